@@ -164,7 +164,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         return ByContent(attrgetter("content"))
 
     def batching(self) -> Batching:
-        """Return the rules of batching: by default, sequences are not cut, and a batch has similar lengths."""
+        """Return the batching: by default, sequences are not cut, and those of a batch have similar lengths."""
         return Batching(self.options)
 
     def start(self, progress: Progress) -> None:

@@ -40,8 +40,8 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
 
         def tokenised() -> Iterator[Labelled]:
             for each in reader:
-                raw = self.raw_tokeniser_for(each)
-                if raw is not None and raw.is_unsegmented(str(each.content)):
+                tokeniser = self.raw_tokeniser_for(each)
+                if tokeniser is not None and tokeniser.is_unsegmented(str(each.content)):
                     unsegmented.append(each.line or 0)
                 yield replace(each, content=self.tokens(each), label=self.read_label(each.label, reader.separator))
 
@@ -141,8 +141,8 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
                 example.source, example.line, "expected a text, as in training, got a series; give a file of texts"
             )
         tokens = texts.split(content, self.options.tokens) if isinstance(content, str) else content
-        if (raw := self.raw_tokeniser_for(example)) is not None:
-            tokens = raw.refine(tokens)
+        if (tokeniser := self.raw_tokeniser_for(example)) is not None:
+            tokens = tokeniser.refine(tokens)
         if not tokens:
             raise DataError(example.source, example.line, "the text is empty; remove it")
         return tokens
@@ -165,5 +165,5 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
 
 def label_counts(examples: Sequence[Labelled]) -> dict[str, int]:
     """Return the count of each label."""
-    label_counts = counts(examples, "label", lambda each: [each.label])
-    return {label: count for label, count in label_counts.items() if label is not None}
+    all_counts = counts(examples, "label", lambda each: [each.label])
+    return {label: count for label, count in all_counts.items() if label is not None}

@@ -1,6 +1,6 @@
 """Losses as sums of means, and the cross entropy that most tasks use.
 
-Several processes compute exactly the loss of one process: they add the sums and the counts of each mean first.
+With several processes, the sums and the counts of each mean are added up first, so the loss is that of one process.
 """
 
 from collections.abc import Sequence

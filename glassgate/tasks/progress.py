@@ -19,7 +19,7 @@ class Progress:
         """Called with each message for the user."""
 
     def begin(self, units: int, done: int) -> None:
-        """Called when training starts, with the number of units in all epochs, and of those processed before."""
+        """Called when training starts, with the number of units in all epochs and the number already done."""
 
     def change(self, units: int) -> None:
         """Called when the remaining amount of training changes by a positive or negative number of units."""

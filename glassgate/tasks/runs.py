@@ -192,7 +192,7 @@ def write_json(path: Path, content: Any) -> None:
 
 @contextmanager
 def all_or_none(folder: Path, create: bool = False) -> Iterator[Path]:
-    """Yield a temporary folder. At the end, its files are moved to `folder`, but not after an error in the block.
+    """Yield a temporary folder. After the block, its files are moved to `folder`; after an error, they are deleted.
 
     Args:
         folder: the folder for the files

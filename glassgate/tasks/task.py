@@ -1,7 +1,4 @@
-"""The base class of tasks, with `fit`, `evaluate`, `predict`, `save` and `load`.
-
-Subclasses implement the methods of `Definition`.
-"""
+"""The base class of tasks: `fit`, `evaluate`, `predict`, `save` and `load`. Subclasses implement `Definition`."""
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +14,7 @@ import torch
 import glassgate as gg
 from glassgate.tasks import cells
 from glassgate.tasks.data import records
-from glassgate.tasks.data.batches import Batch, Encoded, LazyEncoded, lengths, restored_random_state
+from glassgate.tasks.data.batches import Batch, Encoded, LazyEncoded, lengths, restore_random_state
 from glassgate.tasks.data.pieces import Batches, Lengths, Piece
 from glassgate.tasks.data.store.examples import Stored
 from glassgate.tasks.data.unknown_labels import unknown_label_warnings, unknown_labels
@@ -301,7 +298,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
         torch.set_num_threads(threads)
         try:
             device = device_of(self.options, processes.world)
-            with restored_random_state(device), _convert_memory_errors(self.options):
+            with restore_random_state(device), _convert_memory_errors(self.options):
                 torch.manual_seed(self.options.seed)
                 self.network = self.build()
                 self.start(progress)

@@ -48,7 +48,7 @@ def test_all_forms_of_a_table_hold_the_same_series(
     (tmp_path / "cache").mkdir()
     series = read_series(csv(tmp_path / "wide.csv", wide()))
     assert content(series)[1] == ("b", "2024-02-28T00:00:00.000000", "1 hour", [10.5 * k for k in range(30)])
-    assert bool(series[0].on_disk) == large
+    assert bool(series[0].digest) == large
     parquet.write_table(pa.table(long()), tmp_path / "long.parquet")
     others: list[Any] = [
         csv(tmp_path / "long.csv", long()),

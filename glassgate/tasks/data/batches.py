@@ -43,7 +43,7 @@ class Shard:
         return list(rows[self.rank :: self.size])
 
     def of_streams(self, states: Tensor) -> Tensor:
-        """Return this process's states, `(layers, N, H)`."""
+        """Return the states of this process's streams; all states are `(layers, N, H)`."""
         return states[:, self.rank :: self.size].contiguous()
 
 
@@ -59,9 +59,9 @@ def interleave_streams(shards: Sequence[Tensor]) -> Tensor:
 
 
 def sample(encoded: Sequence[Encoded], max_units: int, seed: int) -> list[Encoded]:
-    """Draw sequences until they have `max_units` units together.
+    """Draw random sequences that have `max_units` units in total.
 
-    The last sequence is cut to this total, unless the lengths of its fields differ.
+    The last sequence is cut to reach this total, unless the lengths of its fields differ.
 
     Example:
         >>> drawn = sample([{"units": np.arange(9)}, {"units": np.arange(9)}], max_units=12, seed=1)
@@ -91,7 +91,7 @@ def collate(encoded: Sequence[Encoded], pieces: Sequence[Piece], padding: Mappin
         continues the same row of the previous batch, both `(N,)`
     """
     rows = [_cut(encoded, piece) for piece in pieces]
-    batch = {name: _padded([row[name] for row in rows], fill) for name, fill in padding.items() if name in rows[0]}
+    batch = {name: _pad([row[name] for row in rows], fill) for name, fill in padding.items() if name in rows[0]}
     batch["lengths"] = torch.tensor([len(piece) for piece in pieces])
     batch["continues"] = torch.tensor([piece.continues for piece in pieces])
     return batch
@@ -112,8 +112,8 @@ def move(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.to(device, non_blocking=True)
 
 
-def restored_random_state(device: torch.device) -> AbstractContextManager[None]:
-    """Restore the random states of the CPU and of the device after the `with`; those of other GPUs are left alone."""
+def restore_random_state(device: torch.device) -> AbstractContextManager[None]:
+    """Return a context that restores the random states of the CPU and the device, but not of other GPUs, at its end."""
     return torch.random.fork_rng([device] if device.type == "cuda" else [])
 
 
@@ -128,11 +128,11 @@ def draw_for(batch: Batch, draw: Callable[[list[int]], Tensor]) -> Tensor:
     Args:
         batch: a batch, with `lengths`. The batch of a shard also has the indices of its `rows`, the shape of the batch
             of all shards as `whole_shape`, and the `seed` of the step
-        draw: returns random values in the shape that it is given
+        draw: returns random values of a given shape
     """
     if "rows" not in batch:
         return draw([len(batch["lengths"]), int(batch["lengths"].max())])
-    with restored_random_state(batch["rows"].device):
+    with restore_random_state(batch["rows"].device):
         torch.manual_seed(int(batch["seed"]))
         drawn = draw(batch["whole_shape"].tolist())
     return drawn[batch["rows"], : int(batch["lengths"].max())]
@@ -143,7 +143,7 @@ class LazyEncoded(Sequence[Encoded]):
 
     Args:
         examples: the examples
-        encode: returns the fields of an example, which may be a piece of a stored one
+        encode: returns the fields of an example, or of a piece of an example
     """
 
     def __init__(self, examples: Stored[Any], encode: Callable[[Any], Encoded]):
@@ -222,7 +222,7 @@ def _cut(encoded: Sequence[Encoded], piece: Piece) -> Encoded:
     return {name: field[piece.start : piece.stop] if field.ndim else field for name, field in fields.items()}
 
 
-def _padded(arrays: Sequence[np.ndarray], fill: int) -> Tensor:
+def _pad(arrays: Sequence[np.ndarray], fill: int) -> Tensor:
     shape = [max(sizes) for sizes in zip(*(array.shape for array in arrays), strict=True)]
     padded = np.full((len(arrays), *shape), fill, dtype=arrays[0].dtype)
     for row, array in enumerate(arrays):

@@ -15,8 +15,8 @@ from glassgate.tasks.data.pieces import (
 )
 from glassgate.tasks.options import Options
 
-_MIN_ROWS = 32  # the number of rows of an evaluation batch; smaller batches are only slower
-_MIN_COLUMN = 10_000  # units; with columns of this length, the missing state at their start does not change the scores
+_MIN_ROWS = 32  # the minimum number of rows of an evaluation batch; smaller batches are slower
+_MIN_STREAM = 10_000  # units; in streams of this length, the zero state at the start does not change the scores
 
 
 class Batching:
@@ -61,9 +61,7 @@ class Batching:
 
 
 class ChunkBatching(Batching):
-    """Batches of whole sequences of similar length, which training reads in chunks of about `longest` units.
-
-    `Chunks` has the details.
+    """Batches of whole sequences of similar length, read in chunks of about `longest` units in training; see `Chunks`.
 
     A step costs about the same for sequences of any length, and long sequences get more steps per epoch.
     """
@@ -87,4 +85,4 @@ class StreamBatching(Batching):
         return Streams(lengths, self.options.batch_size, self.longest, first)
 
     def evaluation(self, lengths: Lengths) -> Batches:
-        return Streams(lengths, min(self.rows, max(1, sum(lengths) // _MIN_COLUMN)), self.longest)
+        return Streams(lengths, min(self.rows, max(1, sum(lengths) // _MIN_STREAM)), self.longest)

@@ -3,7 +3,7 @@
 - IOB2: B-X begins an entity of type X, I-X continues it, and O is outside of entities.
 - IOB1: like IOB2, but B-X is used only between two adjacent entities of one type. Other entities begin with I-X.
 - BIOES, BILUO and BMES: like IOB2, with a separate letter (E or L) for the last token of an entity and another one
-  (S or U) for an entity of a single token. BMES calls the tokens between the first and the last M.
+  (S or U) for an entity of a single token. In BMES, the tokens between the first and the last have the letter M.
 """
 
 import re
@@ -29,7 +29,7 @@ def is_bio(labels: Iterable[str]) -> bool:
 def detect_scheme(sequences: Iterable[Sequence[str]], in_order: bool = True) -> str:
     """Return the scheme of labels: "IOB2", "IOB1", "BIOES", "BILUO" or "BMES"; empty if they do not mark entities.
 
-    Labels that mix an I-X at the beginning of an entity with a B-X that IOB1 does not need count as IOB2.
+    The scheme is IOB2 if some entity begins with I-X and another one with a B-X that IOB1 does not need.
 
     Args:
         sequences: the labels of each sequence

@@ -105,7 +105,7 @@ def conllu_layout(column: str | None = None, labelled: bool = True) -> Layout:
 
 
 def is_comment(line: str, cell_count: int, width: int) -> bool:
-    """Whether a line is a comment: # and a field, as in CoNLL-U, or # in a line without exactly `width` cells.
+    """Whether a line is a comment: it begins with #, and is a field of CoNLL-U or does not have `width` cells.
 
     Example:
         >>> is_comment("# sent_id = 3", 1, 3), is_comment("# O", 2, 2), is_comment("# made by me", 4, 2)
@@ -259,7 +259,7 @@ def _is_constant(sequences: Sequence[Rows], column: int) -> bool:
 def _choose_label_column(sequences: Sequence[Rows], candidates: Sequence[int]) -> tuple[int, list[int]]:
     """The column of the labels, and other columns that may contain labels.
 
-    The last column that marks entities is chosen, or else the last column with different values.
+    The last column that marks entities is chosen or, failing that, the last one that is not constant.
     """
     values = {column: {row[column] for rows in sequences for row in rows} for column in candidates}
     varying = [column for column in candidates if len(values[column]) > 1]

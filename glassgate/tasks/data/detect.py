@@ -141,9 +141,9 @@ QUOTING: Any = {True: csv.QUOTE_MINIMAL, False: csv.QUOTE_NONE}
 
 
 def _detect_separator(lines: Sequence[str], names: Sequence[str]) -> str:
-    """The separator with which the first row contains the names or, failing that, all rows have the same width.
+    """The separator with which the first row contains the names or, failing that, all unquoted rows have one width.
 
-    Rows with quotes are ignored. Without such a separator, it is the most frequent one in the first row, or a comma.
+    If no separator fits, return the most frequent one in the first row, or a comma.
     """
     for separator in SEPARATORS if names else ():
         cells = [cell.strip().strip('"') for cell in lines[0].split(separator)]

@@ -1,4 +1,4 @@
-"""Opens data files, including standard input, pipes and compressed files. `lines` reads text from them."""
+"""Opens data files, including standard input, pipes and compressed files. The module `lines` reads their text."""
 
 import atexit
 import bz2

@@ -1,4 +1,4 @@
-"""The rules that hold out dev and test examples of data that comes without them. Every task declares one of them.
+"""The rules that hold out dev and test examples of data that comes without them. Every task declares one rule.
 
 | rule | held-out part | examples | used by |
 |---|---|---|---|
@@ -50,7 +50,7 @@ class Rule(ABC, Generic[Example]):
 
         Args:
             examples: at least one example
-            fraction: the fraction of dev, and of test
+            fraction: the fraction of the examples in dev, and again in test
         """
 
 

@@ -47,10 +47,10 @@ def handle_missing(source: str, line: int | None, series: np.ndarray, missing: s
     """
     series = np.asarray(series, np.float32)
     if np.isinf(series).any():
-        raise DataError(source, line, f"expected numbers, got infinity {_first(np.isinf(series))}; correct it")
+        raise DataError(source, line, f"expected numbers, got infinity {_describe_first(np.isinf(series))}; correct it")
     is_missing = np.isnan(series)
     if is_missing.any():
-        reason = f"missing values (NaN): {is_missing.sum()}, the first {_first(is_missing)}"
+        reason = f"missing values (NaN): {is_missing.sum()}, the first {_describe_first(is_missing)}"
         if missing == "error":
             raise DataError(source, line, f"{reason}; fill them, or choose --missing drop or --missing interpolate")
         if missing == "interpolate" and is_missing.all(0).any():
@@ -65,7 +65,7 @@ def handle_missing(source: str, line: int | None, series: np.ndarray, missing: s
     return np.asarray(series, np.float32)
 
 
-def _first(mask: np.ndarray) -> str:
+def _describe_first(mask: np.ndarray) -> str:
     """The position of the first true value of a mask, `(L, C)`, in words."""
     step, channel = np.argwhere(mask)[0] + 1
     return f"in step {step} of channel {channel}"

@@ -53,7 +53,7 @@ def nonempty(items: Iterable[Item], error: DataError) -> Iterator[Item]:
 
 
 def read_parallel(first: str | Path, *others: str | Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of each line, and that line of all files.
+    """Yield the number of each line, and the text of this line in each file.
 
     Raises:
         DataError: see `read_lines`; a file has more or fewer lines than the first

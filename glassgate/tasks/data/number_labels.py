@@ -40,8 +40,8 @@ def parse_numbers(example: Labelled, count: int | None = None) -> np.ndarray:
         count: the expected count of numbers; None accepts any
 
     Raises:
-        DataError: the label contains anything other than numbers, or another count of them; or its comma could
-            be a decimal comma or a separator
+        DataError: the label contains anything other than `count` numbers, or its comma can be read as a decimal comma
+            and as a separator
 
     Example:
         >>> parse_numbers(Labelled("too salty", "2.5 -1"), 2)

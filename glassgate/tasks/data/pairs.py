@@ -42,22 +42,21 @@ def read_pairs(path: str | Path, labelled: bool = True, reverse: bool = False) -
         DataError: a file cannot be read, a line has no tab, a side is empty, or two files have different line counts
     """
     if str(path) != STDIN and FILE_SEPARATOR in str(path) and not Path(path).exists():
-        pairs = list(_two_files(str(path), reverse))
+        pairs = list(_read_two_files(str(path), reverse))
     else:
-        pairs = list(_one_file(path, labelled, reverse))
+        pairs = list(_read_one_file(path, labelled, reverse))
     if not pairs:
         raise DataError(path, None, "the file has only empty lines; give one with at least one pair")
     return pairs
 
 
-def _one_file(path: str | Path, labelled: bool, reverse: bool) -> Iterator[Pair]:
+def _read_one_file(path: str | Path, labelled: bool, reverse: bool) -> Iterator[Pair]:
     for number, line in read_lines(path):
         if not line.strip():
             continue
         columns = line.split("\t")
-        if (
-            len(columns) == 4 and columns[0].isdecimal() and columns[2].isdecimal()
-        ):  # exports of Tatoeba number sentences
+        # Each sentence in an export of Tatoeba has a number.
+        if len(columns) == 4 and columns[0].isdecimal() and columns[2].isdecimal():
             columns = columns[1::2]
         if len(columns) < 2 and labelled:
             raise DataError(
@@ -75,7 +74,7 @@ def _one_file(path: str | Path, labelled: bool, reverse: bool) -> Iterator[Pair]
         yield Pair(sides[0], sides[1] if len(sides) > 1 else None, str(path), number)
 
 
-def _two_files(path: str, reverse: bool) -> Iterator[Pair]:
+def _read_two_files(path: str, reverse: bool) -> Iterator[Pair]:
     first, second = path.split(FILE_SEPARATOR, 1)
     for number, lines in read_parallel(first, second):
         one, other = map(str.strip, lines)

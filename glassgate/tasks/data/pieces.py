@@ -14,12 +14,12 @@ Lengths = Sequence[int] | np.ndarray
 MAX_UNITS = 2**18
 """The maximum number of units of an evaluation batch, including padding; a single longer sequence is allowed."""
 
-_MEASURED_BATCHES = 10_000  # by `padding_fraction`
+_MEASURED_BATCHES = 10_000  # the number of batches that `padding_fraction` examines
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Units `start` to `stop` (exclusive) of sequence `index`; `continues` if the row continues from the last batch."""
+    """Units `start` to `stop` (exclusive) of sequence `index`; `continues` if they follow the row of the last batch."""
 
     index: int
     start: int
@@ -61,7 +61,8 @@ class Cuts:
         cuts = np.maximum(0, -((first - lengths) // longest))  # the number of cuts in each sequence
         ends = np.cumsum(cuts + 1, dtype=cuts.dtype)
         self.index = np.repeat(self.index, cuts + 1)
-        number = np.arange(len(self.index), dtype=cuts.dtype) - (ends - cuts - 1)[self.index]  # within its sequence
+        # The number of each piece within its sequence.
+        number = np.arange(len(self.index), dtype=cuts.dtype) - (ends - cuts - 1)[self.index]
         previous_stop = first[self.index] + (number - 1) * longest
         self.start = np.where(number, previous_stop, 0)
         self.stop = np.where(number == cuts[self.index], lengths[self.index], previous_stop + longest)
@@ -109,17 +110,16 @@ def evaluation_batches(lengths: Lengths, batch_size: int, longest: int = 0, max_
 
 
 class Streams:
-    """Batches for truncated backpropagation: all sequences are concatenated and divided into `rows` equal columns.
+    """Batches for truncated backpropagation: all sequences are concatenated and divided into equal streams.
 
-    Each row of a batch is the next chunk of its column, so a network can carry its state from batch to batch, except
-    where a sequence or a column begins. A row is empty after the end of its column.
+    Each row of a batch is the next chunk of one stream, so a network can carry its state from batch to batch, except
+    where a sequence or a stream begins. A row is empty after the end of its stream.
 
     Args:
         lengths: the number of units of each sequence
-        rows: the number of columns
+        rows: the number of streams, which is the number of rows of a batch
         longest: the number of units of a chunk
-        first: the number of units of the first chunk of a sequence in a column, which can differ between epochs; 0 for
-            `longest`
+        first: the number of units of the first chunk of each sequence in a stream; 0 for `longest`
 
     Example:
         >>> for batch in Streams([10], rows=2, longest=3):
@@ -131,30 +131,30 @@ class Streams:
     def __init__(self, lengths: Lengths, rows: int, longest: int, first: int = 0):
         self.longest = longest
         self.first = first
-        height = -(-sum(lengths) // rows)
-        self.columns: list[list[tuple[int, int, int]]] = [[] for _ in range(rows)]  # (sequence, start, stop)
+        stream_length = -(-sum(lengths) // rows)
+        self.streams: list[list[tuple[int, int, int]]] = [[] for _ in range(rows)]  # (sequence, start, stop)
         position = 0
         for index, length in enumerate(lengths):
             start = 0
             while start < length:
-                column, used = divmod(position, height)
-                stop = min(length, start + height - used)
-                self.columns[column].append((index, start, stop))
+                stream, used = divmod(position, stream_length)
+                stop = min(length, start + stream_length - used)
+                self.streams[stream].append((index, start, stop))
                 position, start = position + stop - start, stop
 
     def __len__(self) -> int:
         first = self.first or self.longest
         return max(
-            sum(1 + max(0, -((start + first - stop) // self.longest)) for _, start, stop in column)
-            for column in self.columns
+            sum(1 + max(0, -((start + first - stop) // self.longest)) for _, start, stop in stream)
+            for stream in self.streams
         )
 
     def __iter__(self) -> Iterator[list[Piece]]:
-        columns = (self._pieces(column) for column in self.columns)
-        return (list(batch) for batch in zip_longest(*columns, fillvalue=Piece(0, 0, 0)))
+        streams = (self._pieces(stream) for stream in self.streams)
+        return (list(batch) for batch in zip_longest(*streams, fillvalue=Piece(0, 0, 0)))
 
-    def _pieces(self, column: Sequence[tuple[int, int, int]]) -> Iterator[Piece]:
-        for index, start, stop in column:
+    def _pieces(self, stream: Sequence[tuple[int, int, int]]) -> Iterator[Piece]:
+        for index, start, stop in stream:
             cuts = range(start + (self.first or self.longest), stop, self.longest)
             for begin, end in pairwise(chain([start], cuts, [stop])):
                 yield Piece(index, begin, end, begin > start)
@@ -168,7 +168,7 @@ class Chunks:
 
     Args:
         batches: batches of whole sequences, in ascending order of length within each batch
-        chunk: the desired number of units of a chunk; the chunks of a batch are as close to it as equal chunks can be
+        chunk: the approximate number of units of a chunk; see `chunk_sizes`
 
     Example:
         >>> for batch in Chunks(training_batches([9, 10], batch_size=2, longest=0, seed=1, epoch=0), chunk=4):
@@ -197,7 +197,7 @@ class Chunks:
 
 
 def chunk_sizes(lengths: np.ndarray, chunk: int) -> np.ndarray:
-    """Return the number of units of each sequence's chunks, which are as equal and as close to `chunk` as possible."""
+    """Return the chunk size of each sequence: about `chunk`, so that its chunks have nearly equal lengths."""
     counts = np.maximum(1, np.rint(lengths / chunk)).astype(lengths.dtype)
     return -(-lengths // counts)
 

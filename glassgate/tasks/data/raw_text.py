@@ -19,7 +19,7 @@ _WITH_PUNCTUATION = re.compile(r"\w[\w.'-]*[.,;:!?]")
 _CLITIC = re.compile(r"(\w+?)(n['\u2019]t|['\u2019]\w{1,2})", re.IGNORECASE)
 _ABBREVIATION = re.compile(r"(\w\.){2,}")
 _OPENING, _CLOSING = frozenset("([{<«“‘\"'「『（《"), frozenset(".,;:!?…)]}>»”’\"'。，、；：！？」』）》")  # noqa: RUF001
-_FEW = 0.05  # of the words
+_MAX_WITH_PUNCTUATION = 0.05  # the fraction of words that may end with a mark if marks are separate tokens
 _MAX_MEAN_LENGTH = 4  # characters of a Chinese or Japanese word; longer tokens are text without blanks
 
 
@@ -48,7 +48,7 @@ class RawTokeniser:
         cjk_lengths = [len(token) for token in words if _HAS_CJK.match(token)]
         self.vocabulary = vocabulary
         self.is_character_level = all(len(token) == 1 for token in vocabulary.symbols)
-        self.splits_punctuation = bool(words) and with_punctuation <= _FEW * len(words)
+        self.splits_punctuation = bool(words) and with_punctuation <= _MAX_WITH_PUNCTUATION * len(words)
         has_short_cjk = bool(cjk_lengths) and sum(cjk_lengths) < _MAX_MEAN_LENGTH * len(cjk_lengths)
         self.segments_cjk = not self.is_character_level and has_short_cjk
         self.longest_cjk = max(cjk_lengths, default=0)
@@ -63,7 +63,7 @@ class RawTokeniser:
 
     def refine(self, tokens: Sequence[str]) -> list[str]:
         """Split unknown tokens further."""
-        tokens = self._without_punctuation(tokens)
+        tokens = self._separate_punctuation(tokens)
         if self._lacks_blanks(tokens):
             known = self.vocabulary
             tokens = [part for token in tokens for part in ([token] if token in known else _CHARACTERS.findall(token))]
@@ -71,17 +71,19 @@ class RawTokeniser:
 
     def is_unsegmented(self, text: str) -> bool:
         """Whether a text is Chinese or Japanese without blanks, and the training data had blanks between words."""
-        return self.segments_cjk and self._lacks_blanks(self._without_punctuation(text.split()))
+        return self.segments_cjk and self._lacks_blanks(self._separate_punctuation(text.split()))
 
     def _lacks_blanks(self, tokens: Sequence[str]) -> bool:
         cjk = [token for token in tokens if _HAS_CJK.search(token)] if self.segments_cjk else []
         unknown = [token for token in cjk if len(token) > 1 and token not in self.vocabulary]
         return bool(unknown) and (len(cjk) == 1 or max(map(len, unknown)) > self.longest_cjk)
 
-    def _without_punctuation(self, tokens: Sequence[str]) -> list[str]:
-        return [part for token in tokens for part in self._parts(token)] if self.splits_punctuation else list(tokens)
+    def _separate_punctuation(self, tokens: Sequence[str]) -> list[str]:
+        if not self.splits_punctuation:
+            return list(tokens)
+        return [part for token in tokens for part in self._split_token(token)]
 
-    def _parts(self, token: str) -> list[str]:
+    def _split_token(self, token: str) -> list[str]:
         """Split an unknown token into its punctuation marks, its stem, and its clitic, such as 's."""
         before: list[str] = []
         after: list[str] = []

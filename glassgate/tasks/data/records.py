@@ -335,7 +335,7 @@ def load_arrays(path: str | Path, remedy: str) -> dict[str, np.ndarray]:
             return {"train": content}
         with content:
             return dict(content)
-    except (ValueError, OSError, zipfile.BadZipFile):  # NumPy recommends allowing pickles, which is unsafe
+    except (ValueError, OSError, zipfile.BadZipFile):  # NumPy's message recommends allowing pickles, which is unsafe
         raise DataError(
             path, None, f"expected arrays of numbers, but the file does not load without pickle; {remedy}"
         ) from None

@@ -161,7 +161,7 @@ def read_text(
         return [Text(read_tokens(path, token_kind, splitter, progress), str(path))]
     text = "".join(f"{line}\n" for _, line in lines)
     if not text.strip():
-        raise _blank_file(path)
+        raise _blank_file_error(path)
     return [Text(splitter(text), str(path))]
 
 
@@ -212,7 +212,7 @@ def _line_texts(
     path: str | Path, lines: Iterator[tuple[int, str]], splitter: Callable[[str], Sequence[str]]
 ) -> Iterator[Text]:
     texts = (Text(splitter(f"{line}\n"), str(path), number) for number, line in lines if line.strip())
-    return nonempty(texts, _blank_file(path))
+    return nonempty(texts, _blank_file_error(path))
 
 
 def documentation(token_kind: str, sequence: str) -> list[Text]:
@@ -255,5 +255,5 @@ def shift_right(indices: np.ndarray, first: int) -> np.ndarray:
     return read(0, len(indices))
 
 
-def _blank_file(path: str | Path) -> DataError:
+def _blank_file_error(path: str | Path) -> DataError:
     return DataError(path, None, "the file has only white space; give one with text")

@@ -71,8 +71,8 @@ def detect_token_table(
 def is_token_table(path: str | Path, labelled: bool = True) -> bool:
     """Whether a file is a table with a column of words, and sentences of several rows.
 
-    A column of sentences is required, too, if `labelled` is false or the words are under "text", which in other tables
-    holds whole texts.
+    A column of sentences is required, too, if `labelled` is false or the words are under "text", because such a table
+    may contain whole texts.
 
     Args:
         labelled: whether a column of labels is required

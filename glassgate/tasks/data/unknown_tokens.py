@@ -6,7 +6,7 @@ from glassgate.tasks.data.batches import Encoded
 from glassgate.tasks.data.vocabulary import UNKNOWN
 
 MIN_NOTED_FRACTION = 0.3
-"""From this fraction of unknown tokens on, the data is probably of another kind or language."""
+"""If at least this fraction of the tokens is unknown, the data is probably of another kind or language."""
 _BLOCK_SIZE = 2**20  # tokens that are read at once
 
 

@@ -64,7 +64,7 @@ class Learned:
             statistics = series_statistics(series, self.options, self.season, strict=False)
         shift, scale, naive_mae, naive_mse = statistics
         length = len(series) + ahead
-        digest = f"{series.on_disk} {series.name} {series.values.start} {series.start}" if series.on_disk else ""
+        digest = f"{series.digest} {series.name} {series.values.start} {series.start}" if series.digest else ""
         fields = {"values": array_of([_scaled_reader(series.values, shift, scale)], length, digest, 1)}
         if self.num_known:
             fields["known"] = array_of(self._known_readers(series), length, digest)

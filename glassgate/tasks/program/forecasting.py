@@ -1,4 +1,4 @@
-"""The program of a forecasting run in C."""
+"""The C program of a forecasting run."""
 
 from torch import nn
 

@@ -1,4 +1,4 @@
-"""The programs of tagging, classification and regression runs in C."""
+"""The C programs of tagging, classification and regression runs."""
 
 from typing import Any
 

@@ -42,7 +42,7 @@ def tokeniser_code(
     parts += [table(name, _indices(each, "utf-8")) for name, each in other_tables.items()]
     parts.append(ranges("spaces", str.isspace))
     if flags["WORDS"] or flags["TOKENISED"]:
-        parts.append(ranges("word_characters", _is_in_words))
+        parts.append(ranges("word_characters", _is_word_character))
     if flags["TOKENISED"] and raw is not None:
         parts += [ranges("opening_marks", raw.opening.__contains__), ranges("closing_marks", raw.closing.__contains__)]
     if flags["SEGMENTED"] and raw is not None:
@@ -50,7 +50,7 @@ def tokeniser_code(
     return "\n".join([constants(UNKNOWN=UNKNOWN), *parts, template("words.c", flags)])
 
 
-def _is_in_words(character: str) -> bool:
+def _is_word_character(character: str) -> bool:
     """Whether the regular expression \\w matches a character."""
     return character.isalnum() or character == "_"
 

@@ -28,8 +28,8 @@ def by_size(examples: int, batch_size: int = 0, epochs: int = 0) -> BySize:
     """Return the batch size and the number of epochs for a number of training examples.
 
     The batch size is about the square root of 1/64 of the number of examples, as a power of two from 4 to 32. With few
-    examples, many small steps train better than few large ones. The number of epochs is between 10 and
-    60, and gives at least 2,000 steps if 60 are enough for that.
+    examples, many small steps train better than few large ones. The number of epochs is the smallest one from 10 to 60
+    that gives at least 2,000 steps, or 60 if none does.
 
     Args:
         examples: the number of sequences, pieces of long sequences, chunks of text or music, or windows of a series

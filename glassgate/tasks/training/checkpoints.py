@@ -57,7 +57,7 @@ class Checkpointer:
         """Restore the run's checkpoint, if there is one."""
         training, processes = self.training, self.training.processes
         checkpoint = processes.broadcast(self.run.load_checkpoint() if self.run else None)
-        # Moved to the CPU, because all processes would unpickle a tensor of a GPU on that GPU.
+        # Moved to the CPU, because all processes would unpickle a GPU tensor on the same GPU.
         initial = {name: tensor.cpu() for name, tensor in training.network.state_dict().items()}
         training.network.load_state_dict(processes.broadcast(initial))
         if checkpoint is None:
@@ -216,7 +216,7 @@ class Checkpointer:
         self.unlogged = {"loss": 0.0, "units": 0.0}
 
     def _check_loss(self, loss: float, step_number: int) -> None:
-        """Raise an error if the loss is not finite and some weights are not. With finite weights, training goes on."""
+        """Raise an error if the loss and some weights are not finite. With finite weights, training continues."""
         training = self.training
         if math.isfinite(loss) or all(each.isfinite().all() for each in training.network.parameters()):
             return

@@ -167,7 +167,7 @@ class Health:
     norms: list[float] = field(default_factory=list)
 
     def step(self, loss: float) -> None:
-        """Record the loss of a step. NaN and infinity are ignored: while the weights are finite, training goes on."""
+        """Record the loss of a step. NaN and infinity are ignored: training continues while the weights are finite."""
         if not math.isfinite(loss):
             return
         if len(self.first) < _FIRST_STEPS:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import glassgate as gg
 from glassgate.tasks.networks.inputs import part_label, recurrent_layers, watch_inputs
 
-# The sequences of a batch, and their first steps, that are run again to measure the saturation of gates.
+# The number of sequences of a batch, and of their first steps, that are run again to measure saturation.
 _ROWS, _STEPS = 4, 16
 _CLOSED, _OPEN = 0.1, 0.9  # a gate below or above these values is saturated
 

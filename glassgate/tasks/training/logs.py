@@ -87,7 +87,7 @@ class Logs:
 
     @contextmanager
     def _convert_write_errors(self) -> Iterator[None]:
-        """Convert errors of writing to errors that name the run and a remedy."""
+        """Convert write errors to errors that name the run and a remedy."""
         try:
             yield
         except OSError as error:
@@ -100,7 +100,7 @@ def _hparam(value: Any) -> bool | int | float | str:
 
 
 def read_rows(run: Path) -> list[dict[str, float]]:
-    """Return the rows of the CSV file of a run folder, without an incomplete last row; none if it is missing."""
+    """Return the rows of a run folder's CSV file, without an incomplete last row; an empty list if it is missing."""
     path = run / FOLDER / FILE
     if not path.exists():
         return []

@@ -1,4 +1,4 @@
-"""Learning rate range test (Smith 2017): raises the rate at each step, and selects that of the fastest fall in loss."""
+"""Learning rate range test (Smith 2017): raises the rate at each step, and selects that of the steepest loss curve."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -46,10 +46,10 @@ class RateSearch(NamedTuple):
 
 
 def find_rate(task: AnyTask, data: Sequence[Encoded], processes: Group) -> RateSearch:
-    """Train a task's network, useless afterwards, for at most 100 steps in which the rate rises from 1e-5 to 1.
+    """Train a task's network for at most 100 steps in which the rate rises from 1e-5 to 1; discard it afterwards.
 
     Raises:
-        OptionError: the loss is not finite even at small rates, or there are several processes
+        OptionError: the loss diverges at the smallest rates, or there are several processes
     """
     if processes.size > 1:
         raise OptionError(

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-_WINDOW_DIVISOR = 4  # the gain of the last epochs, 1/4 of the planned number, is compared with the whole improvement
+_WINDOW_DIVISOR = 4  # the gain is the improvement in the last epochs, 1/4 of the planned number
 _MIN_GAIN = 0.02  # the plateau ends if the gain is smaller than this fraction of the whole improvement so far
 _DECAY_DIVISOR = 4  # after patience runs out, the rate decays for 1/4 of the number of finished epochs
 
@@ -20,7 +20,7 @@ class Schedule:
 
     Attributes:
         held: the number of epochs of the plateau so far, with a constant rate
-        ending: the number of epochs when patience ran out, and of those that follow; None before
+        ending: the number of epochs until patience ran out, and of the epochs after; None before
     """
 
     def __init__(self, epochs: int, max_epochs: int, warmup: float, patience: int = 0):
@@ -57,9 +57,9 @@ class Schedule:
             position: the position, in epochs from the start
         """
         if self.ending is None:
-            return self._planned(position)
+            return self._planned_rate(position)
         start, length = self.ending
-        return self._planned(start) * max(0.0, 1 - (position - start) / length)
+        return self._planned_rate(start) * max(0.0, 1 - (position - start) / length)
 
     def update(self, scores: Sequence[float]) -> None:
         """Extend the plateau, or end the training early, after an epoch.
@@ -83,7 +83,7 @@ class Schedule:
         """Restore the state of a checkpoint."""
         self.held, self.ending = held, None if ending is None else (ending[0], ending[1])
 
-    def _planned(self, position: float) -> float:
+    def _planned_rate(self, position: float) -> float:
         done = self.done(position)
         if done < self.warmup:
             return done / self.warmup

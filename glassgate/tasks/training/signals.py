@@ -28,7 +28,7 @@ class StopRequest:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Handle both signals inside the `with`; in other threads than the main one, do nothing."""
+        """Handle both signals inside the `with`, if this is the main thread."""
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
                 handler = signal.getsignal(number)

@@ -20,7 +20,7 @@ from glassgate.tasks.data.batches import (
     is_idle,
     lengths,
     move,
-    restored_random_state,
+    restore_random_state,
     sample,
     to_device,
 )
@@ -89,7 +89,7 @@ class Training:
         self.seconds = 0.0
         self.batches: Batches = []
         self.requests: Callable[[], Sequence[float]] = tuple
-        self._unread: list[Tensor] = []  # the results of steps that are still on the device
+        self._unread: list[Tensor] = []  # the results of steps, still on the device
         self._unread_norms: list[Tensor] = []
         self.scores: dict[str, float] = {}
         self.dev_loss: np.ndarray | None = None  # the totals and the counts of the P parts of the loss, `(2, P)`
@@ -146,7 +146,7 @@ class Training:
 
     def read(self) -> list[Step]:
         """Return the results of the steps since the last call. On a GPU, this waits for the steps."""
-        rows = torch.stack(self._unread).tolist()  # of units, requests, totals and counts, see `_global_loss`
+        rows = torch.stack(self._unread).tolist()  # a row has units, requests, totals and counts
         self._unread.clear()
         steps = []
         for units, *numbers in rows:
@@ -195,7 +195,7 @@ class Training:
         (batch,) = (to_device(each, self.device) for each in Loader(self.data, middle_batch, self.task.padding))
         batch["continues"] = torch.zeros_like(batch["continues"])  # the copy has no states from a previous batch
         optimizer = AdamW(network.parameters())
-        with restored_random_state(self.device):
+        with restore_random_state(self.device):
             for _ in range(2):  # the first step may compile kernels
                 start = time.perf_counter()
                 loss_value(self.task.loss(network(batch), batch)).backward()
@@ -241,7 +241,7 @@ class Training:
         return torch.autocast(self.device.type, dtype, enabled=precision != "32-true", cache_enabled=False)
 
     def _averaging(self, complete: bool) -> AbstractContextManager[None]:
-        """Return a context that averages gradients over processes only if those of the optimizer step are complete."""
+        """Return a context that averages gradients over processes only in the last batch of an optimizer step."""
         if isinstance(self.model, DistributedDataParallel) and not complete:
             return self.model.no_sync()
         return nullcontext()

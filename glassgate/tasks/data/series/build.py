@@ -19,7 +19,7 @@ from glassgate.tasks.data.series.columns import Numbers, Stamps, resolve_schema
 from glassgate.tasks.data.series.reader import Frame, Table
 from glassgate.tasks.data.series.schema import Frequency, Schema, format_time, infer_frequency
 from glassgate.tasks.data.series.steps import Series, Steps
-from glassgate.tasks.data.store.arrow import Arrow, Column, cached, is_large
+from glassgate.tasks.data.store.arrow import Arrow, Column, is_large, open_cached
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.progress import Progress
 
@@ -52,7 +52,7 @@ def read_series(
         return _load_series(file, table, schema, progress)
 
     if table.path is not None and is_large([table.path]):
-        return cached([Path(table.path)], ["series", json.dumps(asdict(schema))], write, load)
+        return open_cached([Path(table.path)], ["series", json.dumps(asdict(schema))], write, load)
     sink = pa.BufferOutputStream()
     _Rows(table, schema, None, Progress()).write(sink)
     return load(Arrow(sink.getvalue()))
@@ -112,7 +112,7 @@ class _GrowingArray:
         else:
             with self.path.open("ab") as file:
                 part.tofile(file)
-            self.parts = [part[:0]]  # only its type
+            self.parts = [part[:0]]  # only for its dtype
 
     def whole(self) -> np.ndarray:
         """Return the complete array."""

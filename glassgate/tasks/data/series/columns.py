@@ -80,7 +80,7 @@ def _is_number(text: str) -> bool:
 
 
 def _is_date(text: str) -> bool:
-    return any(len(_parse_times(pd.Series([text]), form)) for form in FORMATS)
+    return any(len(_parse_times(pd.Series([text]), format)) for format in FORMATS)
 
 
 def _check_header(table: Table) -> None:
@@ -191,9 +191,9 @@ FORMATS = (*_DAYS, *(day + clock for day, clock in product(_DAYS[1:], _CLOCKS[1:
 """The formats of time stamps that are detected."""
 
 
-def _parse_times(texts: pd.Series, form: str) -> np.ndarray:
+def _parse_times(texts: pd.Series, format: str) -> np.ndarray:
     """Parse time stamps in a format, and convert them to UTC, `(R,)`; an empty array if a text has another format."""
-    stamps = pd.to_datetime(texts, format=form, errors="coerce", utc=True)
+    stamps = pd.to_datetime(texts, format=format, errors="coerce", utc=True)
     if stamps.isna().any():
         return np.zeros(0, "datetime64[us]")
     return stamps.dt.tz_localize(None).to_numpy("datetime64[us]")
@@ -207,14 +207,14 @@ class Stamps:
     Args:
         table: the table, for messages
         name: the name of the column
-        form: the format, as in `strptime`; detected if empty
+        format: the format, as in `strptime`; detected if empty
     """
 
-    def __init__(self, table: Table, name: str, form: str = ""):
+    def __init__(self, table: Table, name: str, format: str = ""):
         self.table = table
         self.name = name
-        self._candidates = [form] if form else list(FORMATS)
-        self._is_form_given = bool(form)
+        self._candidates = [format] if format else list(FORMATS)
+        self._is_format_given = bool(format)
         self._parts: dict[str, list[np.ndarray]] | None = None  # by format; "" for values that are not parsed
 
     def add(self, rows: np.ndarray, values: pd.Series) -> None:
@@ -232,25 +232,25 @@ class Stamps:
         if pd.api.types.is_datetime64_any_dtype(values):
             stamps = values if values.dt.tz is None else values.dt.tz_convert(None)
             parts = {"": stamps.to_numpy("datetime64[us]")}
-        elif pd.api.types.is_integer_dtype(values) and not self._is_form_given:
+        elif pd.api.types.is_integer_dtype(values) and not self._is_format_given:
             parts = {"": values.to_numpy(np.int64)}
         else:
             parts = self._parse_texts(rows, values.astype(str).str.strip())
-        previous = self._parts or {form: [] for form in parts}
-        self._parts = {form: [*previous[form], part] for form, part in parts.items() if form in previous}
+        previous = self._parts or {format: [] for format in parts}
+        self._parts = {format: [*previous[format], part] for format, part in parts.items() if format in previous}
 
     def _parse_texts(self, rows: np.ndarray, texts: pd.Series) -> dict[str, np.ndarray]:
         """The time stamps of texts, by each format that matches all of them."""
-        are_integers = texts.str.fullmatch(r"[+-]?\d+").all() and not self._is_form_given
+        are_integers = texts.str.fullmatch(r"[+-]?\d+").all() and not self._is_format_given
         if are_integers and not texts.str.fullmatch(_COMPACT_DATE).all():
             return {"": texts.astype(np.int64).to_numpy()}
-        candidates = [form for form in self._candidates if len(_parse_times(texts.iloc[:1], form))]
-        by_format = {form: part for form in candidates if len(part := _parse_times(texts, form))}
+        candidates = [format for format in self._candidates if len(_parse_times(texts.iloc[:1], format))]
+        by_format = {format: part for format in candidates if len(part := _parse_times(texts, format))}
         if not by_format:
             index = 0
             if candidates:  # report the first value that no format can parse
-                failed = [pd.to_datetime(texts, format=form, errors="coerce", utc=True).isna() for form in candidates]
-                index = max(int(mask.to_numpy().argmax()) for mask in failed)
+                parsed = (pd.to_datetime(texts, format=each, errors="coerce", utc=True) for each in candidates)
+                index = max(int(stamps.isna().to_numpy().argmax()) for stamps in parsed)
             raise self._parse_error(rows, texts, index)
         self._candidates = list(by_format)
         return by_format
@@ -265,25 +265,25 @@ class Stamps:
             DataError: several formats match, and not exactly one of them gives regular time stamps
         """
         assert self._parts is not None
-        by_format = {form: np.concatenate(parts) for form, parts in self._parts.items()}
+        by_format = {format: np.concatenate(parts) for format, parts in self._parts.items()}
         distinct: dict[str, np.ndarray] = {}
-        for form, stamps in by_format.items():
+        for format, stamps in by_format.items():
             if not any(np.array_equal(stamps, other) for other in distinct.values()):
-                distinct[form] = stamps
+                distinct[format] = stamps
         if len(distinct) > 1:
-            regular = {form: stamps for form, stamps in distinct.items() if _is_regular(stamps)}
+            regular = {format: stamps for format, stamps in distinct.items() if _is_regular(stamps)}
             if len(regular) == 1:
-                ((form, stamps),) = regular.items()
-                return stamps, form
-            (form, stamps), (other_form, other_stamps) = list(distinct.items())[:2]
+                ((format, stamps),) = regular.items()
+                return stamps, format
+            (format, stamps), (other_format, other_stamps) = list(distinct.items())[:2]
             index = int(np.argmax(stamps != other_stamps))
             time, other_time = format_time(stamps[index]), format_time(other_stamps[index])
             raise self.table.fault(
                 None,
                 f"column {self.name!r}: time stamp {index + 1} can be {time} or {other_time}, and both fit the whole "
-                f"column; choose --time-format {form!r} for the first, --time-format {other_form!r} for the second",
+                f"column; choose --time-format {format!r} for the first, --time-format {other_format!r} for the second",
             )
-        ((form, stamps),) = distinct.items()
+        ((format, stamps),) = distinct.items()
         return stamps, ""
 
     def _parse_error(self, rows: np.ndarray, values: pd.Series, index: int) -> DataError:

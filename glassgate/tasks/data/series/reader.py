@@ -86,7 +86,7 @@ class Table:
     def _frames(self, names: list[str]) -> Iterator[pd.DataFrame]:
         if self._frame is None:
             for batch in self._open_parquet().iter_batches(columns=names, batch_size=_PART_SIZE):
-                yield batch.to_pandas(ignore_metadata=True)[names]  # an index of pandas is a column
+                yield batch.to_pandas(ignore_metadata=True)[names]  # an index of pandas stays a column
         elif len(self._frame):
             yield self._frame[names]
 
@@ -148,8 +148,8 @@ def _to_pandas(data: Frame) -> pd.DataFrame:
 def _counts_steps(frame: pd.DataFrame) -> bool:
     """Whether the index of a frame numbers the steps of its series.
 
-    It does not if a column has a usual name of time stamps or contains no numbers. The frame may then be a part of a
-    larger one, whose rows the index numbers.
+    False if a column has a usual name of time stamps or contains no numbers, because the index may then number the
+    rows of a larger frame.
     """
     index = frame.index
     if not isinstance(index, pd.RangeIndex) or (index.start, index.step) == (0, 1):

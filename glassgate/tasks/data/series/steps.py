@@ -69,7 +69,7 @@ class Series:
         return len(self.known[0]) - len(self) if self.known else 0
 
     @property
-    def on_disk(self) -> str:
+    def digest(self) -> str:
         """The digest of the cached file; empty if the series is in memory."""
         column = self.values.column
         return column.file.digest if isinstance(column, Column) else ""

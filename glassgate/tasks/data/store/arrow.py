@@ -21,8 +21,8 @@ from glassgate.tasks.errors import DataError
 LARGE = 2**26
 """Files of at least this size, in bytes, are stored in the cache folder and memory-mapped."""
 
-_FORMAT = 1
-_READS_PER_RELEASE = 2**11  # of pages; each read maps about 64 KB
+_FORMAT = 1  # the version of the layout of cached files
+_READS_PER_RELEASE = 2**11  # reads of a map until its pages are released; each read maps about 64 KB
 _CHUNK = 2**16  # tokens that are looked up at once; longer sequences are lazy
 _COUNT_CHUNK = 2**22  # tokens that are counted at once
 
@@ -57,7 +57,7 @@ class Arrow:
             self.release()
 
     def release(self) -> None:
-        """Give back the memory of the pages of the map that this process has read."""
+        """Release the memory of the pages of the map that this process has read."""
         if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED)
 
@@ -67,16 +67,16 @@ class Arrow:
         return (reader.get_batch(k) for k in range(reader.num_record_batches))
 
 
-def cached(
+def open_cached(
     sources: Sequence[Path],
     settings: Sequence[object],
     write: Callable[[pa.NativeFile], None],
     wrap: Callable[[Arrow], Result],
 ) -> Result:
-    """Open the Arrow file that caches some files; write it first if it is missing or the files have changed.
+    """Open the cached Arrow file of some source files; write it first if it is missing or the sources have changed.
 
     Args:
-        sources: the files
+        sources: the source files
         settings: the settings of the reader, as JSON values
         write: writes the Arrow file
         wrap: returns the result for the opened Arrow file
@@ -119,7 +119,7 @@ def _write_file(path: Path, write: Callable[[pa.NativeFile], None]) -> None:
 
 
 class Column:
-    """A column of an Arrow file: one array of indices, or of line numbers, for each record batch.
+    """A column of an Arrow file: one array of numbers, such as indices of symbols, for each record batch.
 
     Attributes:
         symbols: the symbol of each index

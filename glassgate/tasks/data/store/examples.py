@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from glassgate.tasks.data.files import count_lines
-from glassgate.tasks.data.store.arrow import Arrow, Column, StoredTokens, cached, is_large
+from glassgate.tasks.data.store.arrow import Arrow, Column, StoredTokens, is_large, open_cached
 from glassgate.tasks.progress import Progress
 
 Example = TypeVar("Example")
 
 SEQUENCE, SYMBOL, LINES, LINE = "sequence", "symbol", "lines", "line"
-"""Kinds of fields: a sequence of symbols, a symbol or None, a number for each token, a number for all tokens."""
+"""Kinds of fields, in this order: a symbol per token; one symbol or None; a number per token; one number."""
 
 _LISTS = (SEQUENCE, LINES)
 _SYMBOLS = (SEQUENCE, SYMBOL)
@@ -71,7 +71,7 @@ def store(
         _write(sink, examples, fields, report)
         callbacks.converting(str(sources[0]), 1.0)
 
-    return cached(paths, [*settings, *fields], write, wrap)
+    return open_cached(paths, [*settings, *fields], write, wrap)
 
 
 class Stored(Sequence[Example]):
@@ -117,15 +117,15 @@ class Stored(Sequence[Example]):
         """Return the counts of a field's symbols, and release the pages that were read."""
         symbols = self._table.columns[field].symbols
         totals = np.zeros(len(symbols), np.int64)
-        for indices, _ in self._table.selected(field, self._rows):
+        for indices, _ in self._table.selected_indices(field, self._rows):
             totals += np.bincount(indices, minlength=len(symbols))
         return Counter({symbol: int(count) for symbol, count in zip(symbols, totals, strict=True) if count})
 
     def adjacent_pairs(self, field: str) -> set[tuple[Any, Any]]:
-        """Return each pair of adjacent symbols, and each first symbol of an example as a pair with None."""
+        """Return each pair of adjacent symbols, and the pair (None, symbol) for each first symbol of an example."""
         symbols = self._table.columns[field].symbols
         firsts, pairs = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        for indices, lengths in self._table.selected(field, self._rows):
+        for indices, lengths in self._table.selected_indices(field, self._rows):
             begins = np.cumsum(lengths) - lengths
             adjacent = indices[:-1].astype(np.int64) * len(symbols) + indices[1:]
             pairs = np.union1d(pairs, np.delete(adjacent, begins[1:] - 1))
@@ -141,7 +141,7 @@ class Stored(Sequence[Example]):
         """Return the index of the first example in the file that lacks the field; None if no example lacks it."""
         is_none = np.array([symbol is None for symbol in self._table.columns[field].symbols], bool)
         read, rows = 0, np.sort(self._rows)
-        for indices, lengths in self._table.selected(field, self._rows) if is_none.any() else ():
+        for indices, lengths in self._table.selected_indices(field, self._rows) if is_none.any() else ():
             if (missing := is_none[indices]).any():
                 row = rows[read + np.searchsorted(np.cumsum(lengths), missing.argmax(), side="right")]
                 return int((self._rows == row).argmax())
@@ -206,8 +206,8 @@ class _Table(Generic[Example]):
                 fields[name] = column.symbols[value] if kind == SYMBOL else value
         return self.build(**fields)
 
-    def selected(self, field: str, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield, for each record batch, a field's indices in the examples `rows`, and how many each example has."""
+    def selected_indices(self, field: str, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield, for each record batch, the indices of a field in the examples `rows`, and their number per example."""
         rows = np.sort(rows)
         bounds = np.searchsorted(rows, np.array(self.starts, rows.dtype)).tolist()
         for number, batch in enumerate(self.file.batches()):
@@ -221,7 +221,7 @@ class _Table(Generic[Example]):
 
 
 class _Batch:
-    """A growing record batch. The indices of symbols are in the order of their first occurrence in the file."""
+    """A growing record batch. Symbols are numbered in the order of their first occurrence in the file."""
 
     def __init__(self, fields: Mapping[str, str]):
         self.fields = fields

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from glassgate.tasks.data.files import regular_file
 from glassgate.tasks.data.lines import open_text
-from glassgate.tasks.data.store.arrow import Arrow, Column, StoredTokens, cached
+from glassgate.tasks.data.store.arrow import Arrow, Column, StoredTokens, open_cached
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.progress import Progress
 
@@ -36,12 +36,12 @@ def read_tokens(
     def write(sink: pa.NativeFile) -> None:
         _write(sink, path, token_kind, split, progress or Progress())
 
-    def opened(file: Arrow) -> Column:
+    def open_column(file: Arrow) -> Column:
         batches = (file.reader.get_batch(k) for k in range(file.reader.num_record_batches))
         symbols = json.loads(file.reader.schema.metadata[b"symbols"])
         return Column(file, symbols, [batch.column(0).to_numpy() for batch in batches])
 
-    column = cached([path], [token_kind], write, opened)
+    column = open_cached([path], [token_kind], write, open_column)
     return StoredTokens(column, 0, len(column))
 
 
@@ -56,7 +56,7 @@ def _write(
     for text, done in _blocks(path, token_kind):
         found.update(split(text))
         is_blank = is_blank and not text.strip()
-        progress.converting(str(path), min(0.5, done / total))  # more bytes than on disk if compressed
+        progress.converting(str(path), min(0.5, done / total))  # the text of a compressed file exceeds its size
     if is_blank:
         raise DataError(path, None, "the file has only white space; give one with text")
     symbols = sorted(found)

@@ -118,7 +118,7 @@ def _labelled_spans(source: str) -> Iterator[tuple[str, int, int]]:
     line_starts = [0]
     for line in io.StringIO(source):
         line_starts.append(line_starts[-1] + len(line))
-    begins_line = True  # a logical line
+    begins_line = True  # whether the next token begins a logical line
     in_decorator = False
     previous = ""
     for info, following in pairwise(_merge_string_parts(source)):
