@@ -8,7 +8,7 @@ from glassgate.tasks.errors import UserError
 
 
 def cell_of(name: str) -> gg.Cell:
-    """Return the cell of `glassgate.cells` with a name, or for `FILE.py:Class` an instance of that class.
+    """Return the cell of `glassgate.cells` with this name, or an instance of the class if the name is `FILE.py:Class`.
 
     The file is executed.
 

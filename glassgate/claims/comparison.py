@@ -47,7 +47,7 @@ class Comparison:
         seeds: the number of seeds.
         sequences: the maximum number of sequences per training.
         parameters: the maximum number of parameters of a recurrent layer.
-        biases: the initial forget biases of further trials of the LSTM on the adding problem.
+        biases: the initial forget biases of additional trials of the LSTM on the adding problem.
         bias_seeds: the number of seeds for each forget bias.
     """
 

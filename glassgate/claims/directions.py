@@ -24,7 +24,7 @@ DIRECTIONS = ("forward", "backward", "both")
 COLOURS = dict(zip(DIRECTIONS, ("#2f86cc", "#e0a010", "#0a9e76"), strict=True))
 LENGTH, BATCH_SIZE, FEATURES, PARAMETERS = 100, 32, 24, 24_000
 VOCABULARY_SIZE, REACH, GENERATED = 2_000, 30, 160
-"""The size of the vocabulary, the largest distance at which sensitivity is measured, and the tokens to generate."""
+"""The vocabulary size, the largest distance at which sensitivity is measured, and the number of generated tokens."""
 UNKNOWN, NO_TARGET = 0, -100
 """The index of tokens outside of the vocabulary, and the target of tokens without a label."""
 _HEADINGS = {"forward": "one direction", "both": "two directions"}
@@ -172,7 +172,7 @@ def sensitivity(network: DirectionalNetwork, text: Text, targets: Tensor) -> lis
 
 
 def next_tokens(text: Text) -> Tensor:
-    """Return the targets of a language model: the next token at each token."""
+    """Return the targets of a language model: for each token, the next one."""
     targets = torch.full_like(text.tokens, NO_TARGET)
     targets[:, :-1] = text.tokens[:, 1:]
     has_next = torch.arange(LENGTH - 1) < text.lengths[:, None] - 1
@@ -182,7 +182,7 @@ def next_tokens(text: Text) -> Tensor:
 
 @torch.no_grad()
 def generate(network: DirectionalNetwork, text: Text, start: Sequence[int], count: int, seed: int) -> str:
-    """Continue the tokens `start` by `count` tokens that a language model generates, and return all of them as text."""
+    """Generate `count` tokens after the tokens `start` with a language model. Returns all tokens as text."""
     generator = Generator().manual_seed(seed)
     tokens = list(start)
     for _ in range(count):
@@ -227,32 +227,32 @@ def measure(train: Text, test: Text, settings: Settings, report: Callable[[str],
 
 
 def _sensitivity_picture(name: str, rows: Sequence[dict[str, Any]], network: str) -> Picture:
-    with drawing(6.4, 2.8) as (drawn, ((axes,),)):
+    with drawing(6.4, 2.8) as (chart, ((axes,),)):
         for row in rows:
             offsets = range(-REACH, -REACH + len(row["sensitivity"]))
             axes.plot(offsets, row["sensitivity"], color=COLOURS[row["reads"]], label=row["reads"], lw=1.4)
         axes.set(xlabel="k - t, tokens", ylabel="|d logit(t) / d x(k)|", yscale="log", ylim=(1e-4, 1.5))
         axes.axvline(0, color="#8c8c8c", lw=0.6, ls=":")
         axes.legend(fontsize=8)
-        return Picture(name, drawn, f"Sensitivity of the output of {network} at token t to the token k.")
+        return Picture(name, chart, f"Sensitivity of the output of {network} at token t to the token k.")
 
 
 def _loss_picture(models: Sequence[dict[str, Any]]) -> Picture:
-    with drawing(6.4, 2.8) as (drawn, ((axes,),)):
+    with drawing(6.4, 2.8) as (chart, ((axes,),)):
         for row in models:
             axes.plot(row["loss"], color=COLOURS[row["reads"]], label=row["reads"], lw=1.2)
         axes.set(xlabel="updates", ylabel="nats per token", ylim=(0, None))
         axes.legend(fontsize=8)
         final = ", ".join(f"{row['reads']} {row['loss'][-1]:.3f}" for row in models)
         return Picture(
-            "language-models", drawn, f"Training loss of two language models in nats per token. Final losses: {final}."
+            "language-models", chart, f"Training loss of two language models in nats per token. Final losses: {final}."
         )
 
 
 def write(results: dict[str, Any], folder: Path) -> list[Path]:
     """Write `directions.html`, `directions.json` and the pictures. Returns the files."""
     taggers, models = results["taggers"], results["language_models"]
-    drawn = [
+    pictures = [
         _sensitivity_picture("taggers-reach", taggers, "a tagger"),
         _loss_picture(models),
         _sensitivity_picture("models-reach", models, "a language model"),
@@ -272,15 +272,15 @@ def write(results: dict[str, Any], folder: Path) -> list[Path]:
     sections = [
         (
             "Tokens that a tagger depends on",
-            figure(drawn[0], "A network of one direction depends only on the tokens that it has read."),
+            figure(pictures[0], "A network of one direction depends only on the tokens that it has read."),
         ),
         (
             "A language model that reads the answer",
-            figure(drawn[1], "The loss on its training text, in nats per token."),
+            figure(pictures[1], "The loss on its training text, in nats per token."),
         ),
         (
             "Tokens that a language model depends on",
-            figure(drawn[2], "The network of two directions depends on k = t + 1, the token that it predicts."),
+            figure(pictures[2], "The network of two directions depends on k = t + 1, the token that it predicts."),
         ),
         (
             "Generated text",
@@ -290,4 +290,4 @@ def write(results: dict[str, Any], folder: Path) -> list[Path]:
     ]
     lead = "Networks with about the same number of parameters read a text forward, backward and in both directions."
     html = page("Two directions", lead, findings, sections)
-    return save(folder, "directions", html, results, drawn)
+    return save(folder, "directions", html, results, pictures)

@@ -11,7 +11,7 @@ from glassgate.claims.trial import Network
 ROWS = 8
 """The number of sequences."""
 WARM_UP = 0.2
-"""The fraction of the steps, at the start, that are not measured, because states still approach their attractor."""
+"""The fraction of steps to leave out at the start of a sequence, where states still approach their attractor."""
 
 
 def lyapunov_exponent(network: Network, problem: str, steps: int, seed: int) -> dict[str, float]:

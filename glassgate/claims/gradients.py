@@ -15,7 +15,7 @@ ROWS = 32
 def gradient_norms(network: Network, problem: str, steps: int, seed: int) -> dict[str, Any]:
     """Measure the gradient of each state at k steps before the last step, for k = 0 ... steps.
 
-    The loss L is that at the last step. Each result is the norm over the units, averaged over the sequences.
+    L is the loss at the last step. Each result is the norm over the units, averaged over the sequences.
 
     Returns:
         a list of steps + 1 numbers for each state, by its name. If the cell has a gate f and a state c, "own_path" is

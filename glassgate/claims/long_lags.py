@@ -22,8 +22,8 @@ def write(
 ) -> list[Path]:
     """Write `compare.json`, the pictures and `compare.html`. Returns the files.
 
-    Empty pictures are not written: that of solved problems if no problem is solved, and learning curves if no answer
-    was correct. Pictures with these names from an earlier comparison are removed.
+    Empty pictures are not written: the picture of solved problems if no problem is solved, and learning curves if no
+    answer was correct. Pictures with these names from an earlier comparison are removed.
     """
     rows = summarize(results)
     claims = check_claims(rows, gradients)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 def gate_by_gate(x: Tensor, w: Any) -> Tensor:
-    """Compute eight matrix products per step, for each gate one with the input and one with the state."""
+    """Compute eight matrix products per step: for each gate, one with the input and one with the state."""
     W_i, W_f, W_g, W_o = w.weight_ih_l0.chunk(4)
     U_i, U_f, U_g, U_o = w.weight_hh_l0.chunk(4)
     b_i, b_f, b_g, b_o = (w.bias_ih_l0 + w.bias_hh_l0).chunk(4)

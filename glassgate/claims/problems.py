@@ -27,7 +27,7 @@ class Batch(NamedTuple):
     lengths: Tensor
     """(N,)"""
     targets: Tensor
-    """(N,) numbers or classes at the end of each sequence, or (L, N) classes of steps, -100 without a target."""
+    """(N,) numbers or classes at the end of each sequence, or (L, N) the class of each step, -100 without a target."""
     legal: Tensor | None = None
     """(L, N, outputs) bool: the symbols that the grammar allows at the next step; only in the Reber problem."""
 
@@ -42,9 +42,9 @@ class Problem(NamedTuple):
         outputs: the number of outputs.
         make: a function of (lag, N, generator) that returns N sequences.
         has_free_lag: whether the lag can be chosen.
-        reported: the place in the paper, and the number of sequences until the problem is solved there, by lag.
+        reported: a table or experiment of the paper, and its number of sequences until the problem is solved, by lag.
         every_step: whether there are targets at several steps. Otherwise there is one at the end.
-        misses: the maximum number of wrong answers among the last 2,000 if the problem is solved.
+        misses: the maximum number of wrong answers among the last 2,000 with which the problem counts as solved.
     """
 
     title: str
@@ -119,7 +119,7 @@ def _multiplication(lag: int, N: int, generator: Generator) -> Batch:
 
 
 def _temporal_order(windows: tuple[tuple[float, float], ...]) -> Callable[[int, int, Generator], Batch]:
-    """Return a generator of distractors with a random X or Y in each window. The class is the sequence of X and Y.
+    """Return a function that makes distractors with a random X or Y per window. The class is the sequence of X and Y.
 
     Args:
         windows: the start and the end of each window, as fractions of the lag.
@@ -210,7 +210,7 @@ _COPIED, _COPY_SYMBOLS = 10, 8
 
 
 def _copy(lag: int, N: int, generator: Generator) -> Batch:
-    """Generate ten symbols, blanks for the lag with a signal at the end, and blanks with the ten symbols as targets."""
+    """Generate ten symbols, `lag` steps (blanks, then a signal), and ten blanks, whose targets are the ten symbols."""
     blank, signal, L = _COPY_SYMBOLS, _COPY_SYMBOLS + 1, lag + 2 * _COPIED
     symbols = torch.full((L, N), blank)
     symbols[:_COPIED] = torch.randint(0, _COPY_SYMBOLS, (_COPIED, N), generator=generator)

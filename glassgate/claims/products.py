@@ -1,4 +1,4 @@
-"""Measures the speed of an LSTM layer in variants, from one matrix product per gate to generated kernels."""
+"""Measures the speed of an LSTM layer in variants, from eight matrix products per step to generated kernels."""
 
 import io
 import statistics
@@ -184,7 +184,7 @@ def draw_variants(rows: Sequence[dict[str, Any]]) -> Picture:
     """Draw the time per step of each variant, with one panel per size."""
     sizes = list(dict.fromkeys((row["N"], row["H"]) for row in rows))
     names = list(dict.fromkeys(row["variant"] for row in rows))
-    with drawing(8.2, 3.2, 1, len(sizes), sharey=True) as (drawn, (grid,)):
+    with drawing(8.2, 3.2, 1, len(sizes), sharey=True) as (chart, (grid,)):
         for axes, (N, H) in zip(grid, sizes, strict=True):
             by_variant = {row["variant"]: row for row in rows if (row["N"], row["H"]) == (N, H)}
             for key, colour, offset in (("forward", "#2f86cc", -0.17), ("training", "#d9620f", 0.17)):
@@ -199,7 +199,7 @@ def draw_variants(rows: Sequence[dict[str, Any]]) -> Picture:
         grid[0].invert_yaxis()
         grid[0].legend(fontsize=7, loc="lower right")
         values = [f"{row['variant']} at N={row['N']}, H={row['H']}: {row['forward']:.1f}" for row in rows]
-        return Picture("variants", drawn, f"Microseconds per step, forward: {'; '.join(values)}.")
+        return Picture("variants", chart, f"Microseconds per step, forward: {'; '.join(values)}.")
 
 
 def write(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
@@ -247,9 +247,9 @@ def _findings(rows: Sequence[dict[str, Any]]) -> list[str]:
     sentences = []
     for N, H in dict.fromkeys((row["N"], row["H"]) for row in rows):
         by_variant = {row["variant"]: row for row in rows if (row["N"], row["H"]) == (N, H)}
-        eight, two, _, kernel, stock = (by_variant[name]["training"] for name in VARIANTS)
+        eight, two, _, kernel, torch_lstm = (by_variant[name]["training"] for name in VARIANTS)
         sentences.append(
             f"N = {N}, H = {H}: training speed relative to eight products: two products {eight / two:.1f}x, printed "
-            f"kernel {eight / kernel:.1f}x, torch.nn.LSTM {eight / stock:.1f}x."
+            f"kernel {eight / kernel:.1f}x, torch.nn.LSTM {eight / torch_lstm:.1f}x."
         )
     return sentences

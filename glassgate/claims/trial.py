@@ -1,7 +1,7 @@
 """A trial: one training of a cell on a problem.
 
-The training ends when the problem is solved, when it made no progress in half of the updates, when the loss is NaN or
-infinite, or after the maximum number of sequences.
+It ends when the problem is solved, when the loss is NaN or infinite, or after the maximum number of sequences. A
+training without progress ends after half of its updates.
 """
 
 import math
@@ -19,7 +19,7 @@ from glassgate.claims.cells import cell_of, hidden_size
 from glassgate.claims.problems import PROBLEMS, Batch, Problem
 
 CONSECUTIVE = 2_000
-"""A problem is solved if at most `Problem.misses` of the answers to this many latest sequences are wrong."""
+"""The number of latest answers that decide whether a problem is solved: at most `Problem.misses` may be wrong."""
 STALLED_RATIO = 0.99
 """A training stops at half of its updates if two conditions hold. The mean loss of its second quarter is above this
 fraction of the mean loss of its second eighth, and fewer than half of its latest answers are correct."""

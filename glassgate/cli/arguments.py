@@ -49,7 +49,7 @@ def add_options(parser: Parser, options: type[Options], builtin: Mapping[str, An
 
 
 def add_help(parser: ArgumentParser, common: Iterable[str]) -> None:
-    """Add `--help`, which shows the most used options on one screen, and `--help all`.
+    """Add `--help`, which shows the most used options on one screen, and `--help all`, which shows all options.
 
     Args:
         parser: a parser without a help option
@@ -94,7 +94,7 @@ class _Formatter(HelpFormatter):
 
 
 def add_processes(parser: ArgumentParser) -> None:
-    """Add the number of processes. It is not an option of the task, because a run does not depend on it."""
+    """Add `--devices`, the number of processes. It is not an option of the task, because runs do not depend on it."""
     group = parser.add_argument_group("processes")
     text = "number of processes; they divide each batch, and each uses its own GPU if there are any (default: 1)"
     group.add_argument("--devices", type=positive, metavar="N", help=text)

@@ -20,16 +20,16 @@ _STYLES = {
 _WRONG = "white on red"
 
 
-def can_colour(units: Sequence[str], labels: Sequence[str]) -> bool:
+def can_colour(tokens: Sequence[str], labels: Sequence[str]) -> bool:
     """Whether the tokens are characters and each label has a colour."""
-    return isinstance(units, str) and _STYLES.keys() >= set(labels)
+    return isinstance(tokens, str) and _STYLES.keys() >= set(labels)
 
 
-def colour(units: Sequence[str], labels: Sequence[str], truth: Sequence[str] | None = None) -> Text:
+def colour(tokens: Sequence[str], labels: Sequence[str], truth: Sequence[str] | None = None) -> Text:
     """Return the text with each character in the style of its label.
 
     Args:
-        units: the characters
+        tokens: the characters
         labels: the predicted labels
         truth: the true labels, to mark wrong predictions; None marks nothing
 
@@ -42,7 +42,7 @@ def colour(units: Sequence[str], labels: Sequence[str], truth: Sequence[str] | N
         _STYLES.get(label, "") if label == true_label else _WRONG
         for label, true_label in zip(labels, labels if truth is None else truth, strict=True)
     ]
-    for style, group in groupby(zip(units, styles, strict=True), key=lambda pair: pair[1]):
+    for style, group in groupby(zip(tokens, styles, strict=True), key=lambda pair: pair[1]):
         characters = "".join(character for character, _ in group)
         text.append(characters.replace(" ", "\N{OPEN BOX}") if style == _WRONG else characters, style)
     return text

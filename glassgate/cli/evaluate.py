@@ -33,17 +33,17 @@ def command(argv: list[str]) -> None:
         if sentence:
             print(f"warning: {sentence}", file=sys.stderr)
     metrics = compute_metrics(task, encoded)
-    scores, labels = scores_of(metrics), by_label(metrics)
+    scores, label_rows = scores_of(metrics), by_label(metrics)
     if arguments.json:
         signatures = task.summary.signatures()
         content: dict[str, object] = {**scores, **({} if unknown is None else {"unknown_tokens": unknown})}
-        content |= {f"by_{kind}": rows for kind, rows in labels.items()}
+        content |= {f"by_{kind}": rows for kind, rows in label_rows.items()}
         print(json.dumps(content | ({"signatures": signatures} if signatures else {})))
     else:
         print(task.summary.table(scores) or format_scores(scores))
         if unknown is not None:
             print(f"unknown tokens {unknown:.2%}")
-        for kind, rows in labels.items():
+        for kind, rows in label_rows.items():
             print(f"\n{label_table(kind, rows)}")
     if arguments.report:
         folder = Path(arguments.report)

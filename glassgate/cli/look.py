@@ -26,7 +26,7 @@ from glassgate.tasks.errors import UserError
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.wording import plural, printable
 
-_MAX_TOKENS = 12  # the number of tokens of an example to print
+_MAX_TOKENS = 12  # the maximum number of printed tokens or values of an example
 _MAX_CHARACTERS = 72  # the maximum length of a printed line
 
 
@@ -168,11 +168,11 @@ def _lines(example: Any) -> list[str]:
         return [f"{_shorten(example.source)}\t{_shorten(example.target or '')}"]
     if isinstance(example, Roll):
         return [f"{len(example.steps)} steps of {example.steps.shape[1]} keys"]
-    units = getattr(example, "tokens", None)
-    if units is not None:
-        tokens = [*islice(units, 4 * _MAX_CHARACTERS)]
+    all_tokens = getattr(example, "tokens", None)
+    if all_tokens is not None:
+        tokens = [*islice(all_tokens, 4 * _MAX_CHARACTERS)]
         separator = "" if all(len(token) == 1 for token in tokens) else " "
-        return [*[_shorten(line) for line in separator.join(tokens).splitlines()[:4]], f"{len(units):,} tokens"]
+        return [*[_shorten(line) for line in separator.join(tokens).splitlines()[:4]], f"{len(all_tokens):,} tokens"]
     return [_shorten(str(example))]
 
 

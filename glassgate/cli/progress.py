@@ -106,7 +106,7 @@ class _Throughput(ProgressColumn):
         return Text(f"{speed:>8,.0f}/s" if task.fields["loss"] else "")
 
 
-# The ends of the names of scores from 0 to 1, and the names of scores from 0 to 100.
+# The suffixes of scores from 0 to 1, and the names of scores from 0 to 100.
 _FRACTION_SUFFIXES = (
     "accuracy", "f1", "precision", "recall", "whole_tokens", "exact_match", "error_rate", "coverage", "mape"
 )  # fmt: skip

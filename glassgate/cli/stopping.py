@@ -65,7 +65,7 @@ def _number(error: BaseException) -> int:
 def _modules_in_import() -> set[str]:
     """The modules that are being imported, as the import system notes in their specs.
 
-    A signal handler must not walk the stack instead. In Python 3.11, this ended the process while torch traced a model.
+    Do not walk the stack in the signal handler: in Python 3.11, this ended the process while torch traced a model.
     """
     modules = [(name, vars(m)) for name, m in sys.modules.copy().items() if isinstance(m, ModuleType)]
     return {name for name, values in modules if getattr(values.get("__spec__"), "_initializing", False)}

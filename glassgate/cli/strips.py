@@ -33,14 +33,14 @@ def strips(study: Study, console: Console) -> Group:
         for line in _lines(passage.steps, width, separator):
             text = Text(" " * margin)
             for step in line:
-                token = _printed(passage.steps[step], separator)
+                token = _token_text(passage.steps[step], separator)
                 text.append(token, style="underline red" if wrong.get(step) else "")
             parts.append(text)
             for name, values, kind in series:
                 strip = Text(f"{name:<{margin}}", style="dim")
                 for step in line:
                     block = _block(float(values[start + step]), kind, console.color_system is not None)
-                    token = _printed(passage.steps[step], separator)
+                    token = _token_text(passage.steps[step], separator)
                     width_of_token = len(token.rstrip()) or 1
                     strip.append_text(_repeat(block, width_of_token))
                     strip.append(" " * (len(token) - width_of_token))
@@ -104,7 +104,7 @@ def _lines(steps: Sequence[str], width: int, separator: str) -> list[range]:
     """The range of steps of each line."""
     lines, start, used = [], 0, 0
     for index, step in enumerate(steps):
-        size = len(_printed(step, separator))
+        size = len(_token_text(step, separator))
         if used and used + size > width:
             lines.append(range(start, index))
             start, used = index, 0
@@ -115,7 +115,7 @@ def _lines(steps: Sequence[str], width: int, separator: str) -> list[range]:
     return [*lines, range(start, len(steps))] if start < len(steps) else lines
 
 
-def _printed(step: str, separator: str) -> str:
+def _token_text(step: str, separator: str) -> str:
     return "↵" if step == "\n" else f"{step}{separator}"
 
 

@@ -10,7 +10,7 @@ from glassgate.cli.parser import Parser
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.training.processes.world import from_environment
 
-_PRINTING_OPTIONS = ("-h", "--help", "--print-config")  # options with which the command does not train
+_PRINTING_OPTIONS = ("-h", "--help", "--print-config")  # options that print something instead of training
 
 
 def command(argv: list[str]) -> None:

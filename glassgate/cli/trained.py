@@ -1,4 +1,4 @@
-"""Arguments and functions of the commands that use a trained run: they load the run, and read its input."""
+"""Arguments of commands that use a trained run, and functions that load the run and read the input."""
 
 from argparse import Namespace
 from collections.abc import Sequence

@@ -19,7 +19,7 @@ from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.operations import MASKS, OPERATIONS
 
 NEITHER, PHRASE, CONTEXT, BOTH = range(4)
-"""The indices of the four values of a node, computed from the biases and this part of the input."""
+"""The indices of the four values of a node. Each value is computed from the biases and the named part of the input."""
 _LINEAR = frozenset({"add", "sub", "neg", "detach"})
 _CONSTANTS = frozenset({"size", "constant", "parameter"})
 """Leaves that do not depend on the input."""
@@ -44,7 +44,7 @@ def phrase_part(values: Tensor) -> Tensor:
 class ContextualCell(GraphCell):
     """A cell that divides its states between a phrase and its context (Murdoch, Liu and Yu 2018, arXiv:1801.05453).
 
-    The biases are always present. A function of one value, such as a sigmoid, is divided by Shapley values. In a
+    The biases are always present. The parts of a function of one value, such as a sigmoid, are Shapley values. In a
     product, the terms phrase x phrase and phrase x biases belong to the phrase, and all other terms to the context.
     These values are not divided. They belong to the context completely:
 
@@ -54,7 +54,7 @@ class ContextualCell(GraphCell):
     - a nonlinear function of a reduction over a row, such as the standard deviation of layer normalization
 
     The phrase's part of an input or a state is its tangent in forward-mode differentiation. Linear operations between
-    layers therefore transform it too.
+    layers therefore also transform this part.
 
     Args:
         equations: the equations of one step.
@@ -121,7 +121,7 @@ class _Step:
     def __init__(self, leaf: Callable[[Node], Any], gates: Collection[Node], dependent: Collection[Node]) -> None:
         self._leaf, self._gates, self._dependent = leaf, gates, dependent
         self._values: dict[Node, Any] = {}
-        # The only node on which a node's value depends: the node itself if there are several, None if there is none.
+        # By node: the only node on which its value depends, the node itself if there are several, None for a constant.
         self._source: dict[Node, Node | None] = {}
         self._divided: dict[Node, Tensor] = {}
 

@@ -28,7 +28,7 @@ from glassgate.layers.stack import Recurrent
 from glassgate.layout import Layout
 from glassgate.shapes import ShapeError, check_choice
 
-__all__ = ["NotTraceable", "Relevance", "contribution", "propagated", "relevance"]
+__all__ = ["NotTraceable", "Relevance", "contribution", "relevance", "relevance_gradients"]
 
 METHODS = ("lrp", "contextual", "gradient", "integrated")
 PHRASES_AT_ONCE = 64
@@ -71,9 +71,9 @@ def relevance(
 
     - "lrp": layer-wise relevance propagation with the rules of Arras et al. (2017, arXiv:1706.07206; 2019,
       arXiv:1909.12114) on the graph of the cell. In a product of a gate and a signal, all relevance goes to the signal.
-      A nonlinearity passes it on unchanged. A sum divides it in proportion to its terms. The same rules apply to
-      tanh, sigmoid and softmax outside of the recurrent layers. The relevance of tokens and biases adds up to the
-      score.
+      A nonlinearity passes relevance on unchanged. A sum divides relevance in proportion to the terms. The same rules
+      apply to tanh, sigmoid and softmax outside of the recurrent layers. The relevance of tokens and biases adds up to
+      the score.
     - "contextual": contextual decomposition (Murdoch et al. 2018, arXiv:1801.05453) with each token as a phrase; see
       `contribution`.
     - "gradient": gradient times input.
@@ -91,7 +91,7 @@ def relevance(
         arguments: keyword arguments of the model.
 
     Raises:
-        TypeError: the model has no recurrent layer of this package, or no embedding reads the token IDs.
+        TypeError: the model has no recurrent layer of this package, or not exactly one embedding reads the token IDs.
         NotTraceable: the method is "lrp" or "contextual", and a cell has no graph.
 
     Example:
@@ -111,7 +111,7 @@ def relevance(
     check_choice("relevance", "method", method, METHODS)
     layers = _layers("relevance", model)
     if method == "lrp":
-        with propagated(model) as biases:
+        with relevance_gradients(model) as biases:
             return _gradient_times_input(model, input, target, arguments, biases)
     with eval_mode(model), torch.enable_grad():
         if method == "integrated":
@@ -179,7 +179,7 @@ def _layers(operation: str, model: nn.Module) -> list[Recurrent]:
 
 
 @contextmanager
-def propagated(model: nn.Module) -> Iterator[list[nn.Parameter]]:
+def relevance_gradients(model: nn.Module) -> Iterator[list[nn.Parameter]]:
     """Change the model so that the gradient of a score times a value is the "lrp" relevance of this value.
 
     Yields the additive parameters, such as biases, with gradients enabled.
@@ -203,7 +203,7 @@ def propagated(model: nn.Module) -> Iterator[list[nn.Parameter]]:
 def _step_axis(layers: list[Recurrent], shape: torch.Size, scores: Tensor) -> int:
     """The axis of the steps in the shape of the tokens.
 
-    It follows from the number of scores. If that is ambiguous, the layout of the first layer decides.
+    The other axis has one element per score. If both axes do, the layout of the first layer decides.
     """
     if len(shape) < 2 or shape[0] != shape[1]:
         return int(len(shape) > 1 and shape[0] == scores.numel())
@@ -320,7 +320,7 @@ def _score(output: Any, target: Target) -> Tensor:
 
 
 Rule = Callable[[Equations, set[Node], Direction], Cell]
-"""Takes the equations of a cell, its gates and a direction of a call. Returns the cell that replaces it there."""
+"""Takes the equations of a cell, its gates and a direction of a call. Returns the new cell for this direction."""
 
 
 class _CellReplacement:

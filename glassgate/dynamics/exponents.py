@@ -38,7 +38,7 @@ def lyapunov(layer: Recurrent, inputs: Tensor, k: int = 1, hx: Any = None, *, wa
         layer: a layer of one direction. It is analysed in eval mode, in float64.
         inputs: (L, N, H_in): N sequences of L steps, for example from different passages of a text.
         k: the number of exponents, at most S, the number of state variables.
-        hx: initial states, flat (N, S) or in the form of the layer's `hx`. The default is those of the layer.
+        hx: initial states, flat (N, S) or in the form of the layer's `hx`; by default, those of the layer.
         warm_up: the number of first steps to ignore, in which states reach their attractor and directions align.
 
     Raises:
@@ -75,8 +75,8 @@ def lyapunov(layer: Recurrent, inputs: Tensor, k: int = 1, hx: Any = None, *, wa
     for first in range(0, steps, at_once):
         chunk = slice(first, min(first + at_once, steps))
         jacobians = network.jacobian(states[:-1][chunk].flatten(0, 1), inputs[chunk].flatten(0, 1))
-        for t, step in enumerate(jacobians.unflatten(0, (-1, rows)), first):
-            directions, lengths = torch.linalg.qr(step @ directions)
+        for t, step_jacobians in enumerate(jacobians.unflatten(0, (-1, rows)), first):
+            directions, lengths = torch.linalg.qr(step_jacobians @ directions)
             if t >= warm_up:
                 total += lengths.diagonal(dim1=1, dim2=2).abs().clamp_min(torch.finfo(torch.float64).tiny).log()
     per_sequence = (total / (steps - warm_up)).sort(1, descending=True).values
@@ -86,5 +86,5 @@ def lyapunov(layer: Recurrent, inputs: Tensor, k: int = 1, hx: Any = None, *, wa
 
 
 def _fixed_noise(size: int, k: int) -> Tensor:
-    """Noise that is the same in every call. It keeps the first directions from being orthogonal to a growing one."""
+    """Noise that is the same in every call, so that the initial directions are not orthogonal to growing ones."""
     return torch.randn(size, k, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

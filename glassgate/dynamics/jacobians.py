@@ -68,8 +68,8 @@ class Trajectory:
     def product(self, start: int = 0, stop: int | None = None) -> Tensor:
         """(N, S, S): the derivative of the states after step `stop` - 1 with respect to those before step `start`."""
         total = torch.eye(self.states.shape[2], dtype=torch.float64).expand(self.states.shape[1], -1, -1)
-        for step in self.jacobians[start:stop]:
-            total = step @ total
+        for step_jacobians in self.jacobians[start:stop]:
+            total = step_jacobians @ total
         return total
 
     def singular_values(self, start: int = 0) -> Tensor:
@@ -79,8 +79,8 @@ class Trajectory:
         """
         total = torch.eye(self.states.shape[2], dtype=torch.float64).expand(self.states.shape[1], -1, -1)
         values = []
-        for step in self.jacobians[start:]:
-            total = step @ total
+        for step_jacobians in self.jacobians[start:]:
+            total = step_jacobians @ total
             values.append(torch.linalg.svdvals(total))
         return torch.stack(values)
 
@@ -91,7 +91,7 @@ def trajectory(layer: Recurrent, inputs: Tensor, hx: Any = None) -> Trajectory:
     Args:
         layer: a layer of one direction. It is analysed in eval mode, in float64.
         inputs: (L, N, H_in).
-        hx: initial states, flat (N, S) or in the form of the layer's `hx`. The default is those of the layer.
+        hx: initial states, flat (N, S) or in the form of the layer's `hx`; by default, those of the layer.
 
     Example:
         >>> import torch, glassgate as gg
@@ -108,13 +108,13 @@ def survival(layer: Recurrent, inputs: Tensor, hx: Any = None, *, differences: i
     """The fraction of a small random difference (perturbation) of the states that is left after each step.
 
     After k steps it is the root mean square of the singular values of the product of the first k Jacobians. It costs
-    less than the singular values, because no products of Jacobians are computed: orthogonal differences pass through
-    the steps. With fewer differences than state variables, the result is an estimate from a fixed sample.
+    less than the singular values, because it propagates orthogonal differences through the steps instead of multiplying
+    Jacobians. With fewer differences than state variables, the result is an estimate from a fixed sample.
 
     Args:
         layer: a layer of one direction. It is analysed in eval mode, in float64.
         inputs: (L, N, H_in).
-        hx: initial states, flat (N, S) or in the form of the layer's `hx`. The default is those of the layer.
+        hx: initial states, flat (N, S) or in the form of the layer's `hx`; by default, those of the layer.
         differences: the maximum number of differences for each sequence.
 
     Returns:

@@ -118,8 +118,8 @@ class Linearization:
             by_gate: whether to split derivatives by the last gate on each path.
 
         Returns:
-            The new states, (B, W) each, and for each label the derivatives (B, W, S) of the states. The label is
-            "total". With `by_gate`, the labels are the names of the gates and "direct".
+            The new states, (B, W) each, and their derivatives, (B, W, S) each, by label. The only label is "total".
+            With `by_gate`, the labels are the names of the gates and "direct".
         """
         values = self._values(input, states)
         before = dict(zip(self.equations.state, d_states, strict=True))

@@ -34,7 +34,7 @@ _STATE_FIELDS, _COMMON_FIELDS = ("states", "low", "scale", "deviation"), ("start
 
 
 class NotAnIndex(ValueError):
-    """A file that contains no index, or one of another version."""
+    """A file contains no index, or an index in another version of the format."""
 
 
 class Match(NamedTuple):
@@ -108,11 +108,11 @@ class Index:
             for name, values in sequence.items():
                 by_state.setdefault(name, []).append(values.detach().to("cpu", torch.float16))
             lengths.append(len(next(iter(sequence.values()))))
-        words = [word.encode() for text in texts for word in text] or [b""] * sum(lengths)
-        if not lengths or len(words) != sum(lengths):
+        step_texts = [text.encode() for of_sequence in texts for text in of_sequence] or [b""] * sum(lengths)
+        if not lengths or len(step_texts) != sum(lengths):
             raise ValueError(
                 f"Index: expected at least one step, and as many texts as steps or no texts, got {sum(lengths)} steps "
-                f"and {len(words)} texts"
+                f"and {len(step_texts)} texts"
             )
         states, low, scale, deviation = {}, {}, {}, {}
         for name, parts in by_state.items():
@@ -126,8 +126,8 @@ class Index:
                 states[name][unit] = ((row.float() - low[name][unit]) / scale[name][unit]).round().to(torch.uint8)
                 deviation[name][unit] = row.float().std(correction=0)
         starts = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int64)
-        text_bytes = torch.tensor(bytearray(b"".join(words)), dtype=torch.uint8)
-        text_ends = torch.tensor([len(word) for word in words]).cumsum(0)
+        text_bytes = torch.tensor(bytearray(b"".join(step_texts)), dtype=torch.uint8)
+        text_ends = torch.tensor([len(text) for text in step_texts]).cumsum(0)
         return cls(states, low, scale, deviation, starts, text_bytes, text_ends, about)
 
     @property

@@ -254,7 +254,7 @@ class Network:
 
     @staticmethod
     def _initial_derivative(slot: Slot, states: Tensor, differences: Tensor | None) -> StateDerivative:
-        """The derivative of a state before the step: the identity or, with `differences`, the rows of its slot."""
+        """The derivative of a state before the step: the identity, or the rows of `differences` that belong to it."""
         if differences is None:
             return StateDerivative({slot.columns.start: torch.ones_like(states[:1, slot.columns])})
         return StateDerivative({}, differences[:, slot.columns])

@@ -56,7 +56,7 @@ class FixedPoints:
 
     @cached_property
     def unstable_directions(self) -> Tensor:
-        """(K,) int64: the number of eigenvalues on or outside the unit circle. A saddle also has one inside."""
+        """(K,) int64: the number of eigenvalues on or outside the unit circle. A saddle also has eigenvalues inside."""
         return (self.eigenvalues.abs() >= 1).sum(1)
 
     @cached_property

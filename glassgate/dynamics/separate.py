@@ -19,14 +19,14 @@ class SeparateLayer(NamedTuple):
     layer: Recurrent
     """A layer with the weights of one direction, in float64 and in eval mode."""
     inputs: Tensor
-    """(L, N, H_in): its inputs in the order in which it reads them. The reverse direction reads the last step first."""
+    """(L, N, H_in): the inputs in the order of reading. The reverse direction reads the last step first."""
 
 
 @torch.no_grad()
 def separate(layer: Recurrent, inputs: Tensor) -> list[SeparateLayer]:
     """Each layer and direction of a stack as a separate layer, with the inputs that it has inside the stack.
 
-    The exponents and Jacobians of a stack mix its layers, while those of a separate layer describe it alone.
+    The exponents and Jacobians of a stack mix its layers. Those of a separate layer describe only this layer.
 
     Args:
         layer: a layer of any depth, with one or two directions.

@@ -51,7 +51,7 @@ def from_nam(path: str | os.PathLike[str]) -> Effect:
         path: the path of a `.nam` file.
 
     Returns:
-        an LSTM with the initial states of the file and a linear layer after it, in eval mode.
+        an LSTM with the initial states of the file, followed by a linear layer, in eval mode.
 
     Raises:
         ExportError: the file cannot be read, is damaged, or contains another architecture.

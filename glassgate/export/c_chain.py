@@ -13,7 +13,7 @@ class Chain:
         name: the prefix of the function names.
         stages: the stages in order.
         real: "float" or "double".
-        weights: the name of the struct of weights if they are read from a file; otherwise empty.
+        weights: the name of the weights struct if the weights are read from a file; otherwise empty.
         max_steps: the length of the buffers between the stages of a bidirectional network.
     """
 
@@ -95,7 +95,7 @@ class Chain:
         return f"memset({target}, 0, sizeof {target});"
 
     def _with_weights(self, line: str) -> str:
-        """The line. If weights are in a file, it reads them through the pointer in the state."""
+        """The line. If the weights are in a file, their arrays are accessed through the pointer in the state."""
         if self.weights:
             for array in self.arrays:
                 line = re.sub(rf"\b{array.name}\b", f"s->weights->{array.name}", line)

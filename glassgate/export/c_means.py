@@ -1,6 +1,6 @@
 """Moves the subtraction of a mean over units from a step into its weights.
 
-The mean over units of W x + b is linear in x. W x + b minus its mean is therefore one matrix product with other weights
+The mean over units of W x + b is affine in x. W x + b minus its mean is therefore one matrix product with other weights
 and another bias. The step of a layer-normalised cell then needs neither a sum over units nor a phase for this mean.
 """
 
@@ -27,7 +27,7 @@ _ROUNDING = 1e-13
 def move_means_into_weights(step: Step) -> Step:
     """Move means over units into the weights of a step, unless the step would then have more weights."""
     rewriting = _Rewriting(step.values)
-    new_states = {name: rewriting.rewritten(value) for name, value in step.new_states.items()}
+    new_states = {name: rewriting.rewrite(value) for name, value in step.new_states.items()}
     values = topologically_sorted(new_states.values())
     if _weight_count(values) <= _weight_count(step.values):
         step.values, step.new_states = values, new_states
@@ -41,9 +41,9 @@ def _weight_count(values: Sequence[StepValue]) -> int:
 class _Rewriting:
     """Rewrites the values of a step so that means are part of the weights.
 
-    A value that is an affine function of the vectors in the step's products has coefficients: a matrix in double
-    precision. It has a row for each unit, or a single row. Its first column is the constant part. The other columns
-    belong to the elements of the vectors.
+    If a value is an affine function of the vectors in the step's matrix products, its coefficients are a matrix in
+    double precision. The matrix has one row per unit, or a single row for a scalar. Its first column is the constant
+    part. The other columns belong to the elements of the vectors.
     """
 
     def __init__(self, values: Sequence[StepValue]) -> None:
@@ -56,29 +56,29 @@ class _Rewriting:
         self._coefficients: dict[StepValue, np.ndarray | None] = {}
         self._rewritten: dict[StepValue, StepValue | float] = {}
 
-    def rewritten(self, value: StepValue) -> StepValue:
-        """The rewritten value."""
-        new = self._rewritten_argument(value)
+    def rewrite(self, value: StepValue) -> StepValue:
+        """Return the value with its means in the weights."""
+        new = self._rewrite_argument(value)
         assert isinstance(new, StepValue)  # only means, which are single numbers, become 0.0
         return new
 
-    def _rewritten_argument(self, arg: StepValue | float) -> StepValue | float:
+    def _rewrite_argument(self, arg: StepValue | float) -> StepValue | float:
         if not isinstance(arg, StepValue):
             return arg
         if arg not in self._rewritten:
-            self._rewritten[arg] = self._rewrite(arg)
+            self._rewritten[arg] = self._compute_rewritten(arg)
         return self._rewritten[arg]
 
-    def _rewrite(self, value: StepValue) -> StepValue | float:
+    def _compute_rewritten(self, value: StepValue) -> StepValue | float:
         coefficients = self._coefficients_of(value) if isinstance(value, Pointwise | SumOverUnits) else None
         if coefficients is not None and value.is_scalar and not coefficients.any():
             return 0.0
         match value:
             case SumOverUnits(x=x):
-                x = self.rewritten(x)
+                x = self.rewrite(x)
                 return replace(value, x=x, level=x.level + 1)
             case Affine(products=products):
-                products = [replace(product, vector=self.rewritten(product.vector)) for product in products]
+                products = [replace(product, vector=self.rewrite(product.vector)) for product in products]
                 vectors = [product.vector for product in products]
                 level = max(0 if isinstance(vector, Input) else vector.level + 1 for vector in vectors)
                 return replace(value, level=level, products=products)
@@ -87,7 +87,7 @@ class _Rewriting:
             ):
                 return self._with_coefficients(affine, coefficients)
             case Pointwise(op=op, args=args):
-                new = tuple(self._rewritten_argument(arg) for arg in args)
+                new = tuple(self._rewrite_argument(arg) for arg in args)
                 match op, new:
                     case ("add" | "sub", (kept, 0.0)) | ("add", (0.0, kept)):
                         return kept

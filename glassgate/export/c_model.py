@@ -34,8 +34,8 @@ def to_c(
     - `NAME_step(NAME_state *, const real *x, real *y)` computes one step, from H_in inputs to H_out outputs. A
       bidirectional network has no such function.
     - `NAME_run(NAME_state *, const real *x, real *y, size_t steps)` computes several steps, from (steps, H_in) to
-      (steps, H_out). The next call continues from the states of this one. The reverse direction starts from its initial
-      states in every call.
+      (steps, H_out). Each call continues from the states of the previous call. The reverse direction starts from its
+      initial states in every call.
 
     These functions allocate no memory, have no global state and take no locks, so they can run in a real-time thread.
     Only `NAME_run` can fail. It returns -1 if it needs a buffer and gets more than `max_steps` steps.
@@ -134,7 +134,7 @@ class Program:
 
     @property
     def binary(self) -> bytes:
-        """NAME.weights: 4 bytes of format name, the count of numbers, and the numbers, all little-endian."""
+        """NAME.weights: a 4-byte format name, the count of numbers, and the numbers, all little-endian."""
         values = np.concatenate([array.values.reshape(-1) for array in self.arrays])
         kind = "<f8" if self.double else "<f4"
         return struct.pack("<4sI", b"GGW8" if self.double else b"GGW4", len(values)) + values.astype(kind).tobytes()

@@ -48,7 +48,7 @@ class Stage:
         text: the C functions of the stage.
         arrays: the constants that the functions read.
         states: the size of each state array, by name.
-        initial: the name of the array with the initial values of a state, by state. Other states start from zero.
+        initial: the name of the array of initial values, by state name. States without such an array start from zero.
     """
 
     name: str
@@ -99,11 +99,11 @@ class LevelStage(Stage):
         """Lines that copy or add the new output of direction `k` to the outputs at `y`."""
         spec, level = direction.spec, self.level
         h = f"s->{direction.name}_{next(iter(direction.states))}"
-        merged = len(self.directions) > 1 and level.merge in ("sum", "mean")
-        offset = 0 if merged else sum(d.spec.output_size for d in self.directions[:k])
+        is_summed = len(self.directions) > 1 and level.merge in ("sum", "mean")
+        offset = 0 if is_summed else sum(d.spec.output_size for d in self.directions[:k])
         place = f"{y} + {offset}" if offset else y
-        half = _half(direction.double) if level.merge == "mean" and merged else ""
-        if merged and k > 0:
+        half = _half(direction.double) if level.merge == "mean" and is_summed else ""
+        if is_summed and k > 0:
             yield f"for (int j = 0; j < {spec.output_size}; j++) ({place})[j] = (({place})[j] + {h}[j]){half};"
         else:
             yield f"memcpy({place}, {h}, {spec.output_size} * sizeof(real));"
@@ -219,7 +219,7 @@ def to_chains(module: nn.Module) -> tuple[dict[str, list[Stage]], int, bool]:
         module: a module, or an `nn.ModuleDict` of modules that become one chain each.
 
     Returns:
-        the stages of each chain by its key in the `nn.ModuleDict` ("" for another module), the number of units in a
+        the stages of each chain by its key in the `nn.ModuleDict` ("" without a ModuleDict), the number of units in a
         block, and whether numbers are double.
 
     Raises:
@@ -281,7 +281,7 @@ def _stages(
 
 
 def _block_size(levels: Sequence[Level], parts: Sequence[nn.Module]) -> int:
-    """The number of units in a block with the lowest estimated time."""
+    """The block size, in units, with the lowest estimated time."""
     directions = [direction for level in levels for direction in level.directions]
     units = [direction.hidden_size for direction in directions]
     units = units or [part.out_features for part in parts if isinstance(part, nn.Linear)] or [16]

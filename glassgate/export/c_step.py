@@ -207,7 +207,7 @@ class StepFunction:
         Args:
             affine: the sums of matrix products of a phase.
             units: the number of units.
-            rows: the rows of the packed weights; the rows of the matrices are added to them.
+            rows: the rows of the packed weights, to which each column of a matrix is appended as a row.
         """
         biased = [value for value in affine if value.bias is not None]
         for value in affine:
@@ -241,8 +241,8 @@ class StepFunction:
     def _matrix(self, product: Product, units: int) -> np.ndarray:
         """The matrix of a product in two dimensions.
 
-        With several heads, each row has only the columns of its head, (units, columns of a head), unless a block would
-        contain units of two heads. Then the matrix is (units, all columns) with zeros outside of the heads.
+        With several heads, each row contains only the columns of its head: (units, columns of a head). If a block would
+        contain units of two heads, the matrix is block-diagonal instead: (units, all columns).
         """
         matrix = product.matrix
         if matrix.ndim == 2:

@@ -1,6 +1,6 @@
 """Emits a layer as JavaScript without dependencies: the weights, and one function per direction that computes a step.
 
-The functions of `javascript.js` run whole sequences with them. Every gate and state can be edited, as with `gg.edit`.
+`javascript.js` runs whole sequences with these functions. Every gate and state can be edited, as with `gg.edit`.
 """
 
 import base64
@@ -108,9 +108,8 @@ def emit(
 
     Args:
         layer: a layer of any cell, depth and number of directions.
-        weights: the arrays of the page, to which those of the layer are added.
-        name: the name of the layer in its model, which becomes the prefix of the labels of its directions, as in
-            `gg.edit`.
+        weights: the arrays of the page, to which the arrays of the layer are added.
+        name: the name of the layer in its model. It is the prefix of direction labels, as in `gg.edit`.
         operation: the first word of error messages.
         rewrite: a function that changes the equations, for example to name further values that steps store.
 
@@ -130,7 +129,7 @@ def emit(
 
 
 def editable(equations: Equations) -> Equations:
-    """The equations with a factor and a replacement value for each gate and state, by which scripts edit them."""
+    """The equations with a factor and a replacement value for each gate and state, for edits by scripts."""
     return edited_equations(
         equations, dict.fromkeys((*equations.gate_values, *equations.state), ((SCALE, REPLACEMENT), True))
     )
@@ -241,7 +240,7 @@ class _Emitter:
         yield "}"
 
     def _axes(self) -> list[Axis]:
-        """The axes whose arrays have different offsets at a step: units, and projected units."""
+        """The axes that need an offset variable: units, and projected units if the layer has a projection."""
         return [UNITS, PROJECTED] if self.spec.equations.projected else [UNITS]
 
     def _offset(self, axis: Axis) -> str:

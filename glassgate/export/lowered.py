@@ -1,4 +1,4 @@
-"""The lowered forward pass of a direction in eval mode, without operations that the exported outputs do not need."""
+"""The lowered forward pass of a direction in eval mode, with only the operations that the exported outputs need."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -19,8 +19,8 @@ def lowered_pass(equations: Equations, form: Form, all_states: bool = False, gat
     Args:
         equations: the equations of one step.
         form: the form of the call.
-        all_states: whether each state at every step is an output; otherwise only the first state is one.
-        gates: whether every gate at every step is an output.
+        all_states: whether to output all states at every step, not only the first state.
+        gates: whether to output all gates at every step.
     """
     program = forward_pass(equations, build_trace(equations, _COSTS, record=gates), form)
     ports = [Port(Role.STATES, state) for state in (equations.state if all_states else equations.state[:1])]
@@ -29,7 +29,7 @@ def lowered_pass(equations: Equations, form: Form, all_states: bool = False, gat
 
 
 def _with_outputs(program: Pass, ports: Collection[Port]) -> Pass:
-    """The pass with only these outputs, without the operations that they do not need."""
+    """The pass with only these outputs and the operations that they need."""
     outputs = {port: program.outputs[port] for port in ports}
     loop = program.loop
     used = {*outputs.values(), *(carry.next for carry in loop.carries), *(carry.initial for carry in loop.carries)}
@@ -54,7 +54,7 @@ def _live(lines: tuple[Line, ...], used: set[Value]) -> tuple[Line, ...]:
 
 
 def base_extents(equations: Equations, hidden_size: int, output_size: int, input_size: int) -> dict[str, int]:
-    """The extents of the base axes, those without factors, except the axes of steps and sequences."""
+    """The extents of the base axes (axes without factors), except the axes of steps and sequences."""
     sizes = {"D": input_size, "H": hidden_size, "P": output_size}
     if equations.heads > 1:
         sizes |= {"U": hidden_size // equations.heads, "V": output_size // equations.heads}

@@ -185,11 +185,11 @@ def _layer(nodes: list[_Node]) -> Recurrent:
     }
     hidden_size: Any = sizes[0] if len(set(sizes)) == 1 else tuple(sizes)
     layer_classes: dict[type[Cell], Any] = {cells.RNN: RNN, cells.GRU: GRU, cells.LSTM: LSTM}
-    kind = layer_classes.get(type(node.cell))
-    if kind is None:
+    layer_class = layer_classes.get(type(node.cell))
+    if layer_class is None:
         layer = Recurrent(node.cell, input_size, hidden_size, **options)
     else:
-        layer = kind(input_size, hidden_size, cell=node.cell, **options)
+        layer = layer_class(input_size, hidden_size, cell=node.cell, **options)
     for (_, weights), parameters in zip(layer.weights(), directions, strict=True):
         for name, value in parameters.items():
             weights[name].copy_(value)

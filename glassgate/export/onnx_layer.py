@@ -48,7 +48,7 @@ class Sizes:
 def emit_direction(
     op: Operators, equations: Equations, weights: Mapping[str, ir.Value], sizes: Sizes, reverse: bool, call: Call
 ) -> tuple[ir.Value, list[ir.Value]]:
-    """Emit the nodes of one direction of one level: an ONNX operator for its cell, or a `Scan` if there is none.
+    """Emit the nodes of one direction of one level: the ONNX operator of its cell if possible, otherwise a `Scan`.
 
     Args:
         op: collects the nodes.

@@ -80,7 +80,7 @@ def to_onnx(
         metadata: texts to store in the file, by key.
         verify: whether to run the ONNX model in ONNX Runtime before `path` is written, and compare its results with
             those of the module. A layer is verified on random inputs, a model on `inputs`. For a model, this can also
-            be a list of further tuples of example arguments, e.g. of other sizes, on which it is verified too.
+            be a list of more tuples of example arguments for the verification, such as inputs of other sizes.
 
     Returns:
         the path.
@@ -190,7 +190,7 @@ def _without_warnings() -> Iterator[None]:
 
 
 def _first_cause(error: BaseException) -> str:
-    """The first line of the message of the error that caused another one."""
+    """The first line of the message of an error's root cause."""
     while error.__cause__ is not None and not isinstance(error, ExportError):
         error = error.__cause__
     return str(error).strip().partition("\n")[0] or type(error).__name__
@@ -288,7 +288,7 @@ class _LayerModel:
         return named
 
     def add_lengths(self, steps: "ir.Value") -> "ir.Value":
-        """Add the input `lengths`. Returns it as the operators need it: (N,) int32, at most `steps`."""
+        """Add the input `lengths`. Returns the lengths in the form that operators need: (N,) int32, at most `steps`."""
         import onnx_ir as ir
 
         op, default = self.op, np.array([np.iinfo(np.int32).max])
@@ -296,7 +296,7 @@ class _LayerModel:
         return op("Expand", op("Cast", op("Min", lengths, steps), to=ir.DataType.INT32), self.batch_size)
 
     def add_states(self) -> "dict[str, list[ir.Value]]":
-        """Add inputs for the initial states. Returns those of each direction by its label, (N, W) each."""
+        """Add inputs for the initial states. Returns the states (N, W) by the label of each direction."""
         op = self.op
         directions = [direction for level in self.levels for direction in level.directions]
         by_direction: dict[str, list[ir.Value]] = {direction.label: [] for direction in directions}

@@ -1,4 +1,4 @@
-"""Emits cells as the ONNX operators RNN, GRU and LSTM, the latter also with peepholes or coupled gates."""
+"""Emits cells as the ONNX operators RNN, GRU and LSTM. The operator LSTM also covers peepholes and coupled gates."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -40,7 +40,7 @@ OPERATORS = (
     Operator(cells.GRUv1(), "GRU", ("z", "r", "n"), {"linear_before_reset": 0}),
     Operator(cells.LSTM(), "LSTM", ("i", "o", "f", "g")),
     Operator(cells.PeepholeLSTM(), "LSTM", ("i", "o", "f", "g"), {}, ("peep_i", "peep_o", "peep_f")),
-    # i = 1 - sigmoid(f) = sigmoid(-f). Both are given, because runtimes differ in the gate that they read.
+    # i = 1 - sigmoid(f) = sigmoid(-f). The node has weights for both gates, because runtimes differ in which they read.
     Operator(cells.CIFG(), "LSTM", ("-f", "o", "f", "g"), {"input_forget": 1}),
 )
 

@@ -34,7 +34,7 @@ _DIRECT = {
     "pow": "Pow", "minimum": "Min", "maximum": "Max", "where": "Where", "lt": "Less", "le": "LessOrEqual",
     "eq": "Equal", "logical_and": "And", "logical_or": "Or", "logical_not": "Not",
 }  # fmt: skip
-"""The ONNX operator for each operation of `symbolic.operations` that has one. `composed` emits the others."""
+"""The ONNX operator for each operation of `symbolic.operations` that has one. `compose` emits the others."""
 _DYNAMIC = ("T", "N")
 """Axes with a dynamic extent: steps and sequences. They are the first axes of every value."""
 
@@ -141,7 +141,7 @@ class PassEmitter:
         """The value for sequences that have this step, and another value for shorter sequences."""
         if active is None:
             return self.emitted[value]
-        return self.op("Where", self.aligned(active, ("N",), value.type.axes), self.emitted[value], otherwise)
+        return self.op("Where", self.align(active, ("N",), value.type.axes), self.emitted[value], otherwise)
 
     def emit_operation(self, operation: Operation, of_type: Type, name: str) -> ir.Value:
         """Emit the nodes of one operation."""
@@ -149,7 +149,7 @@ class PassEmitter:
         match operation:
             case Elementwise(kind, args):
                 values = [self.argument(arg, of_type) for arg in args]
-                return op(_DIRECT[kind], *values, name=name) if kind in _DIRECT else self.composed(kind, values, name)
+                return op(_DIRECT[kind], *values, name=name) if kind in _DIRECT else self.compose(kind, values, name)
             case Contract(a, b, over):
                 return self.matrix_product(a, b, over, of_type, name)
             case Sum(x, over):
@@ -167,19 +167,19 @@ class PassEmitter:
                 k = of_type.axes.index(axis)
                 return op("Concat", *(op.unsqueeze(emitted[part], k) for part in parts), axis=k, name=name)
             case Reshape(x, _):
-                return self.reshaped(emitted[x], of_type.axes, name)
+                return self.reshape(emitted[x], of_type.axes, name)
             case Broadcast(x, _):
                 shape = [self.extent.get(axis) or op.constant([self.size(axis)]) for axis in of_type.axes]
-                return op("Expand", self.aligned(emitted[x], x.type.axes, of_type.axes), op.concat(shape, 0), name=name)
+                return op("Expand", self.align(emitted[x], x.type.axes, of_type.axes), op.concat(shape, 0), name=name)
         raise AssertionError(f"a forward pass has no {type(operation).__name__}")
 
     def argument(self, arg: Value | float, of_type: Type) -> ir.Value:
         """An argument of an elementwise operation with a result of this type."""
         if isinstance(arg, Value):
-            return self.aligned(self.emitted[arg], arg.type.axes, of_type.axes)
+            return self.align(self.emitted[arg], arg.type.axes, of_type.axes)
         return self.number(arg)
 
-    def composed(self, kind: str, values: Sequence[ir.Value], name: str) -> ir.Value:
+    def compose(self, kind: str, values: Sequence[ir.Value], name: str) -> ir.Value:
         """Emit an operation for which ONNX has no operator."""
         op, x = self.op, values[0]
         match kind:
@@ -215,16 +215,16 @@ class PassEmitter:
         rows = [axis for axis in a.type.axes if axis not in (*shared, *over)]
         columns = [axis for axis in b.type.axes if axis not in (*shared, *over)]
         width, height = (math.prod(map(self.size, axes)) for axes in (columns, over))
-        left = self.transposed(self.op, self.emitted[a], a.type.axes, [*shared, *rows, *over])
+        left = self.transpose(self.op, self.emitted[a], a.type.axes, [*shared, *rows, *over])
         # Weights are transposed once, before the loop.
         op = self.op if b in self.in_loop else self.outer
-        right = self.transposed(op, self.emitted[b], b.type.axes, [*shared, *over, *columns])
+        right = self.transpose(op, self.emitted[b], b.type.axes, [*shared, *over, *columns])
         right = op("Reshape", right, op.constant([*map(self.size, shared), height, width]))
         result = self.op("MatMul", left, right)
         axes = (*shared, *rows, *columns)
-        return self.transposed(self.op, self.reshaped(result, axes), axes, of_type.axes, name)
+        return self.transpose(self.op, self.reshape(result, axes), axes, of_type.axes, name)
 
-    def transposed(
+    def transpose(
         self, op: Operators, value: ir.Value, axes: Sequence[str], to: Sequence[str], name: str | None = None
     ) -> ir.Value:
         """The value with its axes in another order."""
@@ -232,12 +232,12 @@ class PassEmitter:
             return value
         return op("Transpose", value, perm=[list(axes).index(axis) for axis in to], name=name)
 
-    def reshaped(self, value: ir.Value, axes: Sequence[str], name: str | None = None) -> ir.Value:
+    def reshape(self, value: ir.Value, axes: Sequence[str], name: str | None = None) -> ir.Value:
         """The same elements with these axes. The ONNX shape 0 keeps a dynamic extent."""
         shape = [0 if axis in _DYNAMIC else self.size(axis) for axis in axes]
         return self.op("Reshape", value, self.op.constant(shape), name=name)
 
-    def aligned(self, value: ir.Value, axes: tuple[str, ...], to: tuple[str, ...]) -> ir.Value:
+    def align(self, value: ir.Value, axes: tuple[str, ...], to: tuple[str, ...]) -> ir.Value:
         """The value with new axes of extent 1 for broadcasting. Missing leading axes need none."""
         first = min((to.index(axis) for axis in axes), default=len(to))
         missing = [k - first for k, axis in enumerate(to) if k > first and axis not in axes]

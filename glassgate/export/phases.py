@@ -41,7 +41,7 @@ from glassgate.export.network import DirectionSpec
 Phase = tuple[int, Axis]
 """The level of a phase, and the axis of its loop: units of the cell, or projected units.
 
-The levels count from 0. An operation that needs all units of a value has a higher level than this value.
+Levels start at 0. An operation that needs all units of a value has a higher level than this value.
 """
 
 
@@ -323,7 +323,7 @@ def _evaluated_constants(program: Pass, spec: DirectionSpec, sizes: Mapping[str,
 
 
 def _fuse_affine(results: Mapping[str, StepValue]) -> tuple[list[StepValue], dict[str, StepValue]]:
-    """Merge sums of matrix products and constants into one `Affine` each.
+    """Merge each sum of matrix products and constants into one `Affine`.
 
     Args:
         results: the new states and the gates, by name.

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 import glassgate as gg
-from glassgate.dynamics.explanations import NotTraceable, propagated
+from glassgate.dynamics.explanations import NotTraceable, relevance_gradients
 from glassgate.glass.gradients import evenly_spaced
 from glassgate.glass.study import Relevances, Study
 from glassgate.tasks.data.batches import Batch
@@ -49,7 +49,7 @@ def relevance(view: TaskView[Any], batch: Batch, answers: Sequence[int]) -> Rele
     network, cut = view.task.network, _Cut()
     layer = getattr(network, LAYER)
     # One row has too little work for kernels, and plain torch differentiates all answers in one backward pass.
-    with gg.engine("reference"), propagated(network) as biases:
+    with gg.engine("reference"), relevance_gradients(network) as biases:
         with cut.watch(layer):
             batch_answers = view.answers_for_batch(batch)
         of_layer = set(layer.parameters())

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import glassgate as gg
-from glassgate.dynamics.explanations import propagated
+from glassgate.dynamics.explanations import relevance_gradients
 from glassgate.glass.data import decode_array, page_data
 from glassgate.glass.study import Passage, PassageAnswer, Relevances, Study
 from glassgate.tasks.data.batches import Batch, collate
@@ -66,7 +66,7 @@ def test_relevance_equals_that_of_single_answers(name: str) -> None:
     if name == "fill-blanks":
         # The rest of the score is the relevance of the vector of the blank's length.
         left = view.task.network.left.weight
-        with gg.engine("reference"), propagated(model):
+        with gg.engine("reference"), relevance_gradients(model):
             scores = model(vectors)[0]
             d_left = [torch.autograd.grad(score, left, retain_graph=True)[0][1] for score in scores]
         rest = torch.stack(d_left) @ left[1].detach()
