@@ -29,7 +29,7 @@ class _Backward(PassLowering):
         """The axes over which gradients of weights are summed."""
         self.outputs: dict[Port, Value] = {}
         self.sequences: dict[Port, Value] = {}
-        """The sequences that the loop writes for the contractions after it, except `d_pre`."""
+        """The sequences, except `d_pre`, that the loop writes for the contractions after the loop."""
 
     def lower(self) -> Pass:
         build = self.build
@@ -80,7 +80,7 @@ class _Backward(PassLowering):
         return self.build.reshape(x, {*x.type.axes} - {"N"} | {"B", "M"}) if self.form.groups else x
 
     def _declare_states(self) -> None:
-        """Declare states, kept values and gradients as inputs. Shift the states whose values before a step are read."""
+        """Declare states, kept values and gradients as inputs. Shift a state if steps read its previous value."""
         build, trace = self.build, self.trace
         read = {node.args[0] for node in self.graph.nodes if node.op == "state"}
         read |= {u.args[0] for u, _ in self.left_operands() if self._column_of_operand(u) is None}
@@ -103,7 +103,7 @@ class _Backward(PassLowering):
             self.states_before[state] = self.apply_resets(resets, self.restart[state], shifted, f"{state}_prev_all")
 
     def _column_of_operand(self, u: Node) -> int | None:
-        """The column of a left operand in the buffer "left"; None for a state before the step."""
+        """The column of a left operand in the buffer "left"; None if the operand is a state."""
         return next((k for k, left in enumerate(self.trace.left) if left is u), None)
 
     def _value(self, node: Node, args: tuple[Value | float, ...]) -> Value:
@@ -121,7 +121,7 @@ class _Backward(PassLowering):
                 return self._left_operand_gradient(dict(zip(gates, d, strict=True)), name)
             case "hr_t", (d_hr,):
                 return build.contract(self.in_every_row(d_hr), self.weights["weight_hr"], axes_of(d_hr), name)
-        return self.value_in_both_passes(node, args)
+        return self.value_of_common_node(node, args)
 
     def _left_operand_gradient(self, d: dict[str, Node], name: str) -> Value:
         """The gradient of the left operand of a recurrent matrix product, from the gradients of its gates."""
@@ -133,7 +133,7 @@ class _Backward(PassLowering):
         return self.join_heads(product, self.output_axis, name)
 
     def _write_sequences(self) -> None:
-        """Write the sequences that lines after the loop read, and the recorded gradients."""
+        """Write the sequences that are read after the loop, and the recorded gradients."""
         build = self.build
         if self.gate_of_column:
             d = [self.result("d_pre", k) for k in range(len(self.gate_of_column))]
@@ -211,7 +211,7 @@ class _Backward(PassLowering):
         return (*axes, "B") if self.form.groups else axes
 
     def _output_gradient(self, weight: str, parts: list[tuple[tuple[str, ...], Value]]) -> None:
-        """Output the gradient of a weight. Each part is the gradient of the rows of some gates."""
+        """Output the gradient of a weight. Each item of `parts` has the gradient for the rows of some gates."""
         if len(parts) == 1 and parts[0][0] == self.cell.gates:
             self.outputs[Port(Role.D_WEIGHT, weight)] = parts[0][1]
             return

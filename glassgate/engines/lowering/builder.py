@@ -73,7 +73,7 @@ class Builder:
         self._loop: Loop | None = None
 
     def new_value(self, name: str, axes: Iterable[str], dtype: str = "float") -> Value:
-        """Create a value. Its name is made unique by a number."""
+        """Create a value. If its name is taken, append a number."""
         unique, number = name, 1
         while unique in self._names:
             number += 1
@@ -119,7 +119,7 @@ class Builder:
         return self._reads[sequence].at
 
     def write(self, value: Value, name: str = "", port: Port | None = None) -> Value:
-        """Write a value at every step. Return the sequence of its values, which lines after the loop can read."""
+        """Write a value at every step. Return the sequence of its values, for lines after the loop."""
         sequence = self.new_value(f"{name or value.name}_all", (*value.type.axes, STEPS), value.type.dtype)
         self._writes.append(Write(value, sequence, port))
         return sequence
@@ -152,7 +152,7 @@ class Builder:
     def emit(self, operation: Operation, name: str = "") -> Value:
         """Add a line and return its result. If an equal line exists, return the result of that line.
 
-        Before `end_loop`, a line that reads a value of the loop is added to its body, and any other line before the
+        Before `end_loop`, a line is added to the loop's body if it reads a value of the loop, and otherwise before the
         loop. After `end_loop`, lines are added after the loop.
         """
         text = format_operation(operation)
@@ -179,7 +179,7 @@ class Builder:
         return self.emit(Contract(a, b, tuple(over)), name)
 
     def sum(self, x: Value, over: Iterable[str], name: str = "") -> Value:
-        """`Sum` over those of the axes that x has; returns x if it has none of them."""
+        """`Sum` over the given axes that x has; returns x if it has none of them."""
         over = tuple(axis for axis in over if axis in x.type.axes)
         return self.emit(Sum(x, over), name) if over else x
 
@@ -196,7 +196,7 @@ class Builder:
         return self.emit(Block(x, axis, index), name)
 
     def take(self, x: Value, axis: str, indices: Iterable[int], to: str, name: str = "") -> Value:
-        """`Take`; returns x if the indices are those of the whole axis in order."""
+        """`Take`; returns x if the indices select the whole axis in order."""
         indices = tuple(indices)
         if axis == to and indices == tuple(range(self.axes.number(axis) or 0)):
             return x

@@ -1,4 +1,4 @@
-"""Runs a pass in plain torch, line by line. This defines the operations, and tests compare backends with it."""
+"""Runs a pass in plain torch, line by line. Tests compare backends with this reference implementation."""
 
 from collections.abc import Iterable, Mapping
 from math import prod
@@ -36,7 +36,7 @@ def evaluate(program: Pass, inputs: Mapping[Port, Tensor], sizes: Mapping[str, i
     Args:
         program: a valid pass.
         inputs: a tensor for each input, of any shape, with its elements in row-major order.
-        sizes: the extents of some axes, e.g. `{"T": 5, "N": 3, "D": 4, "H": 8}`. They must determine those of all axes.
+        sizes: extents that determine the extents of all axes, e.g. `{"T": 5, "N": 3, "D": 4, "H": 8}`.
 
     Returns:
         A tensor for each output, with the axes of its type.
@@ -141,10 +141,9 @@ class Evaluator:
         tensors = self.values
         match operation:
             case Elementwise(op, args):
-                values = [self.align(v, value_type) if isinstance(v, Value) else float(v) for v in args]
-                return torch.broadcast_to(
-                    compute_elementwise(op, tuple(values), self.scalar.dtype), self.shape_of(value_type)
-                )
+                aligned = tuple([self.align(v, value_type) if isinstance(v, Value) else float(v) for v in args])
+                result = compute_elementwise(op, aligned, self.scalar.dtype)
+                return torch.broadcast_to(result, self.shape_of(value_type))
             case Contract(a, b, _):
                 return self.contract(a, b, value_type)
             case Sum(x, over):
@@ -159,8 +158,8 @@ class Evaluator:
                 k = self.dimension_of(x, axis)
                 taken = [tensors[x].narrow(k, first, count) for first, count in _consecutive_runs(indices)]
                 return taken[0] if len(taken) == 1 else torch.cat(taken, k)
-            case Stack(parts, axis):
-                return torch.stack([tensors[v] for v in parts], self.axes_of(value_type).index(axis))
+            case Stack(values, axis):
+                return torch.stack([tensors[v] for v in values], self.axes_of(value_type).index(axis))
             case Reshape(x, _):
                 return tensors[x].reshape(self.shape_of(value_type))
             case Broadcast(x, _):
@@ -171,9 +170,9 @@ class Evaluator:
 
     def contract(self, a: Value, b: Value, value_type: Type) -> Tensor:
         """The result of `Contract`: the product of two values, summed over the axes that the result does not have."""
-        names = [self.axes_of(part) for part in (a.type, b.type, value_type)]
-        letter = dict(zip(dict.fromkeys(axis for axes in names for axis in axes), ascii_letters, strict=False))
-        a_in, b_in, out = ("".join(letter[axis] for axis in axes) for axes in names)
+        all_axes = [self.axes_of(part) for part in (a.type, b.type, value_type)]
+        letter = dict(zip(dict.fromkeys(axis for axes in all_axes for axis in axes), ascii_letters, strict=False))
+        a_in, b_in, out = ("".join(letter[axis] for axis in axes) for axes in all_axes)
         return torch.einsum(f"{a_in},{b_in}->{out}", self.values[a], self.values[b])
 
     def shift(self, shift: Shift) -> Tensor:

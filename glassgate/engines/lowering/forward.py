@@ -22,8 +22,8 @@ class Form(NamedTuple):
         resets: whether states are reset before some steps.
         restarts: whether the states after a reset differ from the initial states.
         save: whether the forward pass outputs the values that the backward pass reads.
-        groups: whether gradients of parameters are computed for each of B groups of M adjacent sequences. They then
-            have an axis B.
+        groups: whether gradients of parameters have an axis B, with one gradient for each of B groups of M adjacent
+            sequences.
     """
 
     reverse: bool = False
@@ -52,7 +52,7 @@ def axes_of(node: Node) -> tuple[str, ...]:
 
 
 class PassLowering:
-    """The part of the lowering that forward and backward passes share: axes, inputs, weights by gate.
+    """The common part of the forward and backward lowering: axes, inputs, and the nodes that occur in both graphs.
 
     Args:
         cell, trace, form: as in `forward_pass`.
@@ -91,7 +91,7 @@ class PassLowering:
         return [(u, tuple(g for g in self.cell.gates if self.column_of(u, g) is not None)) for u in operands]
 
     def _gates_with_gradients(self) -> list[tuple[str, ...]]:
-        """For each gradient of a left operand, the gates that it sums over. Detached gates are omitted."""
+        """For each gradient of a left operand, the gates over which it is summed. Detached gates are omitted."""
         sums = [node.args[0] for node in self.trace.backward.nodes if node.op == "hh_t"]
         return [tuple(gate for gate in self.cell.gates if gate in gates) for gates in sums]
 
@@ -102,7 +102,7 @@ class PassLowering:
     def _axes(self) -> list[Axis]:
         cell, K = self.cell, self.cell.heads
         gates = [Axis(name, (len(labels),), labels) for labels, name in self.axis_of_gates.items() if labels]
-        # A recurrent product sums over J, which has the extent of the output but another name.
+        # A recurrent product sums over J, a separate axis with the extent of the output.
         if K > 1:
             P = [Axis("P", ("K", "V"))] if cell.projected else []
             V = Axis("V") if cell.projected else Axis("V", ("U",))
@@ -153,12 +153,12 @@ class PassLowering:
         )
 
     def split_heads(self, x: Value, axis: str, is_left: bool = False) -> Value:
-        """Give the units of a value the axes that they have in the recurrent weights: one for heads, one within a head.
+        """Replace the axis of units by the axes of the recurrent weights: one for heads, one for the units of a head.
 
         Args:
             x: the value.
-            axis: the axis of its units.
-            is_left: whether the value is a left operand of the weights. Otherwise its units are rows of the weights.
+            axis: the value's axis of units.
+            is_left: whether the units are the columns of the weights, as in a left operand, or otherwise the rows.
         """
         to = ("K", "V" if is_left else "U") if self.cell.heads > 1 else ("J" if is_left else axis,)
         return self.build.reshape(x, {*x.type.axes} - {axis} | {*to})
@@ -167,8 +167,8 @@ class PassLowering:
         """The inverse of `split_heads`: put the units of all heads along one axis."""
         return self.build.reshape(x, {*x.type.axes} - {"J", "K", "U", "V"} | {axis}, name)
 
-    def value_in_both_passes(self, node: Node, args: tuple[Value | float, ...]) -> Value:
-        """The value of a node of a kind that both the forward and the backward graph contain."""
+    def value_of_common_node(self, node: Node, args: tuple[Value | float, ...]) -> Value:
+        """The value of a node whose operation occurs in both the forward and the backward graph."""
         build, name = self.build, node.name or ""
         match node.op, node.args:
             case "parameter", (parameter, gate):
@@ -188,7 +188,7 @@ class PassLowering:
         return build.elementwise(node.op, *args, name=name)
 
     def apply_resets(self, resets: Value | None, restart: Value, x: Value, name: str) -> Value:
-        """Replace a state `x` before a step by `restart` in the rows with a reset. Return x if `resets` is None."""
+        """Replace the previous state `x` by `restart` in the rows with a reset. Return x if `resets` is None."""
         return x if resets is None else self.build.elementwise("where", resets, restart, x, name=name)
 
     def in_every_row(self, node: Node) -> Value:
@@ -242,17 +242,16 @@ class _Forward(PassLowering):
             case "ih", (gate,):
                 return self._input_half(gate, name)
             case "hh", (gate, _):
-                return self._recurrent(node, gate, name)
+                return self._recurrent_half(node, gate, name)
             case "sum", (gate, _):
-                return build.elementwise(
-                    "add", self._input_half(gate, f"{gate}_ih"), self._recurrent(node, gate, f"{gate}_hh"), name=name
-                )
+                halves = self._input_half(gate, f"{gate}_ih"), self._recurrent_half(node, gate, f"{gate}_hh")
+                return build.elementwise("add", *halves, name=name)
             case "hr", (raw,):
                 return build.contract(self.in_every_row(raw), self.weights["weight_hr"], axes_of(raw), name)
-        return self.value_in_both_passes(node, args)
+        return self.value_of_common_node(node, args)
 
     def _input_halves(self) -> Value | None:
-        """`W_ih x + b_ih` of all steps; plus `b_hh` for the gates whose two halves the step only adds."""
+        """`W_ih x + b_ih` of all steps. It includes `b_hh` for gates that only use the sum of their two halves."""
         gates, build = self.ih_gates, self.build
         if not gates:
             return None
@@ -267,8 +266,8 @@ class _Forward(PassLowering):
             halves = [build.block(self.weights["bias_ih"], "G", self.cell.gates.index(gate)) for gate in gates]
             for k, gate in enumerate(gates):
                 if gate in shared:
-                    of_state = build.block(self.weights["bias_hh"], "G", self.cell.gates.index(gate))
-                    halves[k] = build.elementwise("add", halves[k], of_state)
+                    bias_hh = build.block(self.weights["bias_hh"], "G", self.cell.gates.index(gate))
+                    halves[k] = build.elementwise("add", halves[k], bias_hh)
             bias = build.stack(halves, self.axis_of_gates[gates], "bias")
         return build.elementwise("add", products, bias, name="ih")
 
@@ -277,7 +276,7 @@ class _Forward(PassLowering):
         gates = self.ih_gates
         return self.build.block(self.build.read(self.ih), self.axis_of_gates[gates], gates.index(gate), name)
 
-    def _recurrent(self, node: Node, gate: str, name: str) -> Value:
+    def _recurrent_half(self, node: Node, gate: str, name: str) -> Value:
         build, u = self.build, node.args[1]
         gates = self.gates_of_operand[u]
         if u not in self.product_of_operand:

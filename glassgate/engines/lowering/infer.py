@@ -27,7 +27,7 @@ _MASK_ARGUMENTS["logical_or"] = _MASK_ARGUMENTS["logical_and"]
 
 
 class Invalid(ValueError):
-    """An operation is invalid; the message has the reason."""
+    """An operation is invalid. The message states the reason."""
 
 
 def result_type(operation: Operation, axes: Axes) -> Type:

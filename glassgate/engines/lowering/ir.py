@@ -187,7 +187,7 @@ class Write(NamedTuple):
     Attributes:
         value: a value inside the loop.
         sequence: the value after the loop.
-        port: the meaning of a sequence that lines after the loop read; None for other sequences.
+        port: identifies a sequence that is read after the loop; None for other sequences.
     """
 
     value: Value
@@ -203,7 +203,7 @@ class Loop(NamedTuple):
 
     Attributes:
         axis: the axis of the steps.
-        reverse: whether they run from the last to the first.
+        reverse: whether the steps run from the last to the first.
         lengths: an integer for each row; None if every row takes part in every step.
         reads, carries: the inputs of the body.
         body: the lines of one step.
@@ -250,9 +250,9 @@ class Role(Enum):
     D_PRE = "d_pre"
     """The gradients of all pre-activations, or of their halves, inside a backward pass; see `Trace`."""
     LEFT = "left"
-    """A row vector, other than a state, that `weight_hh` multiplies, by its number; inside a backward pass."""
+    """A left operand of `weight_hh` that is not a state, inside a backward pass. Its name is its index."""
     UNPROJECTED = "raw"
-    """The row vector that `weight_hr` multiplies, inside a backward pass."""
+    """The left operand of `weight_hr`, inside a backward pass."""
     D_PROJECTED = "d_hr"
     """The gradient of the projection, inside a backward pass."""
 
@@ -277,7 +277,7 @@ class Pass:
         inputs: the input values by port.
         before: lines before the loop.
         loop: the steps.
-        after: lines after it.
+        after: lines after the loop.
         outputs: the output values by port.
     """
 

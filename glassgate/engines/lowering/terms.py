@@ -20,7 +20,7 @@ from glassgate.engines.lowering.ir import (
 
 
 class GateBlock(NamedTuple):
-    """A value, or the block of one gate of a value.
+    """A value, or its block for one gate.
 
     Attributes:
         value: an input, a value that the loop reads or writes, or the result of an operation that is not a sum.
@@ -46,7 +46,7 @@ class Term(NamedTuple):
 
 
 Sums = tuple[tuple[Term, ...], ...]
-"""For each gate of a value, the terms whose sum it is. A value without a gate axis has one item."""
+"""For each gate of a value, the terms that sum to its block. A value without a gate axis has one item."""
 
 
 class Terms:
@@ -110,7 +110,7 @@ class Terms:
         return tuple((Term(x, right[0], over),) for x in left)
 
     def _equal_blocks(self, value: Value) -> tuple[GateBlock, ...]:
-        """For each gate of a value, an equal gate block; the value's own blocks if a gate has no equal block."""
+        """For each gate, the block that the value is copied from; the value's own blocks if a gate is not a copy."""
         sums = self(value)
         equal = all(len(terms) == 1 and terms[0] == Term(terms[0].left) for terms in sums)
         return tuple(terms[0].left for terms in sums) if equal else self._gate_blocks(value)

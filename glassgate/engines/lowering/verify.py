@@ -9,14 +9,14 @@ from glassgate.engines.lowering.ir import Carry, Line, Pass, Read, Type, Value, 
 
 
 class InvalidPass(ValueError):
-    """A pass is invalid. The message has the part, the number of the operation, its text and the reason."""
+    """A pass is invalid. The message states the location, the text of the operation and the reason."""
 
 
 def verify(program: Pass) -> Pass:
     """Check a pass and return it.
 
     Raises:
-        InvalidPass: the pass is invalid; the message has the location.
+        InvalidPass: the pass is invalid.
     """
     _Verifier(program).run()
     return program

@@ -50,7 +50,7 @@ class LayerFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *d_results: Tensor | None) -> tuple[Tensor | None, ...]:
-        _check_gradients(d_results)
+        _reject_batched_gradients(d_results)
         if ctx.recordings:
             _pass_gradients_to_recordings(ctx.recordings, results_by_direction(ctx.compiled.plans, d_results))
         if torch.is_grad_enabled():
@@ -99,7 +99,7 @@ class PreparedFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *d_visible: Tensor | None) -> tuple[Tensor | None, ...]:
-        _check_gradients(d_visible)
+        _reject_batched_gradients(d_visible)
         passes, _, lengths, recordings = ctx.call
         n, (resets, *saved) = ctx.count, ctx.saved_tensors
         tensors = saved[:n]
@@ -124,8 +124,8 @@ def _prepared_gradients_by_operator(
     """The gradients of a prepared call, in the shapes of the user's call, computed by the differentiable operator."""
     passes, backend, lengths, _ = call
     rows: dict[int, Tensor | None] = {}
-    """For ragged sequences: the indices of the rows that kernels read, in the user's input and initial states; None if
-    they read all rows in order."""
+    """For ragged sequences, by the index of the input or initial state: the indices of the rows that kernels read; None
+    for all rows in order."""
     order = None
     if lengths is not None:
         order, places = lengths.order, lengths.places
@@ -184,7 +184,7 @@ def _as_rows(tensor: Tensor) -> Tensor:
     return tensor.flatten(0, -2) if tensor.dim() > 2 else tensor
 
 
-def _check_gradients(d_results: Sequence[Tensor | None]) -> None:
+def _reject_batched_gradients(d_results: Sequence[Tensor | None]) -> None:
     if any([d is not None and _is_batched(d) for d in d_results]):
         raise RuntimeError(
             "kernels have no gradient for a batch of gradients (is_grads_batched, torch.func.vmap of a backward "
@@ -262,7 +262,7 @@ def layer_backward_gradient(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any,
 
     Let s be the inner product of `dd` and the outputs of `layer_backward`. It is equal to the inner product of
     `d_results` and the tangents of the layer's results in the direction `dd`. The gradient of s with respect to
-    `d_results` is therefore these tangents. All other gradients are gradients of the tangents.
+    `d_results` is therefore these tangents. All other gradients of s are computed by backpropagation through them.
     """
     batch_sizes, resets, *leaves = ctx.saved_tensors
     create_graph = torch.is_grad_enabled()
@@ -309,7 +309,7 @@ def _tangents(text: str, steps: Steps, operands: Sequence[Tensor], d: Sequence[T
 def _gradients(
     values: Sequence[Tensor], leaves: Sequence[Tensor], d: Sequence[Tensor | None], create_graph: bool
 ) -> list[Tensor | None]:
-    """The gradients of leaves; None for leaves that require none. With `create_graph`, they are differentiable."""
+    """The gradients of leaves, from the gradients `d` of `values`; None for leaves that do not require a gradient."""
     roots = [(value, d_value) for value, d_value in zip(values, d, strict=True) if value.requires_grad]
     needed = [leaf for leaf in leaves if leaf.requires_grad]
     if not (roots and needed):

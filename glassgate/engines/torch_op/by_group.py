@@ -31,7 +31,7 @@ def weight_gradients(
 
     Args:
         plan: the plan of the direction.
-        steps, direction: the call. All sequences have the same length.
+        steps, direction: the arguments of the call. All sequences have the same length.
         states: the states after each step, (S, W), by name.
         factors: the factors that the backward pass has recorded, by name; see `Trace.records_factors`.
         groups: the number of groups. The sequences of a group are adjacent.
@@ -39,24 +39,24 @@ def weight_gradients(
     """
     program, N = _backward_pass(plan, steps.resets is not None), len(direction.initial[0])
     sizes = {"T": len(steps.data) // N, "B": groups, "M": N // groups, "D": steps.data.shape[1]}
-    lines = _Lines(program, sizes | {"H": states[plan.equations.state[0]].shape[1]}, steps.data)
+    evaluator = _LazyEvaluator(program, sizes | {"H": states[plan.equations.state[0]].shape[1]}, steps.data)
     tensors = {Port(Role.DATA): steps.data} | {Port(Role.STATES, name): v for name, v in states.items()}
     tensors |= {Port(Role.INITIAL, name): v for name, v in zip(states, direction.initial, strict=True)}
     tensors |= {Port(Role.RESTART, name): v for name, v in zip(states, direction.restart, strict=False)}
     if steps.resets is not None:
         tensors[Port(Role.RESETS)] = steps.resets
     for port in tensors.keys() & program.inputs.keys():
-        lines.set(program.inputs[port], tensors[port])
+        evaluator.set(program.inputs[port], tensors[port])
     for write in program.loop.writes:
         if write.port is not None and write.port.role is Role.D_PRE:
-            lines.set(write.sequence, factors["d_pre"][:, : prod(lines.shape_of(write.sequence.type)[2:])])
+            evaluator.set(write.sequence, factors["d_pre"][:, : prod(evaluator.shape_of(write.sequence.type)[2:])])
         elif write.port is not None:
-            lines.set(write.sequence, factors[f"left{write.port.name}"])
+            evaluator.set(write.sequence, factors[f"left{write.port.name}"])
     sums = program.loop.carries[len(program.loop.carries) - plan.trace.gradients["d_parameter"] :]
     for k, column in enumerate(plan.trace.parameter_columns):
-        lines.set(sums[column].final, factors[f"own{k}"].unflatten(0, (-1, N)).sum(0))
+        evaluator.set(sums[column].final, factors[f"own{k}"].unflatten(0, (-1, N)).sum(0))
     shapes = {name: (groups, *direction.weights[name].shape) for name in names}
-    return {name: lines.value(program.outputs[Port(Role.D_WEIGHT, name)]).reshape(shapes[name]) for name in names}
+    return {name: evaluator.value(program.outputs[Port(Role.D_WEIGHT, name)]).reshape(shapes[name]) for name in names}
 
 
 @lru_cache(256)
@@ -65,7 +65,7 @@ def _backward_pass(plan: Plan, resets: bool) -> Pass:
     return backward_pass(plan.equations, plan.trace, form)
 
 
-class _Lines(Evaluator):
+class _LazyEvaluator(Evaluator):
     """Computes values of a pass from its inputs and the results of its loop. Only the necessary lines run."""
 
     def __init__(self, program: Pass, sizes: Mapping[str, int], like: Tensor) -> None:

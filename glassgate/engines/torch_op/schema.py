@@ -19,8 +19,8 @@ _SCHEMAS = (
 )
 
 
-def _imported_at_first_call(module: str, name: str) -> Callable[..., Any]:
-    """A function of a module in this package. The module is imported when the function is first called."""
+def _lazy_function(module: str, name: str) -> Callable[..., Any]:
+    """Return a function of a module in this package. The first call imports the module."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return getattr(import_module(f"{__package__}.{module}"), name)(*args, **kwargs)
@@ -36,15 +36,15 @@ for _name, _compute, _gradient, _save in (
     ("layer_backward", "backward", "layer_backward_gradient", "save_layer_backward"),
 ):
     for _device in ("CPU", "CUDA"):
-        _library.impl(_name, _imported_at_first_call("operators", _compute), _device)
+        _library.impl(_name, _lazy_function("operators", _compute), _device)
     torch.library.register_autograd(
         f"glassgate::{_name}",
-        _imported_at_first_call("autograd", _gradient),
-        setup_context=_imported_at_first_call("autograd", _save),
+        _lazy_function("autograd", _gradient),
+        setup_context=_lazy_function("autograd", _save),
         lib=_library,
     )
-torch.library.register_fake("glassgate::layer", _imported_at_first_call("fakes", "forward"), lib=_library)
-torch.library.register_fake("glassgate::layer_backward", _imported_at_first_call("fakes", "backward"), lib=_library)
+torch.library.register_fake("glassgate::layer", _lazy_function("fakes", "forward"), lib=_library)
+torch.library.register_fake("glassgate::layer_backward", _lazy_function("fakes", "backward"), lib=_library)
 
 
 def registered() -> None:

@@ -22,7 +22,7 @@ from glassgate.engines.traced_cells import current_equations, interned
 def tangent_call(
     steps: Steps, directions: Sequence[Direction], d_data: Tensor | None, d_operands: Sequence[Tensor | None]
 ) -> tuple[Steps, list[Direction]]:
-    """Return the arguments of a call of the tangent cells, which computes the results of a call and their tangents.
+    """Return the arguments of the tangent call, which computes the results of the original call and their tangents.
 
     The states of a tangent cell are those of the original cell, followed by their tangents.
 

@@ -1,6 +1,6 @@
 """The kernels of a layer inside transforms of torch.func: vmap, grad and jvp, nested in any order.
 
-- vmap: one call runs the sequences of all examples. If examples have different parameters, each example is a call.
+- vmap: one call runs the sequences of all examples. With different parameters, there is one call per example.
 - grad inside vmap: one call computes the factors of all weight gradients. The products of the factors are then summed
   for each example (`by_group.py`).
 - jvp, and gradients of gradients: a call of the tangent cell (`tangents.py`).
@@ -206,10 +206,10 @@ class LayerTransform(FlatFunction):
 
 @dataclass(frozen=True)
 class GradientRequest:
-    """The static part of a call of `LayerGradients`.
+    """The non-tensor argument of `LayerGradients`.
 
     Attributes:
-        call: the static part of the call.
+        call: the static part of the call whose gradients are computed.
         needed: whether the gradient of the input and of each operand is needed.
         reached: the indices of the results that have a gradient.
         groups: the number of groups of sequences. The gradients of parameters are summed over each group, and have an
@@ -262,8 +262,8 @@ class LayerGradients(FlatFunction):
         call, n = request.call, request.call.operand_count + 1
         inputs, saved, d_reached = _split(tensors, n, len(request.reached))
         if request.groups:
-            values, pull, *_ = torch.func.vjp(_gradients_by_group(request, resets, saved), *inputs, *d_reached)
-            second = pull(tuple([torch.zeros_like(v) if d is None else d for v, d in zip(values, dd, strict=True)]))
+            values, pullback, *_ = torch.func.vjp(_gradients_by_group(request, resets, saved), *inputs, *d_reached)
+            second = pullback(tuple([torch.zeros_like(v) if d is None else d for v, d in zip(values, dd, strict=True)]))
         else:
             d = _scatter([k for k, need in enumerate(request.needed) if need], dd, n)
 
@@ -271,8 +271,8 @@ class LayerGradients(FlatFunction):
                 d_results = _run_with_tangents(call, resets, *inputs, d=d)[1]
                 return tuple([d_results[k] for k in request.reached])
 
-            values, pull, *_ = torch.func.vjp(tangents, *inputs)
-            second = *pull(tuple(d_reached)), *values
+            values, pullback, *_ = torch.func.vjp(tangents, *inputs)
+            second = *pullback(tuple(d_reached)), *values
         d_inputs = [v if exists else None for v, exists in zip(second, call.differentiable, strict=False)]
         return None, None, *d_inputs, *[None] * len(saved), *second[n:]
 
@@ -292,9 +292,9 @@ class LayerGradients(FlatFunction):
             values, tangents = _run_with_tangents(call, resets, *inputs, d=d_inputs)
             return tuple([results[k] for results in (values, tangents) for k in request.reached])
 
-        # The product rule, because the gradients depend on the gradients of the results and on the inputs.
-        _, pull, *_ = torch.func.vjp(reached_values_and_tangents, *inputs)
-        return tuple([v for v, need in zip(pull((*dd_reached, *d_reached)), request.needed, strict=True) if need])
+        # The product rule applies, because the gradients depend on the inputs and on the gradients of the results.
+        _, pullback, *_ = torch.func.vjp(reached_values_and_tangents, *inputs)
+        return tuple([v for v, need in zip(pullback((*dd_reached, *d_reached)), request.needed, strict=True) if need])
 
     @staticmethod
     def vmap(
@@ -333,7 +333,7 @@ def _sum_by_group(
     """Return `d` with the gradients of parameters replaced by those of each group.
 
     Args:
-        request: the static part of the call.
+        request: the requested gradients.
         steps, operands: the arguments of the call.
         states: the states at every step of all directions.
         recordings: the recorded factors of the gradients, one recording per direction.
@@ -363,14 +363,14 @@ def _gradients_by_group(
 
     def gradients(*tensors: Tensor) -> tuple[Tensor, ...]:
         inputs, _, d_reached = _split(tensors, call.operand_count + 1, len(request.reached))
-        every = [*inputs, *saved, *d_reached]
+        all_tensors = [*inputs, *saved, *d_reached]
 
         def select_group(v: Tensor, group: int) -> Tensor:
             return v.unflatten(v.dim() - 2, (request.groups, -1)).select(v.dim() - 2, group)
 
         by_group = []
         for group in range(request.groups):
-            own = [v if weight else select_group(v, group) for v, weight in zip(every, is_weight, strict=True)]
+            own = [v if weight else select_group(v, group) for v, weight in zip(all_tensors, is_weight, strict=True)]
             mask = None if resets is None else select_group(resets, group)
             by_group.append(LayerGradients.apply(request_of_group, mask, *own))
         by_gradient = zip(zip(*by_group, strict=True), request.is_weight_gradient, strict=True)
@@ -388,10 +388,9 @@ def _run_with_tangents(
     steps, directions = tangent_call(steps, directions_of(call.plans, rows), d_data, d_operands)
     if any(is_tangent(plan.equations) for plan in call.plans):
         # Kernels of third derivatives would take longer to compile than the reference engine takes to run.
-        by_direction = reference.run(steps, directions, all_states=True)
         results = [
             v
-            for result in by_direction
+            for result in reference.run(steps, directions, all_states=True)
             for v in (*(v.unflatten(0, data.shape[:2]) for v in result.states), *result.final)
         ]
     else:

@@ -15,7 +15,7 @@ RESERVED = frozenset(FUNCTIONS) | frozenset(CONSTANTS) | {
     "unit", "unit_ok", "unit_head", "out", "out_ok", "out_head", "block", "column", "column_ok", "left", "right",
     "expected", "arrived", "patience",
 }  # fmt: skip
-"""The names of functions and of the variables that every kernel has. Values get other names."""
+"""The names of functions and of variables that kernels use for themselves. Values get other names."""
 
 UNIT = {"H": ("unit", "unit_ok"), "P": ("out", "out_ok")}
 """For each axis of units: the variables with the indices of the units, and with the mask of the units that exist."""
@@ -70,7 +70,7 @@ class Addresses:
         return lines + self.buffer_lines()
 
     def buffer_lines(self) -> list[str]:
-        """The lines that compute the rows of the buffers of this step and of the next one. `iteration` may be -1."""
+        """The lines that compute the rows of this step and of the next step in buffers. `iteration` may be -1."""
         parities = {"seq_now": "(iteration & 1)", "seq_next": "((iteration + 1) & 1)"}
         lines = [f"{name} = seq + {parity} * N" for name, parity in parities.items() if name in self.used_variables]
         return ["# Two buffers for values from step to step: for even and for odd steps", *lines] if lines else []
@@ -102,7 +102,7 @@ class Addresses:
         return name + "_" if name in RESERVED or iskeyword(name) else name
 
     def pointer(self, kind: str, value: Value) -> Pointer:
-        """The parameter for the tensor of a value. It is added to the kernel if it is new."""
+        """The parameter for the tensor of a value. A new parameter is added to the kernel."""
         suffix = {"carry": "_carry", "stored": "_stored", "shared": "_shared"}.get(kind, "_ptr")
         pointer = Pointer(kind, value, self.phases.name_of(value).removesuffix("_all") + suffix)
         if any(other.value is not value and other.parameter == pointer.parameter for other in self.kernel.pointers):
@@ -135,7 +135,7 @@ class Addresses:
             value: the value in memory. For a sequence, it has all steps.
             like: the value at one step.
             gate: the index of the gate; None for all elements.
-            row: the row in a buffer. By default, it is that of this step, or of the next step for its phase 0.
+            row: the row in a buffer. The default is the row of this step; in phase 0 of the next step, its row.
         """
         units, pointer = self.unit_variables(like), self.pointer(kind, value)
         axes, mask = value.type.axes, "here"

@@ -18,7 +18,7 @@ BARRIER_TIME = 1.1
 """The microseconds of a barrier of all programs."""
 
 L2_BANDWIDTH = 5.5e6
-"""The bytes per microsecond that all programs together read from the L2 cache."""
+"""The bytes per microsecond that all programs together can read from the L2 cache."""
 
 PRODUCT_RATE = 1.2e6
 """The multiply-adds per microsecond of the tensor cores of one multiprocessor, with blocks of 16 rows."""

@@ -27,7 +27,7 @@ STAGES = 3
 """The number of stages of the pipeline that loads the operands of a product (Triton's `num_stages`)."""
 
 MAX_INLINE_LENGTH = 60
-"""The text of an unnamed result is written into the only line that reads it if the text is shorter than this."""
+"""An unnamed result that one line reads is written into that line if its text is shorter than this."""
 
 
 @lru_cache(1024)
@@ -70,7 +70,7 @@ class Writer(Addresses):
         self.overwritten: set[str] = set()
         """The variables of this step that phase 0 of the next step computes again."""
         self.deferred: dict[Value, Line] = {}
-        """By result, lines that are written where the result is stored, so that it occupies no registers before."""
+        """Lines, by result, that are written only where the result is stored, so that it takes no registers before."""
 
     def write_kernel(self, phase: Phase | None, products: Iterable[Line], ahead: Phase | None) -> Kernel:
         """Write the kernel of a phase: its products and lines, then `ahead`, which is phase 0 of the next step."""
@@ -94,7 +94,7 @@ class Writer(Addresses):
         return self.kernel
 
     def step_lines(self, iteration: str) -> list[str]:
-        """The lines of one step: those that compute its rows, its loads, and all other lines since the last call."""
+        """The lines of one step: the computation of its rows, its loads, and `body`."""
         rows = self.row_lines(iteration) if self.used_variables & {"row", "live"} else []
         self.used_variables -= {"row", "live"}
         inputs = [*rows, *self.loads]
@@ -114,7 +114,7 @@ class Writer(Addresses):
     # Values.
 
     def load(self, kind: str, value: Value, like: Value, variable: str, gate: int | None = None) -> Expression:
-        """Write the load of a value into a variable."""
+        """Write a line that loads a value into a variable."""
         address, mask = self.address_and_mask(kind, value, like, gate)
         mask_and_default = f", {mask}, 0" if mask else ""
         conversion = " != 0" if like.type.dtype == "bool" else ".to(tl.float32)"
@@ -153,7 +153,7 @@ class Writer(Addresses):
         return self.constant_expression(value) or self.load("given", value, value, variable, gate)
 
     def constant_expression(self, value: Value) -> Expression | None:
-        """The expression of a value from outside of the loop, if it is a number or an extent; otherwise None."""
+        """The expression of a number or an extent from outside of the loop; None for other values."""
         match self.defined_by.get(value):
             case Constant(number):
                 return format_number(number)
@@ -166,7 +166,7 @@ class Writer(Addresses):
     # Operations.
 
     def write_lines(self, phase: Phase) -> None:
-        """Write the lines of a phase, and the stores of their results."""
+        """Write the lines of a phase, and lines that store their results."""
         uses = self.phases.count_uses(phase)
         self.deferred = self.phases.sums_over_steps(phase, uses) if self.kernel.by_rows else {}
         with self.section("The equations"):
@@ -211,7 +211,7 @@ class Writer(Addresses):
         return Expression(name)
 
     def commit(self, carries: Sequence[Carry]) -> None:
-        """Write the stores of the next values of carries. Phase 0 of the next step reads them in the same kernel."""
+        """Write lines that store the next values of carries. Phase 0 of the next step reads them in this kernel."""
         next_values: dict[object, Expression] = {}
         for carry in carries:
             next_values[carry.before] = expression = self.next_value(carry)
@@ -224,8 +224,8 @@ class Writer(Addresses):
     def next_value(self, carry: Carry) -> Expression:
         """The next value of a carry. Where a sequence has ended, it is the old value.
 
-        Phase 0 of the next step assigns new values to variables of this step, and may read the next value after that.
-        An expression with such a variable is therefore assigned to a separate variable.
+        Phase 0 of the next step may overwrite variables of this step before it reads the next value of the carry. An
+        expression with such a variable is therefore assigned to a separate variable.
         """
         expression, name = self.expression_of(carry.next), f"{self.variable_of(carry.before)}_next"
         if self.ragged:
@@ -236,7 +236,7 @@ class Writer(Addresses):
         return expression if self.is_next_step or is_safe else self.assign(name, expression)
 
     def store(self, kind: str, to: Value, value: Value) -> None:
-        """Write the store of a value, gate by gate if it has gates."""
+        """Write lines that store a value, gate by gate if it has gates."""
         for gate in self.gate_indices(value):
             address, mask = self.address_and_mask(kind, to, value, gate)
             self.body.append(f"tl.store({address}, {self.expression_of(value, gate).text}, {mask})")

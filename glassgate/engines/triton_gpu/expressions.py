@@ -65,8 +65,8 @@ def format_elementwise(op: str, operands: Sequence[Expression]) -> Expression:
     if op in PREFIX:
         return Expression(PREFIX[op] + operands[0].as_operand(SIGN), SIGN)
     if op in INFIX:
-        sign, precedence = INFIX[op]
+        symbol, precedence = INFIX[op]
         left = precedence + (op in MASKS)
         right = precedence + (op in MASKS or op in ("sub", "div"))
-        return Expression(f"{operands[0].as_operand(left)} {sign} {operands[1].as_operand(right)}", precedence)
+        return Expression(f"{operands[0].as_operand(left)} {symbol} {operands[1].as_operand(right)}", precedence)
     return Expression(f"{CALLS.get(op, op)}({', '.join(operand.text for operand in operands)})")

@@ -36,7 +36,7 @@ TYPES = {
 
 
 def run_steps(launches: Sequence[Launch], T: int) -> None:
-    """Run all steps on the current stream. If the caller captures the stream, its graph contains the launches.
+    """Run all steps on the current stream. If the stream is being captured, the captured graph contains the launches.
 
     Args:
         launches: the launches of one step.
@@ -77,7 +77,7 @@ class StepLaunches:
             self.functions.append((launch.make_start(caller), len(tensors), [*strides, *sizes]))
 
     def run(self, table: Tensor) -> None:
-        """Launch `STEPS_PER_GRAPH` steps, and add this number to the first entry of the table, the first step."""
+        """Launch `STEPS_PER_GRAPH` steps. Add this number to entry 0 of the table, which is the first step."""
         for step in range(STEPS_PER_GRAPH):
             first = TABLE_HEADER
             for start, count, numbers in self.functions:
@@ -91,7 +91,7 @@ class Graph:
 
     Args:
         steps: the launches.
-        length: the number of entries of their table.
+        length: the number of entries of the table that the launches read.
         device: the GPU.
     """
 
@@ -118,7 +118,7 @@ def is_captured(device: torch.device) -> bool:
 def capture(run: Callable[[], None], device: torch.device) -> Callable[[], None]:
     """Capture the launches of a function in a CUDA graph, and return a function that replays them.
 
-    On the CPU, where Triton's interpreter runs the kernels, it returns `run` itself.
+    On the CPU, where Triton's interpreter runs the kernels, return `run` itself.
     """
     if device.type == "cpu":
         return run
@@ -154,7 +154,7 @@ def _key(launches: Sequence[Launch]) -> tuple[object, ...]:
 
 
 def _get_or_make(entries: dict[tuple[object, ...], Entry], key: tuple[object, ...], make: Callable[[], Entry]) -> Entry:
-    """Return the entry of a key, and make it if it is missing. If there are too many entries, drop the oldest one."""
+    """Return the entry of a key. Make a missing entry, and drop the oldest entry if there are `MAX_GRAPHS`."""
     if key not in entries:
         if len(entries) >= MAX_GRAPHS:
             entries.pop(next(iter(entries)))

@@ -88,7 +88,7 @@ class Kernel:
 
     @property
     def static_parameters(self) -> list[str]:
-        """Those of the other parameters that are the same in all steps of all batches."""
+        """The `other_parameters` whose arguments are the same in all steps and calls of a layer."""
         return [name for name in self.other_parameters if name not in TABLE_PARAMETERS]
 
     @property
@@ -115,7 +115,7 @@ class StepKernels(NamedTuple):
 
 
 NOT_SPECIALIZED = ("iteration", "T", "N", "starts", "first", "step")
-"""The parameters for whose values Triton must not compile specialised kernels."""
+"""Triton must not compile specialised kernels for the values of these parameters."""
 
 
 def function_text(name: str, parameters: Sequence[Sequence[str]], body: Sequence[str]) -> str:
@@ -136,8 +136,8 @@ def join_directions(kernels: tuple[Kernel, ...]) -> Kernel:
 
     def argument(k: int, parameter: str) -> str:
         own = parameter in (*kernels[k].tensors, *kernels[k].strides)
-        counter = f"arrived + {k * COUNTER_DISTANCE}" if k and parameter == "arrived" else parameter
-        return f"{parameter}_{k}" if own else counter
+        common = f"arrived + {k * COUNTER_DISTANCE}" if k and parameter == "arrived" else parameter
+        return f"{parameter}_{k}" if own else common
 
     return Kernel(
         f"{first.name}_both",
@@ -152,7 +152,7 @@ def kernel_in_graph(kernels: Sequence[Kernel], types: Sequence[str], aligned: Se
 
     Args:
         kernels: the kernels of one or two directions, for one step.
-        types: the types of the elements of all tensors of the pass, kernel by kernel.
+        types: the element types of all tensors of the pass, kernel by kernel.
         aligned: for each of these tensors, whether its address is a multiple of 16.
     """
     first = kernels[0]

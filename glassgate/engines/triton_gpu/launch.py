@@ -2,8 +2,8 @@
 
 There are three kinds of kernels for a loop:
 
-- Kernel A ("solo") runs all steps in one launch. A program computes some sequences: all units, or those of a head.
-- Kernel B ("grid") runs all steps in one launch. A program computes some units, and waits for all others at a barrier.
+- Kernel A ("solo") runs all steps in one launch. A program computes all units of some sequences, or those of a head.
+- Kernel B ("grid") runs all steps in one launch. A program computes some units. All programs wait at barriers.
 - Kernel C ("steps") is launched for each step, once per phase of the step (`phases.py`).
 """
 
@@ -184,7 +184,7 @@ class Launch:
     other_arguments: OtherArguments
 
     def __call__(self, iteration: int = 0) -> None:
-        """Launch one step, or all steps if the kernel runs all."""
+        """Launch one step of kernel C, or all steps of kernel A or B."""
         arguments: list[int | Tensor] = []
         for k, own in enumerate(self.tensors):
             arguments += [*own, *self.strides(k)]
@@ -222,7 +222,7 @@ class Launch:
         """A function that starts a kernel on the grid of this launch. It does not keep the tensors alive.
 
         Args:
-            callers: kernels that call those of this launch. The last one starts; without callers, the kernel itself.
+            callers: kernels that call those of this launch. The last one starts; without callers, the launch's kernel.
         """
         run = triton_function((*self.kernels, *callers), self.device.type == "cpu")
         grid, sizes, (rows, units, columns, warps) = self.grid, self.other_arguments.sizes, self.blocks
@@ -235,26 +235,26 @@ class Launch:
         key = run, self.device, self.blocks, self.other_arguments.precision, types, extents
 
         def start(arguments: Sequence[int | Tensor]) -> None:
-            registers = _registers.get(key)
-            kernel = run[grid](*arguments, **options, **(registers or {}))
-            if registers is None and kernel is not None:  # the interpreter has no kernel
-                again = partial(run.warmup, *arguments, grid=grid, **options)
-                _registers[key] = options_with_fewest_spills(kernel, again)
+            additional = _spill_options.get(key)
+            kernel = run[grid](*arguments, **options, **(additional or {}))
+            if additional is None and kernel is not None:  # the interpreter has no kernel
+                compile_again = partial(run.warmup, *arguments, grid=grid, **options)
+                _spill_options[key] = options_with_fewest_spills(kernel, compile_again)
 
         return start
 
 
-def options_with_fewest_spills(kernel: Any, again: Callable[..., Any]) -> dict[str, int]:
+def options_with_fewest_spills(kernel: Any, compile_again: Callable[..., Any]) -> dict[str, int]:
     """Return the additional options with which a kernel spills the fewest registers.
 
     Args:
         kernel: the kernel, compiled by Triton without these options.
-        again: compiles the kernel with options.
+        compile_again: compiles the kernel with additional options.
     """
     if not kernel.n_spills:
         return {}
     try:
-        other = again(**ALL_REGISTERS)
+        other = compile_again(**ALL_REGISTERS)
         # `run` loads the kernel, so that a later capture in a CUDA graph finds it.
         return ALL_REGISTERS if other.run and other.n_spills < kernel.n_spills else {}
     except resource_errors():
@@ -278,7 +278,7 @@ def is_refusal(error: Exception) -> bool:
     return not isinstance(error, RuntimeError) or any(text in str(error) for text in REFUSALS)
 
 
-_registers: dict[tuple[object, ...], dict[str, int]] = {}
+_spill_options: dict[tuple[object, ...], dict[str, int]] = {}
 """The results of `options_with_fewest_spills`, by kernel, device, blocks, precision, types of tensors and extents."""
 
 

@@ -138,14 +138,14 @@ class DirectionCall:
         backward: bool,
         save: bool,
         inputs: Mapping[Port, Tensor],
-        into: Mapping[Port, Tensor],
+        loop_outputs: Mapping[Port, Tensor],
         needed_ports: set[Port],
     ) -> PassRun:
-        """Return a run of a pass whose lines before the loop have run."""
+        """Create the run of a pass, and run the lines before its loop."""
         sizes = {"T": self.rows.T, "N": self.sizes.N, "D": self.sizes.D, "H": self.sizes.H, "P": self.sizes.P}
-        into = {port: self.without_padding(v) for port, v in into.items()}
+        loop_outputs = {port: self.without_padding(v) for port, v in loop_outputs.items()}
         loop = _loop(self.plan, self.form(save), backward)
-        run = PassRun(loop, sizes, self.rows, self.precision, into, frozenset(needed_ports))
+        run = PassRun(loop, sizes, self.rows, self.precision, loop_outputs, frozenset(needed_ports))
         run.begin(inputs)
         return run
 
@@ -156,7 +156,7 @@ class DirectionCall:
         return Form(self.plan.reverse, bias, self.rows.ragged, resets, resets and self.plan.restarts, save)
 
     def inputs(self) -> dict[Port, Tensor]:
-        """The inputs of a pass that the forward and the backward pass have in common."""
+        """The inputs that the forward and the backward pass have in common."""
         plan, names, n = self.plan, self.plan.equations.state, len(self.plan.weights)
         operands = [v.detach() for v in self.operands]
         inputs = {Port(Role.WEIGHT, name): v for name, v in zip(plan.weights, operands, strict=False)}
@@ -207,15 +207,15 @@ class DirectionCall:
         return columns
 
     def empty(self, width: int, dtype: torch.dtype) -> Tensor:
-        """Uninitialised rows. The padding after them is zero."""
+        """Uninitialised rows, followed by padding of zeros."""
         rows = torch.empty(len(self.steps.data), width, dtype=dtype, device=self.steps.data.device)
         rows[self.rows.total :].zero_()
         return rows
 
     def zeros(self, width: int) -> Tensor:
-        """Rows of zeros. All of them use the memory of one row."""
+        """Rows of zeros. All rows use the memory of one row."""
         zeros = torch.zeros(width, device=self.steps.data.device)
-        # `expand` would give a single row another stride, and Triton would compile a kernel for it.
+        # `expand` would give a single row another stride, for which Triton would compile another kernel.
         return zeros.as_strided((self.rows.total, width), (0, 1))
 
     def without_padding(self, v: Tensor) -> Tensor:
@@ -236,7 +236,7 @@ PRODUCT_WEIGHTS = ("weight_ih", "weight_hh", "weight_hr")
 def _loop(plan: Plan, form: Form, backward: bool) -> LoopKernels:
     key = plan.equations, plan.trace, form._replace(reverse=False), backward
     title = _title(backward) + ("_reverse" if form.reverse else "")
-    return LoopKernels(Phases(_lowered(plan.equations, plan.trace, form, backward)), title, form.lengths, key)
+    return LoopKernels(Phases(_lower(plan.equations, plan.trace, form, backward)), title, form.lengths, key)
 
 
 def explain_kernel(steps: Steps, directions: Sequence[Direction]) -> str:
@@ -259,7 +259,7 @@ def _title(backward: bool) -> str:
     return "backward" if backward else "forward"
 
 
-def _lowered(equations: Equations, trace: Trace, form: Form, backward: bool) -> Pass:
+def _lower(equations: Equations, trace: Trace, form: Form, backward: bool) -> Pass:
     return (backward_pass if backward else forward_pass)(equations, trace, form)
 
 
@@ -270,7 +270,7 @@ def source_of(equations: Equations) -> str:
         equations: the equations of the cell.
     """
     trace, form = build_trace(equations, COSTS), Form(save=True)
-    passes = [(Phases(_lowered(equations, trace, form, backward)), backward) for backward in (False, True)]
+    passes = [(Phases(_lower(equations, trace, form, backward)), backward) for backward in (False, True)]
     return module_text(
         [kernel for phases, backward in passes for kernel in write_step_kernels(phases, _title(backward), False).all]
     )

@@ -62,7 +62,7 @@ class PassRun(Evaluator):
         """Run the lines before the loop, and allocate the remaining outputs of the loop."""
         for port, value in self.program.inputs.items():
             if port in inputs:
-                # `reshape` would give a single row another stride, and Triton would compile a kernel for it.
+                # `reshape` would give a single row another stride, for which Triton would compile another kernel.
                 tensor, shape = inputs[port], self.shape_of(value.type)
                 self.values[value] = tensor if tensor.shape == shape else tensor.reshape(shape)
         self.scalar = torch.zeros((), device=self.rows.device)
@@ -71,14 +71,14 @@ class PassRun(Evaluator):
             sequence = self.values[read.sequence]
             self.values[read.sequence] = sequence if sequence[:1].is_contiguous() else sequence.contiguous()
         for write in self.program.loop.writes:
-            loop_outputs, shape = self.loop_outputs.get(write.sequence), self.shape_of(write.sequence.type)
-            if loop_outputs is None:
+            output, shape = self.loop_outputs.get(write.sequence), self.shape_of(write.sequence.type)
+            if output is None:
                 self.values[write.sequence] = self.scalar.new_empty(shape, dtype=self.dtype)
             else:
-                self.values[write.sequence] = loop_outputs.unflatten(1, shape[1:]) if len(shape) > 2 else loop_outputs
+                self.values[write.sequence] = output.unflatten(1, shape[1:]) if len(shape) > 2 else output
 
     def end(self) -> dict[Port, Tensor]:
-        """Run the lines after the loop that are needed, and return the needed outputs by port."""
+        """Run the necessary lines after the loop, and return the needed outputs by port."""
         for carry in self.program.loop.carries:
             buffer = self.buffers.get(Pointer("carry", carry.before, f"{carry.before.name}_carry"))
             final = self.values[carry.initial] if buffer is None else buffer[self.rows.T % 2]
@@ -113,7 +113,7 @@ class PassRun(Evaluator):
     def compute(self, operation: Operation, value_type: Type) -> Tensor:
         """The result of one operation.
 
-        Sums are float32. An elementwise sequence has the dtype of its first operand that is a sequence of floats.
+        Sums are float32. A sequence from an elementwise operation has the dtype of the first float sequence it reads.
         """
         if isinstance(operation, Sum):
             dimensions = {self.dimension_of(operation.x, axis) for axis in operation.over}
@@ -125,7 +125,7 @@ class PassRun(Evaluator):
         return value
 
     def contract(self, a: Value, b: Value, value_type: Type) -> Tensor:
-        """A matrix product in the dtype of products. Gradients of weights are float32."""
+        """A matrix product in the dtype of products. Gradients of weights are converted to float32."""
         for value in (a, b):
             self.values[value] = self.values[value].to(self.dtype)
         product = super().contract(a, b, value_type)
@@ -141,7 +141,7 @@ class PassRun(Evaluator):
         return [self.tensor(pointer) for pointer in kernel.pointers]
 
     def tensor(self, pointer: Pointer) -> Tensor:
-        """The tensor of one pointer, allocated if it is a buffer that does not exist yet."""
+        """The tensor of a pointer. A buffer is allocated at its first use."""
         value = pointer.value
         if pointer.kind == "sequence":
             sequence = self.values[value]
@@ -161,7 +161,7 @@ class PassRun(Evaluator):
 
 
 def run_loops(runs: Sequence[PassRun]) -> None:
-    """Run the loops of the directions of a layer. One launch may run both if they differ only in the order of steps."""
+    """Run the loops of a layer. Two directions that differ only in the order of steps may run in one launch."""
     first = runs[0]
     if not first.rows.total:
         return
@@ -212,7 +212,7 @@ def run_together(runs: Sequence[PassRun], choice: KernelChoice) -> None:
 
 
 def _needed_lines(program: Pass, ports: frozenset[Port]) -> list[Line]:
-    """The lines after the loop that some outputs need."""
+    """The lines after the loop that compute some outputs."""
     values = {program.outputs[port] for port in ports if port in program.outputs}
     lines = []
     for line in reversed(program.after):

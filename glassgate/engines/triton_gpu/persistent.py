@@ -1,6 +1,6 @@
 """Writes kernels A and B, which run all steps of a pass in one launch, with weights and states on the chip.
 
-In kernel A, a program computes some rows without barriers: all units, or those of one head. In kernel B, a program
+In kernel A, a program computes all units of some rows, or those of one head, without barriers. In kernel B, a program
 computes some units, and all programs wait at a barrier after each phase.
 """
 
@@ -23,13 +23,13 @@ def write_persistent_kernel(phases: Phases, title: str, ragged: bool, solo: bool
         phases: the phases of the pass, with a product in each step.
         title: the first part of the kernel's name.
         ragged: whether the lengths of sequences differ.
-        solo: whether to write kernel A. Otherwise it is kernel B.
+        solo: whether to write kernel A, not kernel B.
         chunks: the number of blocks of columns that a product is split into.
     """
-    return _Persistent(phases, f"{title}_{'solo' if solo else 'grid'}", ragged, solo, chunks).write_whole_pass()
+    return _PersistentWriter(phases, f"{title}_{'solo' if solo else 'grid'}", ragged, solo, chunks).write_whole_pass()
 
 
-class _Persistent(Writer):
+class _PersistentWriter(Writer):
     def __init__(self, phases: Phases, name: str, ragged: bool, solo: bool, chunks: int) -> None:
         self.other_parameters = ("T", "N", "H", "P", "heads", *(() if solo else ("arrived",)))
         super().__init__(phases, name, ragged, by_rows=False)
@@ -37,6 +37,7 @@ class _Persistent(Writer):
         self.before: list[str] = []
         """Lines before the loop over time, which load weights and other values that do not change."""
         self.given: dict[object, Expression] = {}
+        """The expressions of these values."""
 
     def write_whole_pass(self) -> Kernel:
         """Write loads, phase 0 of the first step, the loop over time, and stores of the final states."""
@@ -79,13 +80,13 @@ class _Persistent(Writer):
         self.is_next_step = not phase.number
         self.loads, self.body = [], []
         if self.is_next_step and iteration != "0":
-            committed = {c.before for c in phase.carries}
+            current = {c.before for c in phase.carries}
         else:
-            committed = {c.before for c in self.loop.carries}
+            current = {c.before for c in self.loop.carries}
         self.expressions = dict(self.given)
         for carry in self.loop.carries:
             name = self.variable_of(carry.before)
-            self.expressions[carry.before] = Expression(name if carry.before in committed else f"{name}_next")
+            self.expressions[carry.before] = Expression(name if carry.before in current else f"{name}_next")
         self.write_products(phase.products)
         self.write_lines(phase)
         if self.is_next_step:  # at the end, because other lines may read the values before the step
@@ -94,7 +95,7 @@ class _Persistent(Writer):
         return self.step_lines(iteration)
 
     def next_states(self) -> list[str]:
-        """The lines that set the states of the next step. They become NaN if a program waited too long at a barrier."""
+        """The lines that set the states of the next step. States are NaN if a program waited too long at a barrier."""
         early = {carry.before for carry in self.phases.all[0].carries}
         lines = ["", "# States of the next step"]
         for carry in self.loop.carries:
@@ -128,7 +129,7 @@ class _Persistent(Writer):
         return [f"column_{c} = {f'{c} * COLUMNS + ' if c else ''}tl.arange(0, COLUMNS)" for c in range(self.chunks)]
 
     def load(self, kind: str, value: Value, like: Value, variable: str, gate: int | None = None) -> Expression:
-        """Write the load of a value. Values from outside of the loop over time are loaded once, before the loop."""
+        """Write a line that loads a value. Values from outside of the loop over time are loaded before the loop."""
         if kind != "given":
             return super().load(kind, value, like, variable, gate)
         self.loads, loads_in_loop = [], self.loads
@@ -158,7 +159,7 @@ class _Persistent(Writer):
             self.expressions.update(next_values)
 
     def store(self, kind: str, to: Value, value: Value) -> None:
-        """Write the store of a sequence or of a left operand. Other values stay in variables."""
+        """Write lines that store a sequence or, in kernel B, a left operand. Other values stay in variables."""
         if kind == "stored":
             self.assign(self.variable_of(value), self.expression_of(value))
         elif kind == "shared" and self.solo:

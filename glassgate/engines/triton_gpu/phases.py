@@ -1,7 +1,7 @@
 """Splits each step of a pass into phases.
 
-A recurrent product reads all units of a row vector, which several programs compute. It can only start when all programs
-have stored their units. A *phase* is the part of a step between two such points. `emit.py` writes phases as kernels.
+A recurrent product reads all units of a row vector, which several programs compute. The product can only start when all
+programs have stored their units. A *phase* is the part of a step between two such points. `emit.py` writes the kernels.
 """
 
 from collections import Counter
@@ -131,17 +131,17 @@ class Phases:
     @cached_property
     def product_shapes(self) -> list[tuple[Line, str, str, bool]]:
         """For each product: the axes of the rows and columns of its weight, and whether each head has its own block."""
-        widths = []
+        shapes = []
         for product in self.products:
             assert isinstance(product.operation, Contract)
-            *_, rows, inner = product.operation.b.type.axes
+            *_, rows, columns = product.operation.b.type.axes
             by_head = "K" in product.operation.b.type.axes
-            widths.append((product, self.units_of_axis(rows), self.units_of_axis(inner), by_head))
-        return widths
+            shapes.append((product, self.units_of_axis(rows), self.units_of_axis(columns), by_head))
+        return shapes
 
     @cached_property
     def is_expensive(self) -> dict[Value, bool]:
-        """For each value, whether it costs more to compute it again than to store it. Only used for level 0."""
+        """For each value, whether storing it is cheaper than computing it again. Only used for level 0."""
         computed_by: dict[Value, frozenset[Value]] = {}
         for line in self.loop.body:
             operations = frozenset(v for arg in operands(line.operation) for v in computed_by.get(arg, ()))
@@ -154,8 +154,8 @@ class Phases:
     def phase_0_values(self) -> frozenset[Value]:
         """The values that phase 0 computes.
 
-        They are the values of level 0 that the first products depend on, and those that read an expensive value of
-        phase 0.
+        Phase 0 computes the values of level 0 that the first products depend on, and the values of level 0 that read an
+        expensive value of phase 0.
         """
         values: set[Value] = set()
         self._add_ancestors(self.left_operands(1), values)
@@ -176,8 +176,8 @@ class Phases:
     def all(self) -> list[Phase]:
         """The phases in the order in which a step runs them.
 
-        Most carries get their next values in the last phase. Phase 0 sets those that it computes and that no other
-        phase reads, such as the sums of the gradients of parameters.
+        Most carries get their next values in the last phase. Phase 0 sets a carry if it computes the next value and no
+        other phase reads the carry, such as the sum of the gradients of a parameter.
         """
         early = tuple(carry for carry in self.loop.carries if self.origin(carry.next) in self.phase_0_values)
         while True:
@@ -206,9 +206,9 @@ class Phases:
         for phase in reversed(phases):
             phase.stored = tuple(stored[phase.number])
             needed: dict[Value, None] = {}
-            taken: dict[Value, None] = {}
-            self._collect_needed(phase.results, phase.number, needed, taken)
-            for value in taken:
+            from_earlier: dict[Value, None] = {}
+            self._collect_needed(phase.results, phase.number, needed, from_earlier)
+            for value in from_earlier:
                 stored[self.level_of[value]].setdefault(value)
             phase.lines = tuple(
                 line for line in self.loop.body if line.result in needed and not isinstance(line.operation, Contract)
@@ -223,22 +223,22 @@ class Phases:
         return level if level or self.origin(value) in self.phase_0_values else last
 
     def _collect_needed(
-        self, values: Iterable[Value], phase: int, needed: dict[Value, None], taken: dict[Value, None]
+        self, values: Iterable[Value], phase: int, needed: dict[Value, None], from_earlier: dict[Value, None]
     ) -> None:
-        """Collect the values that a phase computes for some results, and the values of earlier phases that it reads."""
+        """Collect the values that a phase computes for some results, and those that it reads from earlier phases."""
         for value in map(self.origin, values):
             if value in needed or value not in self.line_of:
                 continue
             level, operation = self.level_of[value], self.line_of[value].operation
             if isinstance(operation, Stack | Block):
-                self._collect_needed(operands(operation), phase, needed, taken)
+                self._collect_needed(operands(operation), phase, needed, from_earlier)
                 needed[value] = None
             elif level < phase and (level or (value in self.phase_0_values and self.is_expensive[value])):
-                taken[value] = None
+                from_earlier[value] = None
             else:
                 needed[value] = None
                 if not isinstance(operation, Contract):
-                    self._collect_needed(operands(operation), phase, needed, taken)
+                    self._collect_needed(operands(operation), phase, needed, from_earlier)
 
     def origin(self, value: Value) -> Value:
         """The value before `Reshape` changed its axes."""
@@ -267,7 +267,7 @@ class Phases:
 
     @cached_property
     def names(self) -> dict[Value, str]:
-        """Names for some values that the lowering only numbers: gates of weights, operands and results of products."""
+        """Names for values that the lowering has only numbered: gates of weights, operands and results of products."""
         loop, candidates = self.loop, list[tuple[Value, str]]()
         for line in self.program.before:
             match line.operation:
@@ -304,11 +304,11 @@ class Phases:
         return next((axis for axis in value.type.axes if self.axes[axis].labels), None)
 
     def units_of(self, value: Value) -> str | None:
-        """The axis of units by which programs divide a value: "H", "P", or None for one number per row."""
+        """The axis "H" or "P" whose units programs divide among themselves; None for one number per row."""
         return next((self.units_of_axis(axis) for axis in value.type.axes if axis in "HUPJV"), None)
 
     def units_of_axis(self, axis: str) -> str:
-        """The axis "H" or "P" to which an axis belongs, which may be that of the units of one head."""
+        """The axis of all units, "H" or "P", for an axis of these units or of the units of one head."""
         return "H" if axis in "HU" or "P" not in self.axes else "P"
 
 

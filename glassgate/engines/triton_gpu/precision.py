@@ -1,4 +1,4 @@
-"""The dtypes of a call: matrix products have the dtype of the results, everything else is float32."""
+"""The dtypes of a call: matrix products use the dtype of the results. Everything else is computed in float32."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import torch
 
 
 class Precision(NamedTuple):
-    """How matrix products are computed. Sums, states and pointwise operations are float32.
+    """The precision of matrix products. Sums, states and pointwise operations are computed in float32.
 
     Attributes:
         dtype: the dtype of the operands of products.

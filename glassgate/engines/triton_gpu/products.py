@@ -47,15 +47,15 @@ class Product:
         return self.gate_axis in self.contract.over
 
     @property
-    def _rows(self) -> str:
+    def _row_axis(self) -> str:
         return self.contract.b.type.axes[-2]
 
     @property
-    def _inner(self) -> str:
+    def _column_axis(self) -> str:
         return self.contract.b.type.axes[-1]
 
     @property
-    def _summed(self) -> str:
+    def _summed_axis(self) -> str:
         return next(a for a in self.contract.over if a != self.gate_axis)
 
     @property
@@ -73,35 +73,35 @@ class Product:
     def formula(self) -> str:
         """The product in matrix notation."""
         left = self.phases.name_of(self.left_value)
-        return f"{left} @ {self.contract.b.name}" + ("" if self._summed == self._rows else ".T")
+        return f"{left} @ {self.contract.b.name}" + ("" if self._summed_axis == self._row_axis else ".T")
 
     @property
     def columns(self) -> str:
         """The number of columns of the left operand, as text."""
-        return self._width(self._summed)
+        return self._width(self._summed_axis)
 
     @property
     def _head(self) -> str:
         return f"{self.unit}_head * {self.columns} + " if self._by_head else ""
 
     def left(self, gate: int, column: str, row: str) -> str:
-        """The address of the left operand for a gate. Unless the product sums over gates, it is the same for all."""
+        """The address of the left operand for a gate; the same for all gates unless the product sums over them."""
         axis = self.phases.gates_of(self.left_value)
         count = f"{len(self.phases.axes[axis].labels)} * " if axis and len(self.phases.axes[axis].labels) > 1 else ""
-        extent = self._extent(self._summed)
+        extent = self._extent(self._summed_axis)
         of_gate = gate_offset(gate if self.over_gates else 0, extent)
         return f"{self.shared} + {row} * {count}{extent} + {of_gate}{self._head}{column}[None, :]"
 
     def right(self, gate: int, column: str) -> str:
         """The address of a block of the weight for a gate, (columns, units)."""
-        width = self._width(self._inner)
-        of_gate = gate_offset(gate, self._extent(self._rows))
-        if self._summed == self._rows:
+        width = self._width(self._column_axis)
+        of_gate = gate_offset(gate, self._extent(self._row_axis))
+        if self._summed_axis == self._row_axis:
             row = f"{of_gate}{self._head}{column}[:, None]"
-            own = f"{self.unit} - {self.unit}_head * {width}" if self._by_head else self.unit
+            column_of_weight = f"{self.unit} - {self.unit}_head * {width}" if self._by_head else self.unit
         else:
-            row, own = f"{of_gate}{self.unit}", f"{column}[:, None]"
-        return f"{self.weight} + {f'({row})' if '+' in row else row} * {width} + {own}"
+            row, column_of_weight = f"{of_gate}{self.unit}", f"{column}[:, None]"
+        return f"{self.weight} + {f'({row})' if '+' in row else row} * {width} + {column_of_weight}"
 
 
 def gate_count(phases: Phases, product: Line) -> int:
@@ -112,5 +112,5 @@ def gate_count(phases: Phases, product: Line) -> int:
 
 
 def gate_offset(gate: int | None, width: str) -> str:
-    """The distance of the block of a gate from the first block, as the first term of a sum."""
+    """The offset of the block of a gate, followed by " + "; empty for the first gate."""
     return "" if not gate else f"{width} + " if gate == 1 else f"{gate} * {width} + "

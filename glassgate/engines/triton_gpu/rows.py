@@ -10,7 +10,7 @@ from glassgate.engines.memory import on_device
 
 
 class Rows:
-    """The positions of the steps of a batch among its rows.
+    """Maps steps and sequences of a batch to its rows.
 
     Args:
         steps: the batch.
@@ -41,14 +41,14 @@ class Rows:
         return on_device(torch.cat([torch.tensor([0]), self._first, end, end]), self.device)
 
     @cached_property
-    def _sequence(self) -> Tensor:
+    def _sequence_on_cpu(self) -> Tensor:
         return torch.arange(self.total) - self._first.repeat_interleave(self.sizes)
 
     @cached_property
     def sequence(self) -> Tensor:
-        """(total,) the sequence of each row."""
+        """(total,) the index of the sequence of each row."""
         if self.ragged:
-            return on_device(self._sequence, self.device)
+            return on_device(self._sequence_on_cpu, self.device)
         return torch.arange(self.N, device=self.device).repeat(self.T)
 
     def expand_to_rows(self, v: Tensor) -> Tensor:
@@ -68,6 +68,6 @@ class Rows:
         step = torch.arange(self.T).repeat_interleave(self.sizes) + (1 if reverse else -1)
         sizes = torch.cat([self.sizes, torch.tensor([0])])
         firsts = torch.cat([self._first, torch.tensor([0])])
-        exists = self._sequence < sizes[step]
-        index = self._sequence + torch.where(exists, self.N + firsts[step], 0)
+        exists = self._sequence_on_cpu < sizes[step]
+        index = self._sequence_on_cpu + torch.where(exists, self.N + firsts[step], 0)
         return torch.cat([first, x]).index_select(0, on_device(index, self.device))

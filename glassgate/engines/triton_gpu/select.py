@@ -21,18 +21,17 @@ COLUMNS_AND_WARPS = {4: (32, 4), 2: (64, 8)}
 warps."""
 
 SHARED_MARGIN = 8192
-"""The bytes of shared memory that remain for other purposes, such as changes of layout."""
+"""The bytes of shared memory that remain for other purposes, such as layout conversions."""
 
 MAX_LEFT_OPERANDS = 4
 """The largest number of left operands that kernels A and B have in shared memory at the same time."""
 
-
 MAX_ARRIVALS = 2**31 - 1
-"""The largest number of arrivals at the barriers of a call that the counter of kernel B can count."""
+"""The largest number that the counter of kernel B can count: the arrivals of all programs at all barriers of a call."""
 
 
 class Chip(NamedTuple):
-    """The properties of a GPU that select a kernel.
+    """The properties of a GPU that determine which kernel is fastest.
 
     Attributes:
         multiprocessors: the number of multiprocessors.
@@ -72,7 +71,7 @@ def blocks_of(
     if kernel.by_rows:
         units = power_of_two(widest)
         return Blocks(1, units, 16, power_of_two(units // 64, 4, 8))
-    if not kernel.gates:  # without products, the same blocks are good for any batch size, so it is compiled once
+    if not kernel.gates:  # without products, one kernel with these blocks suits all batch sizes
         return Blocks(16, 32, 16)
     columns, most_warps = COLUMNS_AND_WARPS[dtype.itemsize]
     rows = power_of_two(sizes["N"], 16, 64)
@@ -123,8 +122,8 @@ def select_kernel(
         choices += [each for each in others if each is not None]
     refused = {each: _refused.get((phases, dtype, chip, directions, *each.key)) for each in choices}
     reasons = tuple(f"{each.name}: {refused[each]}" for each in choices if refused[each])
-    able = (each for each in choices if not refused[each])
-    return min(able, key=lambda each: each.microseconds)._replace(refused=reasons)
+    available = (each for each in choices if not refused[each])
+    return min(available, key=lambda each: each.microseconds)._replace(refused=reasons)
 
 
 def refuse(
@@ -200,7 +199,7 @@ def estimate_solo(
     time = waves * (rows * size / dtype.itemsize / costs.PRODUCT_RATE + costs.POINTWISE_TIME) + start_time(
         1, size, sizes, chip
     )
-    warps = 4 if units < 64 else 8  # products of 64 units need only 4, which would spill
+    warps = 4 if units < 64 else 8  # with 64 units, 4 warps would suffice but spill
     return KernelChoice("solo", time, Blocks(rows, units, units, warps))
 
 
@@ -218,10 +217,8 @@ def estimate_grid(
         size = (
             sum(gate_count(phases, product) for product in phases.products) * chunks * columns * units * dtype.itemsize
         )
-        fits, waiting = (
-            size + MAX_LEFT_OPERANDS * rows * columns * dtype.itemsize <= chip.shared,
-            programs(sizes, rows, units),
-        )
+        fits = size + MAX_LEFT_OPERANDS * rows * columns * dtype.itemsize <= chip.shared
+        waiting = programs(sizes, rows, units)
         counted = waiting * barriers * (sizes["T"] + 1) <= MAX_ARRIVALS
         if fits and counted and directions * waiting <= chip.multiprocessors:
             products = rows * size / dtype.itemsize / costs.PRODUCT_RATE
