@@ -19,7 +19,7 @@ from glassgate.engines.llvm_cpu import arguments as args
 from glassgate.engines.llvm_cpu.backward import BackwardPlan, RequestedGradients
 from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.llvm_cpu.forward import ForwardPlan
-from glassgate.engines.llvm_cpu.kernel import printed
+from glassgate.engines.llvm_cpu.kernel import print_kernel
 from glassgate.engines.llvm_cpu.loops.batch import batch_layout
 from glassgate.engines.llvm_cpu.loops.outside_loop import WeightGradient, after_loop
 from glassgate.engines.llvm_cpu.loops.program import StateBefore
@@ -64,7 +64,7 @@ def blocks() -> dict[str, str]:
             format_pass(lowered(current_equations(cell), traced, Form(save=True)))
             for lowered in (forward_pass, backward_pass)
         ),
-        "kernel": printed(cell, traced, False).text,
+        "kernel": print_kernel(cell, traced, False).text,
     }
     direction = _direction(cell)
     plan = plan_of(direction, COSTS)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from glassgate.claims.machine import processor
-from glassgate.engines.llvm_cpu.amx import explained
+from glassgate.engines.llvm_cpu.amx import describe_method
 
 ROOT = Path(__file__).parents[2]
 """The folder of the project."""
@@ -28,7 +28,7 @@ def environment(threads: int) -> dict[str, Any]:
         "processor": processor(),
         "processors": os.cpu_count(),
         "threads": threads,
-        "bfloat16": explained(),
+        "bfloat16": describe_method(),
         "system": f"{platform.system()} {platform.machine()}",
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
         "code": code(),

@@ -33,7 +33,7 @@ def source(cell: Cell, engine: str = "cpu", *, projected: bool = False) -> str:
         from glassgate.engines.triton_gpu.layer import source_of
 
         return source_of(current_equations(cell, projected))
-    from glassgate.engines.llvm_cpu.kernel import printed
+    from glassgate.engines.llvm_cpu.kernel import print_kernel
 
     traced = build_trace(current_equations(cell, projected), COSTS)
-    return "\n\n".join(printed(cell, traced, is_backward).text for is_backward in (False, True))
+    return "\n\n".join(print_kernel(cell, traced, is_backward).text for is_backward in (False, True))

@@ -44,7 +44,7 @@ def is_faster(terms: int, rows: int) -> bool:
     return bool(processor.bfloat16 if terms == 1 else processor.tiles)
 
 
-def explained(terms: int = 1, rows: int = 1) -> str:
+def describe_method(terms: int = 1, rows: int = 1) -> str:
     """Describe how `terms` products in bfloat16, which replace one in float32, are computed for a number of rows."""
     processor, three = processor_for(terms), terms > 1
     if not is_faster(terms, rows):

@@ -151,4 +151,4 @@ ROUNDED_OUTPUT = integer("output_rounded")
 ROUNDED_INPUT = integer("data_rounded")
 """The address of the input, rounded to bfloat16."""
 ROUNDED_KINDS = Kind.D_PRE, Kind.D_PROJECTED
-"""Several products read buffers of these kinds. They are stored in bfloat16 if products are computed in bfloat16."""
+"""The kinds of buffers that several products read. If the products are in bfloat16, these buffers are in bfloat16."""

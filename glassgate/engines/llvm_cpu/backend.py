@@ -40,11 +40,11 @@ class CPU:
 
     def explain(self, steps: Steps, directions: Sequence[Direction]) -> str | None:
         """Describe how products in bfloat16 are computed; None if the call does not request them."""
-        from glassgate.engines.llvm_cpu.amx import explained
-        from glassgate.engines.llvm_cpu.layer import terms_requested
+        from glassgate.engines.llvm_cpu.amx import describe_method
+        from glassgate.engines.llvm_cpu.layer import requested_terms
 
-        terms = terms_requested(result_type(steps.data.dtype), operands_of(list(directions)))
-        return f"products in bfloat16: {explained(terms, len(directions[0].initial[0]))}" if terms else None
+        terms = requested_terms(result_type(steps.data.dtype), operands_of(list(directions)))
+        return f"products in bfloat16: {describe_method(terms, len(directions[0].initial[0]))}" if terms else None
 
     def freeze(
         self, directions: Sequence[Direction], precision: str, scales: Sequence[Weights]

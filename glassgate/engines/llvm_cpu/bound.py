@@ -1,4 +1,4 @@
-"""Passes whose addresses are mostly fixed when they are created; `executable.py` creates them."""
+"""Passes with mostly fixed addresses, which `executable.py` creates."""
 
 from array import array
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ class RepeatedPass:
 
         Args:
             data: the address of the input.
-            others: the addresses of the call after those that `Executable.repeated_pass` got.
+            others: the last addresses of the call. They follow those that were passed to `Executable.repeated_pass`.
         """
         values = self._values + array("q", others)
         values[self._workspace], _memory = borrow(self._workspace_size)

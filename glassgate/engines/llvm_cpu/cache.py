@@ -37,7 +37,7 @@ def path_of(text: str, *properties: object) -> Path:
 
 @cache
 def _toolchain() -> tuple[str, str, str]:
-    """Return a digest of llvmlite's version and of the compiling modules; the processor's name and features."""
+    """Return a digest of llvmlite's version and of the modules that compile, and the processor's name and features."""
     digest = hashlib.sha256(version("llvmlite").encode())
     here = Path(__file__).parent
     translators = [here / f"{name}.py" for name in ("compile", "namespace", "runtime", "atomics")]

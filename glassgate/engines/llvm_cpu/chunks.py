@@ -1,4 +1,4 @@
-"""A loop whose input GEMM is computed for a few steps at a time. The loop then reads its result from the cache."""
+"""A loop whose input GEMM is computed for a few steps at a time, so that the loop reads the result from the cache."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +11,7 @@ CHUNKS = '''
 def chunks(steps, origin, starts: words, sizes: words, dt, max_rows, loop_steps, loop_origin, tasks, moving, *parts):
     """Run chunks of steps: first the tasks for all rows of a chunk, then the loop over its steps.
 
-    `loop_steps` and `loop_origin` are the offsets of these two arguments of the loop. All offsets are in bytes.
+    `loop_steps` and `loop_origin` are the offsets of the loop's arguments `steps` and `origin`. Offsets are in bytes.
     `parts` has three items per task: the address of its function, the offset of its arguments, and the offset of its
     last argument. The same three items for the loop follow. Then `parts` has two items for each of the `moving`
     addresses, which move with the chunks: the offset of the address, and the size of a row in bytes.

@@ -36,12 +36,12 @@ _engines: list[llvm.ExecutionEngine] = []
 def compile_kernel(text: str, name: str, bits: int, processor: Processor) -> Function:
     """Compile the text of a kernel, or read its machine code from the cache."""
     path = path_of(text, name, bits, processor)
-    code = read(path)
-    if code is None:
+    entry = read(path)
+    if entry is None:
         with _without_garbage_collection():
-            code = _compile(text, name, bits, processor)
-        write(path, code)
-    return load(code, name)
+            entry = _compile(text, name, bits, processor)
+        write(path, entry)
+    return load(entry, name)
 
 
 @contextmanager
@@ -63,10 +63,10 @@ def _compile(text: str, name: str, bits: int, processor: Processor) -> CacheEntr
     if processor.tiles and "microkernel" in text:
         # The operating system switches threads faster if their tile registers are empty.
         text += "    _release_registers()\n"
-    return machine_code(translate(text, name, namespace_for(text, bits, processor)))
+    return compile_module(translate(text, name, namespace_for(text, bits, processor)))
 
 
-def machine_code(module: ir.Module) -> CacheEntry:
+def compile_module(module: ir.Module) -> CacheEntry:
     """Compile an LLVM module for this processor. The module has one public function, named like the module."""
     target = target_machine()
     # The loader stores the addresses of external functions after the data. Without data it has no memory for addresses.
@@ -84,7 +84,7 @@ def machine_code(module: ir.Module) -> CacheEntry:
 
 @cache
 def target_machine(name: str = "", features: str = "") -> llvm.TargetMachine:
-    """Return the target of compilation: a processor, by default this one, and code with constants near it in memory.
+    """Return the target of compilation: a processor, by default this one, with LLVM's small code model.
 
     Args:
         name: LLVM's name for the processor.
@@ -104,18 +104,18 @@ def loader_machine() -> llvm.TargetMachine:
     return llvm.Target.from_default_triple().create_target_machine()
 
 
-def load(kernel: CacheEntry, name: str) -> Function:
+def load(entry: CacheEntry, name: str) -> Function:
     """Load a kernel on a thread that Ctrl-C cannot interrupt, because LLVM aborts if it deletes half-loaded code."""
     if threading.current_thread() is not threading.main_thread():
-        return _load(kernel, name)
+        return _load(entry, name)
     with ThreadPoolExecutor(1) as executor:  # Python raises KeyboardInterrupt in the main thread only
-        return executor.submit(_load, kernel, name).result()
+        return executor.submit(_load, entry, name).result()
 
 
-def _load(kernel: CacheEntry, name: str) -> Function:
+def _load(entry: CacheEntry, name: str) -> Function:
     # llvmlite's own memory manager places constants next to the code.
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), loader_machine(), use_lmm=True)
-    engine.add_object_file(llvm.ObjectFileRef.from_data(kernel.content))
+    engine.add_object_file(llvm.ObjectFileRef.from_data(entry.content))
     engine.finalize_object()
     _engines.append(engine)
-    return Function(engine.get_function_address(kernel.name), name)
+    return Function(engine.get_function_address(entry.name), name)

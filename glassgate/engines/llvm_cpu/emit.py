@@ -39,8 +39,8 @@ def emit(
         title: the docstring of the kernel.
         rounds: whether the left operands of matrix products are rounded, to bfloat16 or to integers.
         rounds_output: whether the kernel can also write the output in bfloat16.
-        input_size: the width of the input, if the kernel computes the input product. Such a kernel keeps no values for
-            a backward pass. 0 if the input product is computed before the loop.
+        input_size: the width of the input if the kernel computes the input product; 0 if a GEMM before the loop does.
+            A kernel that computes the input product keeps no values for a backward pass.
     """
     return _Emitter(program, rounds, rounds_output, input_size).kernel(title)
 
@@ -132,7 +132,7 @@ class _Emitter:
         self.line(f"_round_units(_from, {pitch}, {width}, _end - _first, {first}, {last}, _to)", 1)
 
     def _phases_by_row(self, phases: tuple[Phase, ...]) -> None:
-        """Print a loop over rows. It runs all phases on a row before the next row, so its values stay in the cache."""
+        """Print a loop over rows. It runs all phases on a row before the next row, so the values stay in the cache."""
         printed_lines: set[str] = set()
         self.line("for _n in range(_first, _end):")
         self.depth += 1
@@ -147,7 +147,7 @@ class _Emitter:
                     name = self.names.internal(("ahead", buffer), f"{buffer.label}_ahead")
                     self.line(f"{name} = {address} + (_starts[_t + _dt] + _n) * {pitch}")
                     prefetched[name] = pitch, columns
-            sums = {term: self.names.internal(("sum", term.number), f"sum_{term.number}") for term in phase.sums}
+            sums = {s: self.names.internal(("sum", s.number), f"sum_{s.number}") for s in phase.sums}
             self._lines([f"{name} = _fill(0.0)" for name in sums.values()])
             first, last = map(self.argument, args.unit_range(phase.axis))
             width = self.argument(args.width(phase.axis))
@@ -165,7 +165,7 @@ class _Emitter:
 
     def _phase_with_products(self, phase: Phase) -> None:
         """Print the loops over tiles of a phase with matrix products. Its row sums are accumulated in memory."""
-        vectors = {term: f"{partial_sum_address(term.number, self.argument)}, 0, _LANES" for term in phase.sums}
+        vectors = {s: f"{partial_sum_address(s.number, self.argument)}, 0, _LANES" for s in phase.sums}
         if vectors:
             self.line("for _n in range(_first, _end):")
         for vector in vectors.values():
@@ -174,7 +174,7 @@ class _Emitter:
         if vectors:
             self.line("for _n in range(_first, _end):")
             self.depth += 1
-            self._store_totals({term: f"_load({vector})" for term, vector in vectors.items()})
+            self._store_totals({s: f"_load({vector})" for s, vector in vectors.items()})
             self.depth -= 1
 
     def _lines(self, lines: list[str]) -> None:
@@ -276,7 +276,7 @@ class _Emitter:
             self._round_operand(multiply, table)
 
     def _needs_rounding(self, multiply: Multiply) -> bool:
-        """Return whether a product's left operand must be rounded first. Some buffers contain rounded numbers."""
+        """Return whether a product's left operand must be rounded. Buffers of `ROUNDED_KINDS` are already rounded."""
         rows = multiply.left.rows
         return self.rounds and (isinstance(rows, StateBefore) or rows.buffer.kind not in args.ROUNDED_KINDS)
 
@@ -322,12 +322,12 @@ class _Emitter:
         Args:
             partial: for each sum, the expression of a vector whose lanes add up to it.
         """
-        for term, sum_ in partial.items():
-            total = self.argument(args.row_sum_argument("total", term.number))
-            self.line(f"_put_total({total} + _n * _BYTES, {sum_})")
-        kept = [(term.kept, sum_) for term, sum_ in partial.items() if term.kept is not None and not self.input_size]
+        for row_sum, vector in partial.items():
+            total = self.argument(args.row_sum_argument("total", row_sum.number))
+            self.line(f"_put_total({total} + _n * _BYTES, {vector})")
+        kept = [(s.kept, vector) for s, vector in partial.items() if s.kept is not None and not self.input_size]
         if kept:
             self.line(f"if {self.argument(args.SAVE)}:")
-        for (buffer, column), sum_ in kept:
+        for (buffer, column), vector in kept:
             base, pitch = self.argument(args.address(buffer)), self.argument(args.pitch(buffer))
-            self.line(f"_put_total({base} + (_first_row + _n) * {pitch} + {column} * _BYTES, {sum_})", 1)
+            self.line(f"_put_total({base} + (_first_row + _n) * {pitch} + {column} * _BYTES, {vector})", 1)

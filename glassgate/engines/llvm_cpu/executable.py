@@ -34,7 +34,7 @@ from glassgate.engines.llvm_cpu.tasks import (
     join_parts,
     launch_template,
 )
-from glassgate.engines.llvm_cpu.workspace import ALIGN, Region, aligned, borrow
+from glassgate.engines.llvm_cpu.workspace import ALIGN, Region, align_up, borrow
 from glassgate.engines.memory import empty
 
 AddressIndices = Mapping[Argument, int]
@@ -118,7 +118,7 @@ class Executable:
             addresses: the addresses of a call. Only those of the parameters are used.
         """
         memory = [empty([size + ALIGN], torch.uint8) for size in self._packed_sizes]
-        starts = [aligned(block.data_ptr()) for block in memory]
+        starts = [align_up(block.data_ptr()) for block in memory]
         unused = [0] * (self._first_address - WEIGHTS - len(starts))
         values = array("q", (0, 0, *starts, *unused, *addresses))
         packing = [self._part(d, task) for d, plan in enumerate(self.plans) for task in plan.packing]
@@ -145,9 +145,9 @@ class Executable:
         layout_values = self._layout_values(layout)
         memory = empty([layout_values.workspace_size + ALIGN], torch.uint8)
         values = [
-            aligned(memory.data_ptr()),
+            align_up(memory.data_ptr()),
             0,
-            *[aligned(block.data_ptr()) for block in packed],
+            *[align_up(block.data_ptr()) for block in packed],
             *layout_values.values,
         ]
         values += addresses
@@ -158,12 +158,12 @@ class Executable:
         ]
         (function, arguments), additions = join_parts(parts)
         varying_slots = []
-        for slot, value in additions:
-            if varying is not None and value == self._first_address + varying:
+        for slot, index in additions:
+            if varying is not None and index == self._first_address + varying:
                 assert arguments[slot] == 0, "an address without an offset"
                 varying_slots.append(slot)
             else:
-                arguments[slot] += values[value]
+                arguments[slot] += values[index]
         return BoundPass(Launch(function, arguments), varying_slots, (self, layout_values, memory, packed))
 
     def repeated_pass(
@@ -179,7 +179,7 @@ class Executable:
         assert self._one_thread
         layout_values = self._layout_values(layout)
         ((function, arguments),) = (self._rounds.get((False, None)) or self._create_rounds(False))[0]
-        values = array("q", [0, 0, *[aligned(block.data_ptr()) for block in packed], *layout_values.values])
+        values = array("q", [0, 0, *[align_up(block.data_ptr()) for block in packed], *layout_values.values])
         workspace, data = len(arguments) + WORKSPACE, len(arguments) + len(values) + DATA
         values = arguments + values + array("q", addresses)
         all_owners = (self, layout_values, packed, owners)
@@ -198,7 +198,7 @@ class Executable:
             layout: the rows of each step.
             addresses: the addresses of the tensors that are read and written, and the pitches of some of them. The
                 addresses of `copies` come last.
-            packed: the result of `pack`; None if the weights are packed now.
+            packed: the result of `pack`; None if this run packs the weights.
             copies: the copies before and after the pass, if there are any.
         """
         layout_values = self._equal_length_layouts.get(layout.steps) if layout.has_equal_lengths else None
@@ -213,7 +213,7 @@ class Executable:
                 values.append(start)
                 start += size
         else:
-            values.extend([aligned(block.data_ptr()) for block in packed])
+            values.extend([align_up(block.data_ptr()) for block in packed])
         values += layout_values.values
         values.extend(addresses)
         packs = packed is None
@@ -350,27 +350,27 @@ class Executable:
     def _constants(self, d: int) -> list[Bindings]:
         """Return the constant arguments of each launch of a direction's loop.
 
-        The tasks before and after the loop use those of the first launch.
+        The tasks before and after the loop use the constants of the first launch.
         """
         plan, unit_parts = self.plans[d], self.partition.unit_parts[d]
         region = Region(sum(self._packed_sizes) if self._one_thread else self._fixed_size)
         constants = plan.bindings | dict.fromkeys(self._value_indices[d], 0)
         constants |= self._weight_offsets[d] | region.allocate_all(plan.buffer_sizes)
         count = unit_parts if unit_parts > 1 else self._sequence_parts
-        launches = [constants | region.allocate_all(plan.scratch_sizes) for _ in range(count)]
+        by_launch = [constants | region.allocate_all(plan.scratch_sizes) for _ in range(count)]
         if unit_parts > 1:
             shared = region.allocate_all({argument: plan.scratch_sizes[argument] for argument in plan.shared_scratch})
-            launches = [own | shared | units_of_part(plan, k, unit_parts) for k, own in enumerate(launches)]
+            by_launch = [own | shared | units_of_part(plan, k, unit_parts) for k, own in enumerate(by_launch)]
         if d in self._directions_with_barriers:
-            launches = [own | {args.BARRIER: BARRIER_BYTES * d, args.PARTIES: unit_parts} for own in launches]
+            by_launch = [own | {args.BARRIER: BARRIER_BYTES * d, args.PARTIES: unit_parts} for own in by_launch]
         self._fixed_size = max(self._fixed_size, region.end)
-        return launches
+        return by_launch
 
     def _loop_parts(self, d: int) -> list[TaskPart]:
         """Return the parts of a direction's loop, one per thread that runs it."""
-        loop, constants, values = self.plans[d].loop, self._loop_constants[d], self._value_indices[d]
+        loop, constants, indices = self.plans[d].loop, self._loop_constants[d], self._value_indices[d]
         if self.partition.unit_parts[d] == 1:
             bounds = self._part_bounds if self._sequence_parts > 1 else {}
-            return [loop.part(own, values, bounds, k, len(constants)) for k, own in enumerate(constants)]
+            return [loop.part(own, indices, bounds, k, len(constants)) for k, own in enumerate(constants)]
         barrier = {args.BARRIER: (BARRIERS,)} if d in self._directions_with_barriers else {}
-        return [loop.part(own, values | barrier) for own in constants]
+        return [loop.part(own, indices | barrier) for own in constants]

@@ -34,7 +34,7 @@ def kernel_of(
     return _compiled[key]
 
 
-def printed(cell: Cell, trace: Trace, is_backward: bool) -> PrintedKernel:
+def print_kernel(cell: Cell, trace: Trace, is_backward: bool) -> PrintedKernel:
     """Return the kernel of a cell as text."""
     return _emit(cell, lower(cell, trace, is_backward), host().full_precision, 0)
 

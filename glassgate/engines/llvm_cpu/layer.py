@@ -98,7 +98,7 @@ class Layer(NamedTuple):
 
         Matrix products are computed in bfloat16 if this is requested and faster for this number of sequences.
         """
-        terms = 0 if self.plans[0].trace.records_factors else terms_requested(dtype, operands)
+        terms = 0 if self.plans[0].trace.records_factors else requested_terms(dtype, operands)
         if terms and not is_faster(terms, self._sequence_count(operands)):
             terms = 0
         return tuple([KernelSizes(*plan.sizes(own, data), terms) for plan, own in by_direction(self.plans, operands)])
@@ -115,7 +115,7 @@ class Layer(NamedTuple):
         return layout, data, to_contiguous(operands, dtype)
 
 
-def terms_requested(dtype: torch.dtype, operands: Sequence[Tensor]) -> int:
+def requested_terms(dtype: torch.dtype, operands: Sequence[Tensor]) -> int:
     """Return the requested `KernelSizes.terms`: 1 for bfloat16 results, torch's precision setting for float32 results.
 
     Only float32 parameters allow bfloat16 products. For other parameters the result is 0.

@@ -13,7 +13,7 @@ _RESERVED = {*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *OPERATIONS, 
 
 
 class Names:
-    """The names in one kernel. All names except those of values begin with an underscore, so the two cannot collide."""
+    """The names in one kernel. Names of values never begin with an underscore; to avoid collisions, all others do."""
 
     def __init__(self) -> None:
         self._values: dict[Node, str] = {}

@@ -21,7 +21,7 @@ from glassgate.engines.llvm_cpu.passes import ForwardPass, cached_forward_pass
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.sizes import INTEGERS, KernelSizes
 from glassgate.engines.llvm_cpu.tasks import Launch, join_launches
-from glassgate.engines.llvm_cpu.workspace import aligned
+from glassgate.engines.llvm_cpu.workspace import align_up
 from glassgate.engines.memory import empty, first_rows, to_contiguous
 from glassgate.engines.plan import Plan, plan_of
 
@@ -70,7 +70,7 @@ class PackedDirection:
         H = rows // len(self._direction.cell.gates)
         P = weights["weight_hr"].shape[0] if "weight_hr" in weights else H
         sizes = KernelSizes(N, D, H, P, bits, self._terms, self._input_terms)
-        has_few_inputs = 0 < D <= MAX_FEW_INPUTS and self._direction.cell.heads == 1 and not sizes.terms_of_input
+        has_few_inputs = 0 < D <= MAX_FEW_INPUTS and self._direction.cell.heads == 1 and not sizes.effective_input_terms
         return sizes._replace(has_few_inputs=has_few_inputs)
 
     def packed_weights(self, plan: Plan, N: int) -> list[Tensor]:
@@ -83,7 +83,7 @@ class PackedDirection:
                 executable = forward.executable(batch_layout(None, N, N), one_thread_partition(1))
                 (memory,) = executable.pack([0, 0, *map(Tensor.data_ptr, self.weights)])
                 for matrix in kernel_plan.quantised_matrices:
-                    address = aligned(memory.data_ptr()) + executable.packed_offset(matrix.start)
+                    address = align_up(memory.data_ptr()) + executable.packed_offset(matrix.start)
                     matrix.write(address, self._direction.weights[matrix.name], self._scales[matrix.name])
                 self._packed[key] = [memory]
             return self._packed[key]

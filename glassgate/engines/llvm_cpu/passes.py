@@ -96,7 +96,7 @@ class LayerPass:
             resets: (rows,) bool, the mask of resets; None without resets.
             tensors: the tensors of `shared`, then those of `groups`.
             pointers: the values of the arguments `pointers`: addresses, and distances between rows in bytes.
-            packed: the packed weights of each direction; None if they are packed now.
+            packed: the packed weights of each direction; None if this run packs the weights.
             executable: an executable of this pass. The default is `self.executable(layout)`.
             copies: the copies before and after the pass, if there are any.
         """

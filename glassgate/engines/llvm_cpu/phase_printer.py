@@ -71,8 +71,8 @@ class PhasePrinter:
     Attributes:
         row_lines: the lines that run once per row.
         unit_lines: the lines that run for each vector of units.
-        column_counts: for noise and for buffers that were filled before the loop or by the forward pass, the number of
-            columns that the phase reads. The kernel prefetches them.
+        column_counts: for each buffer that the kernel prefetches, the number of columns that the phase reads. These
+            buffers contain noise, or were filled before the loop or by the forward pass.
     """
 
     def __init__(
@@ -106,8 +106,8 @@ class PhasePrinter:
                 self._compute(value.value)
         for write in phase.writes:
             self._carry(write) if isinstance(write, Carry) else self._store(write)
-        for term in phase.sums:
-            self._sum_into_row(term)
+        for row_sum in phase.sums:
+            self._sum_into_row(row_sum)
         if phase.keeps and not input_size:
             self._writes.append(f"if {argument(args.SAVE)}:")
             self._writes += [f"    {self._store_text(keep)}" for keep in phase.keeps]
@@ -277,12 +277,12 @@ class PhasePrinter:
             f"    _store({to}, {value})",
         ]
 
-    def _sum_into_row(self, term: SumIntoRow) -> None:
-        value = f"_keep({self._value(term.value)}, _live)"
-        total = self.names.internal(("sum", term.number), f"sum_{term.number}")
+    def _sum_into_row(self, row_sum: SumIntoRow) -> None:
+        value = f"_keep({self._value(row_sum.value)}, _live)"
+        key, label = ("sum", row_sum.number), f"sum_{row_sum.number}"
+        total = self.names.internal(key, label)
         if self.phase.products:
-            address = partial_sum_address(term.number, self.argument)
-            name = self._name_address(("sum", term.number), f"sum_{term.number}", address)
+            name = self._name_address(key, label, partial_sum_address(row_sum.number, self.argument))
             self._writes.append(f"_store({name}, 0, _LANES, _load({name}, 0, _LANES) + {value})")
         else:
             self._writes.append(f"{total} = {total} + {value}")

@@ -23,7 +23,7 @@ from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.simd.blocking import size_of_sums
 from glassgate.engines.llvm_cpu.sizes import INTEGERS, KernelSizes
 from glassgate.engines.llvm_cpu.tasks import Bindings, Operand, ParallelTask
-from glassgate.engines.llvm_cpu.workspace import aligned
+from glassgate.engines.llvm_cpu.workspace import align_up
 from glassgate.engines.plan import Plan
 
 
@@ -45,7 +45,7 @@ class KernelPlan:
     Attributes:
         bindings: the default values of arguments of the loop.
         weight_sizes: the size of each packed matrix and of each sum of biases.
-        row_sizes: the size per row of each buffer of a call whose size depends on the call's number of rows.
+        row_sizes: for each buffer that grows with the number of rows of a call, the size per row.
         buffer_sizes: the size of each other buffer of a call.
         scratch_sizes: the size of each buffer of a launch. Every launch has its own buffers.
         shared_scratch: the buffers of `scratch_sizes` that launches share if they divide the units.
@@ -124,7 +124,7 @@ class KernelPlan:
         multiplications = sum(max(len(m.product.gates), 1) * sizes.P * sizes.H for m in self.program.products)
         # The elementwise operations of a unit count as 50 multiplications.
         self.work_per_row = multiplications // cell.heads + 50 * sizes.H
-        self.can_divide_units = not self.program.row_sums and cell.heads == 1
+        self.can_divide_units = not self.program.row_sum_count and cell.heads == 1
         self.has_barriers = args.BARRIER in self.kernel.arguments
 
     @property
@@ -221,12 +221,12 @@ class KernelPlan:
             width = temporary.buffer.width(sizes) * sizes.bytes
             size = -(-width // vector) * vector if temporary.shares_row else sizes.N * width
             candidates[address(temporary.buffer)] = size
-        for k in range(program.row_sums):
+        for k in range(program.row_sum_count):
             candidates[args.row_sum_argument("sum", k)] = sizes.N * vector
             candidates[args.row_sum_argument("total", k)] = sizes.N * sizes.bytes
         shared = [address(temporary.buffer) for temporary in program.temporaries.values() if not temporary.shares_row]
         return {
-            argument: aligned(size) for argument, size in candidates.items() if argument in self.kernel.arguments
+            argument: align_up(size) for argument, size in candidates.items() if argument in self.kernel.arguments
         }, shared
 
     def _loop(self) -> tuple[ParallelTask, Bindings]:
@@ -271,7 +271,8 @@ class KernelPlan:
         gate_count, sizes = len(self.cell.gates), self.sizes
         start = address(weight_buffer(self.cell, "weight_ih"))
         matrix = Matrix(start, gate_count, gate_count * sizes.H, sizes.D, sizes.bits)
-        return self._pack(args.product_argument("weights_ih", part), matrix, gates, 1, transposed, sizes.terms_of_input)
+        to = args.product_argument("weights_ih", part)
+        return self._pack(to, matrix, gates, 1, transposed, sizes.effective_input_terms)
 
     def _matrix_of(self, multiplication: Multiply) -> tuple[Matrix, Sequence[int], int, bool]:
         """Return the matrix of a product in the loop, its gates, its number of heads, and whether it is transposed."""
@@ -310,9 +311,9 @@ class KernelPlan:
 
 
 UNITS_PER_ROW, UNITS_PER_ROW_BACKWARD = 8, 32
-"""The number of units whose weights can be packed in the additional time that unpacked weights take per row.
+"""Packing the weights of this many units takes as long as the additional time of unpacked weights in one row.
 
-The first number is that of forward passes, the second that of backward passes.
+The first number is for forward passes, the second for backward passes.
 """
 
 

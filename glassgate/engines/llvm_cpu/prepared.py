@@ -236,11 +236,11 @@ class PreparedPasses:
     ) -> tuple[Copies, dict[int, Tensor]]:
         """Return the copies before and after a backward pass, and memory for gradients in the user's layout.
 
-        The copies after the pass fill this memory. Its keys are the indices of `tensors`.
+        The copies after the pass fill the memory. The keys of the memory are indices of `tensors`.
 
         Args:
-            d: the gradients of visible and final states. They are replaced by memory that the copies before the pass
-                fill with the rows of kernels.
+            d: the gradients of visible and final states. This method replaces them by memory, which the copies before
+                the pass fill with the rows of kernels.
             d_data: the memory to which the pass writes the gradient of the input.
             tensors, needed: as in `backward`.
             packed: whether input and output are packed rows, which are not copied.

@@ -155,7 +155,7 @@ class CopyPlan(NamedTuple):
     sorts: bool = False
 
     def parts(self, N: int, bits: int, layout: Sequence[int], end: int) -> tuple[list[TaskPart], list[TaskPart]]:
-        """Return the parts of a launch before and after the pass.
+        """Return the parts of launches that copy tensors: those before the pass, and those after it.
 
         Args:
             N: the number of sequences.

@@ -36,7 +36,7 @@ class KernelSizes(NamedTuple):
         return Sizes(*self[:5])
 
     @property
-    def terms_of_input(self) -> int:
+    def effective_input_terms(self) -> int:
         """The arithmetic of the input GEMM."""
         return self.terms if self.input_terms is None else self.input_terms
 

@@ -73,7 +73,7 @@ def join_parts(parts: Sequence[TaskPart]) -> TaskPart:
     launch = join_launches([part.launch for part in parts])
     start, additions = len(launch.arguments) - sum(len(part.launch.arguments) for part in parts), []
     for part in parts:
-        additions += [(start + slot, value) for slot, value in part.additions]
+        additions += [(start + slot, index) for slot, index in part.additions]
         start += len(part.launch.arguments)
     return TaskPart(launch, additions)
 
@@ -116,7 +116,7 @@ class ParallelTask:
         launch: the machine code with its constant arguments.
         slots: the index and the `Argument` of each argument that is not constant.
         bounds_slot: the index of the first bound among the arguments.
-        size: the argument with the number of items, or None, and a constant that is added to it.
+        size: the number of items as a pair: an argument or None, and a constant that is added.
     """
 
     def __init__(self, function: Function, operands: Sequence[Operand], size: Operand, is_light: bool = False) -> None:
@@ -133,8 +133,8 @@ class ParallelTask:
     def part(
         self,
         constants: Bindings,
-        values: ValueIndices | None = None,
-        bounds: BoundIndices | None = None,
+        value_indices: ValueIndices | None = None,
+        bound_indices: BoundIndices | None = None,
         k: int = 0,
         parts: int = 1,
     ) -> TaskPart:
@@ -142,18 +142,18 @@ class ParallelTask:
 
         Args:
             constants: the constant summand of each argument.
-            values: the call values that are added to arguments.
-            bounds: the call values that are bounds of parts.
+            value_indices: the indices of the call values that are added to arguments.
+            bound_indices: the indices of the call values that are bounds of parts.
             k: the index of the part.
             parts: the number of parts.
         """
-        values, bounds, arguments = values or {}, bounds or {}, self.launch.arguments[:]
-        additions = [(slot, value) for slot, argument in self.slots for value in values.get(argument, ())]
+        value_indices, bound_indices, arguments = value_indices or {}, bound_indices or {}, self.launch.arguments[:]
+        additions = [(slot, index) for slot, argument in self.slots for index in value_indices.get(argument, ())]
         for slot, argument in self.slots:
             arguments[slot] += constants[argument]
         slot, (argument_of_size, size) = self.bounds_slot, self.size
-        if argument_of_size is not None and argument_of_size in bounds:
-            indices = bounds[argument_of_size]
+        if argument_of_size is not None and argument_of_size in bound_indices:
+            indices = bound_indices[argument_of_size]
             additions += [(slot + end, indices[k + end]) for end in (0, 1) if k + end]
         else:
             size += 0 if argument_of_size is None else constants[argument_of_size]

@@ -18,7 +18,7 @@ from glassgate.engines.llvm_cpu.small_tasks import fill_row_addresses
 from glassgate.engines.llvm_cpu.tasks import ParallelTask
 
 ROWS, COLUMNS, UNITS, GATES = 37, 70, 21, 3
-"""None is a multiple of the size of a tile register, so the trial covers all shapes and remainders of products."""
+"""No size is a multiple of the size of a tile register, so the trial covers all shapes and remainders of products."""
 TOLERANCE = 1e-5
 """The largest permitted error of sums in float32 compared with float64, relative to the largest value."""
 

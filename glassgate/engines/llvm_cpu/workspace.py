@@ -17,7 +17,7 @@ MAX_KEPT_BYTES = 2**26
 """The size in bytes of the largest workspace that a thread keeps."""
 
 
-def aligned(size: int) -> int:
+def align_up(size: int) -> int:
     """Round up to a multiple of `ALIGN`."""
     return size + -size % ALIGN
 
@@ -35,7 +35,7 @@ class Region:
     def allocate(self, size: int) -> int:
         """Allocate a block of `size` bytes and return its offset."""
         offset = self.end
-        self.end += aligned(size)
+        self.end += align_up(size)
         return offset
 
     def allocate_all(self, sizes: Mapping[Key, int]) -> dict[Key, int]:
@@ -47,12 +47,12 @@ def borrow(size: int) -> tuple[int, Tensor | None]:
     """Return the address of `size` bytes, and the tensor that owns them. The next call on this thread reuses them."""
     if size > MAX_KEPT_BYTES:
         temporary = empty([size + ALIGN], torch.uint8)
-        return aligned(temporary.data_ptr()), temporary
+        return align_up(temporary.data_ptr()), temporary
     workspace = _workspace
     if size > workspace.size:
         workspace.memory = None  # free the old memory before the allocation
         workspace.memory = empty([size + ALIGN], torch.uint8)
-        workspace.start, workspace.size = aligned(workspace.memory.data_ptr()), size
+        workspace.start, workspace.size = align_up(workspace.memory.data_ptr()), size
     return workspace.start, workspace.memory
 
 

@@ -5,7 +5,7 @@ from array import array
 import pytest
 import torch
 
-from glassgate.engines.llvm_cpu.compile import load, machine_code
+from glassgate.engines.llvm_cpu.compile import compile_module, load
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.simd.instructions import words
 from glassgate.engines.llvm_cpu.simd.mathematics import FUNCTIONS
@@ -53,7 +53,7 @@ def compiled(function, arguments, bits, lanes):
     """Compile a function of one or two vectors. Return a function of tensors that applies it to all elements."""
     operands = ", ".join(f"load({name}, at, live)" for name in "xy"[:arguments])
     names = memory_functions(bits, lanes)._asdict() | {"words": words, "LANES": lanes, "function": function}
-    apply = load(machine_code(translate(APPLY.format(operands=operands), "apply", names)), "apply")
+    apply = load(compile_module(translate(APPLY.format(operands=operands), "apply", names)), "apply")
 
     def run(*tensors):
         out = torch.full_like(tensors[0], 7.0)

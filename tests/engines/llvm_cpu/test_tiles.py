@@ -42,7 +42,7 @@ def _instruction(name, operands):
     """Return the machine code that interprets an instruction."""
     text = f"def run(address):\n    f({', '.join(f'words(address)[{k}]' for k in range(operands))})\n"
     names = {"f": interpreter.FUNCTIONS[name], "words": words}
-    return compiling.load(compiling.machine_code(translate(text, "run", names)), "run")
+    return compiling.load(compiling.compile_module(translate(text, "run", names)), "run")
 
 
 class Registers:
@@ -309,7 +309,7 @@ def test_an_illegal_instruction_ends_only_the_trial(machine):
     assert amx.obstacle() == "a trial of it was ended by SIGILL"
     with pretend(Processor(64, 32, "avx512bf16")):
         assert amx.processor_for(1) == host()
-        assert amx.explained() == "by AVX512-BF16; not by AMX-BF16: a trial of it was ended by SIGILL"
+        assert amx.describe_method() == "by AVX512-BF16; not by AMX-BF16: a trial of it was ended by SIGILL"
     machine.setattr(amx, "run_trial", lambda: pytest.fail("the cached result is not used"))
     amx.obstacle.cache_clear()
     assert amx.obstacle() == "a trial of it was ended by SIGILL"

@@ -4,7 +4,7 @@ from array import array
 
 import pytest
 
-from glassgate.engines.llvm_cpu.compile import load, machine_code
+from glassgate.engines.llvm_cpu.compile import compile_module, load
 from glassgate.engines.llvm_cpu.simd.instructions import words
 from glassgate.engines.llvm_cpu.simd.translate import translate
 
@@ -54,7 +54,7 @@ class Memory(list):
 def test_a_kernel_computes_the_same_as_python(a, b):
     names = {"words": words, "early": early, "SEVEN": 7, "FAR": 10**12}
     job = array("q", [a, b, *[0] * 16])
-    load(machine_code(translate(TEXT, "run", names)), "run")(job.buffer_info()[0])
+    load(compile_module(translate(TEXT, "run", names)), "run")(job.buffer_info()[0])
     memory = {0: Memory([a, b, *[0] * 6]), 64: Memory([0] * 10)}
     expected = names | {"words": memory.__getitem__}
     exec(TEXT, expected)

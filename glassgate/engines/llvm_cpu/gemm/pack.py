@@ -43,7 +43,7 @@ def pack_columns(B, ldb, gate_pitch, gates, order: words, units, columns, packed
 
 PACK_COLUMN_PAIRS = '''
 def pack_column_pairs(B, ldb, gate_pitch, gates, order: words, units, columns, packed, block_pitch, first, last):
-    """As `pack_columns`, but round the numbers to bfloat16 and combine each two numbers of a column in one word."""
+    """As `pack_columns`, but round the numbers to bfloat16 and combine pairs of numbers of a column in words."""
     for block in range(first, last):
         at, out = block * LANES, packed + block * block_pitch * BYTES
         depth = gates * units * TERMS
@@ -63,7 +63,7 @@ MIN_PARALLEL_NUMBERS = 2**16
 
 
 class MicrokernelMatrix(NamedTuple):
-    """A matrix in the layout that a microkernel reads: packed, or unpacked as the parameter is stored.
+    """A matrix in a layout that a microkernel reads: packed blocks, or the unpacked parameter.
 
     Attributes:
         start: the address of the matrix.

@@ -1,1 +1,1 @@
-"""The schedule of the CPU: phases of a step, passes over rows, temporaries, memory that is reused, weight gradients."""
+"""The loop over time: the rows of a batch, the buffers, the stages of a step, and the GEMMs outside the loop."""

@@ -22,7 +22,7 @@ class RowPer(Enum):
 class Kind(Enum):
     """The contents of a buffer.
 
-    Each member has a label of its buffers, in which {} is replaced by the owner, and the meaning of a row.
+    The value of a member is the label of its buffers, in which {} stands for the owner, and the meaning of a row.
     """
 
     DATA = "data", RowPer.STEP
@@ -44,15 +44,15 @@ class Kind(Enum):
     D_STATE = "d_{}", RowPer.STEP
     """The gradient of the output or of a state at a step, passed by the caller."""
     D_NEXT = "d_{}_next", RowPer.SEQUENCE
-    """The gradient of a state that a step passes to the previous one; after the loop, that of the initial state."""
+    """The gradient of a state that a step passes to the previous step. After the loop, that of the initial state."""
     D_RESTART = "d_{}_0", RowPer.SEQUENCE
     """The gradient of the states after a reset."""
 
     INPUT = "ih", RowPer.STEP
-    """The input halves of the gates. Training overwrites them with values for the backward pass."""
+    """The input halves of the gates: the results of the input GEMM. Training overwrites them for the backward pass."""
     RECURRENT = "hh", RowPer.STEP
-    """Recurrent products that the equations read without the input half, or values computed from them. Training keeps
-    them for the backward pass."""
+    """Recurrent products that the equations read without the input half, or values computed from these products.
+    Training keeps them for the backward pass."""
     ROW_SUM = "row_sum", RowPer.STEP
     """Sums over the units of a row."""
     PROJECTED = "hr", RowPer.STEP

@@ -25,14 +25,14 @@ KINDS = {
     Role.UNPROJECTED: Kind.UNPROJECTED,
     Role.D_PROJECTED: Kind.D_PROJECTED,
 }
-"""The buffers with the operands of the GEMMs after the loop, by the role of the operand."""
+"""The kinds of the buffers with the operands of the GEMMs after the loop, by the role of the operand."""
 
 
 class BiasSum(NamedTuple):
     """The sums of the biases of adjacent gates. The loop adds them to matrix products.
 
     Attributes:
-        half: the buffer of the sums, "ih" or "hh".
+        half: the half of the gates, "ih" or "hh", see `bias_buffer`.
         column: the column of the first gate.
         biases: the one or two terms of a sum. Each is the name of a bias and the index of the first gate in it.
         gate_count: the number of gates.
@@ -113,7 +113,7 @@ def bias_sums(equations: Equations, trace: Trace) -> list[BiasSum]:
             if added and all(name in BIASES for name, _ in added):
                 biases[weight] = tuple(added)
     columns = {"ih": trace.ih, "hh": [product.args[0] for product in trace.hh_only]}
-    return _joined(
+    return _join_adjacent(
         BiasSum(half, column, biases[f"weight_{half}", equations.gates.index(gate)])
         for half, gates in columns.items()
         for column, gate in enumerate(gates)
@@ -160,7 +160,7 @@ class _AfterLoop:
             # A GEMM writes one head only. GEMMs that add to the same rows must be divided among threads in the same
             # way, so they must have the same gates.
             separate = "K" in values[weight].type.axes or any(gradient.added for gradient in own)
-            gemms += own if separate else _joined(own)
+            gemms += own if separate else _join_adjacent(own)
         (of_input,) = self.terms(self.outputs[Port(Role.D_DATA)])
         return AfterLoop(
             gemms,
@@ -195,7 +195,7 @@ class _AfterLoop:
 Joinable = TypeVar("Joinable", BiasSum, WeightGradient)
 
 
-def _joined(operations: Iterable[Joinable]) -> list[Joinable]:
+def _join_adjacent(operations: Iterable[Joinable]) -> list[Joinable]:
     """Join consecutive operations of adjacent gates."""
     joined: list[Joinable] = []
     for operation in operations:

@@ -1,7 +1,7 @@
 """The program of one step of a cell, forward or backward: loads, operations, matrix products and stores.
 
-The program does not depend on sizes. Its values are nodes of the cell's graph. Its instructions state from where each
-value is loaded and where it is stored. `emit.py` prints a program as the text of a kernel.
+The program does not depend on sizes. Its values are nodes of the cell's graph. Its instructions name the buffers
+from which values are loaded and to which they are stored. `emit.py` prints a program as the text of a kernel.
 """
 
 from typing import NamedTuple
@@ -184,7 +184,7 @@ class Program(NamedTuple):
         groups: the phases in order, in groups. All phases of a group run on one row before the next row. A phase with
             matrix products is a group of its own.
         temporaries: the temporaries by their buffer.
-        row_sums: the number of sums over the units of a row.
+        row_sum_count: the number of sums over the units of a row.
     """
 
     backward: bool
@@ -192,7 +192,7 @@ class Program(NamedTuple):
     states: tuple[str, ...]
     groups: tuple[tuple[Phase, ...], ...]
     temporaries: dict[Buffer, Temporary]
-    row_sums: int
+    row_sum_count: int
 
     @property
     def products(self) -> tuple[Multiply, ...]:

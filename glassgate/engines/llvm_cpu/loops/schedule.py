@@ -102,7 +102,7 @@ class Schedule(list[Stage]):
         self.graph = trace.backward if backward else trace.forward
         self.outputs = dict(self.graph.outputs)
         self.saved = {} if backward else trace.saved
-        self.recomputed = self._recomputed()
+        self.recomputed = self._find_recomputed()
         self.level: dict[Node, int] = {}
         for node in self.graph.nodes:
             self.level[node] = self._level(node)
@@ -132,7 +132,7 @@ class Schedule(list[Stage]):
             node: key for key, node in self.saved.items() if node in self.temporaries and node not in in_own_memory
         }
 
-    def _recomputed(self) -> set[Node]:
+    def _find_recomputed(self) -> set[Node]:
         """Return the values that cost less to recompute than to store and read."""
         costs = self.trace.costs
         # For each value, the values from which it is recomputed, and the cost of the operations.
@@ -159,16 +159,16 @@ class Schedule(list[Stage]):
     def _delay_gradients(self) -> None:
         """Assign each gradient from the following step to the level of its first use.
 
-        The gradient for the previous step overwrites it after that use, see `_storing_stage`.
+        Later in the step, the gradient for the previous step overwrites it, see `_storing_stage`.
         """
-        users: dict[Node, int] = {}
+        first_use: dict[Node, int] = {}
         for node in self.graph.nodes:
             for arg in node.inputs:
                 used = self.level[node] - (node.op in PRODUCTS or node.op == "row_sum")
-                users[arg] = min(users.get(arg, used), used)
+                first_use[arg] = min(first_use.get(arg, used), used)
         for node in self.graph.nodes:
             if node.op == "grad":
-                self.level[node] = max(0, users.get(node, 0))
+                self.level[node] = max(0, first_use.get(node, 0))
 
     def _stage_of(self, node: Node) -> Stage:
         return self.by_level_and_axis[self.level[node], UNITS if node.axis == PER_ROW else node.axis]
@@ -176,7 +176,7 @@ class Schedule(list[Stage]):
     def _storing_stage(self, key: Key, node: Node) -> Stage:
         """Return the stage that stores a result.
 
-        The gradient for the previous step overwrites that from the following step, so it is stored after the reads.
+        The gradient for the previous step overwrites the gradient from the following step, so all reads come first.
         """
         level = self.level[node]
         if key[0] == "d_state":
@@ -243,7 +243,7 @@ class Schedule(list[Stage]):
                     self._stage_of(node).temporaries[node] = None
 
     def _keep_input_halves(self) -> None:
-        """In training, overwrite each saved input half with its sum with the bias, in the last stage that reads it."""
+        """In training, add the bias to each saved input half in place, in the last stage that reads the half."""
         for key, node in self.saved.items():
             if node.op == "ih":
                 readers = [stage for stage in self.by_level_and_axis.values() if node in set(self.needed_values(stage))]

@@ -1,4 +1,4 @@
-"""The package's own thread pool, for calls that do not run on OpenMP's threads; `threads.py` selects one of the two.
+"""The package's own thread pool, for calls that do not run on OpenMP's threads. `threads.py` selects a pool.
 
 Threads sleep between calls and are created again after a fork. After a job, a thread polls for the next one before it
 sleeps, so that it is still awake if calls follow each other closely. Under CPU contention a thread may begin its job
@@ -17,7 +17,7 @@ from glassgate.engines.llvm_cpu.native import native
 from glassgate.engines.llvm_cpu.tasks import Launch
 
 WAITING, GIVEN, TAKEN, ASLEEP = range(4)
-"""The states of a mailbox: its thread waits; a launch was put in; a thread has begun the launch; its thread sleeps."""
+"""The states of a mailbox: its thread waits; a job was put in; a thread has begun the job; its thread sleeps."""
 FUNCTION, ARGUMENT, FLAG = 1, 2, 3
 """The indices of the words of a mailbox after its state: the address of a function, the function's argument, and a flag
 that kernels set for Python to read."""
@@ -26,7 +26,7 @@ POLLS = 1500
 
 SERVE = f'''
 def serve(mailbox):
-    """Run the launches that arrive in a mailbox, until none has arrived for some time."""
+    """Run the jobs that arrive in a mailbox, until none has arrived for some time."""
     polls = 0
     while True:
         if compare_and_swap(mailbox, {GIVEN}, {TAKEN}):
@@ -43,7 +43,7 @@ def serve(mailbox):
 
 GIVE = f'''
 def give(mailbox):
-    """Pass the launch in a mailbox to the mailbox's thread, and set the flag if the thread sleeps."""
+    """Pass the job in a mailbox to the mailbox's thread, and set the flag if the thread sleeps."""
     words(mailbox)[{FLAG}] = 0
     if not compare_and_swap(mailbox, {WAITING}, {GIVEN}):
         words(mailbox)[{FLAG}] = 1
@@ -52,7 +52,7 @@ def give(mailbox):
 
 FINISH = f'''
 def finish(mailbox):
-    """Wait for the launch in a mailbox. If its thread has not begun, run the launch on this thread and set the flag."""
+    """Wait for the job in a mailbox. If its thread has not begun, run the job on this thread and set the flag."""
     words(mailbox)[{FLAG}] = 0
     if compare_and_swap(mailbox, {GIVEN}, {TAKEN}):
         perform(words(mailbox)[{FUNCTION}], words(mailbox)[{ARGUMENT}])
@@ -64,7 +64,7 @@ def finish(mailbox):
 
 
 class _Worker:
-    """A thread and the mailbox for its launches."""
+    """A thread and the mailbox for its jobs."""
 
     def __init__(self) -> None:
         self._mailbox = array("q", [ASLEEP, 0, 0, 0])

@@ -2,7 +2,7 @@
 
 With three terms, a float32 product is the sum of three products of bfloat16. Each number is then replaced by three
 adjacent rounded numbers, the parts `ROW_PARTS` for rows and `WEIGHT_PARTS` for weights, so the matrix product has three
-times the depth. In weight gradients, a word holds numbers of two rows; with three terms, three words replace it.
+times the depth. In weight gradients, a word holds numbers of two rows. With three terms, three words hold them.
 """
 
 from functools import partial

@@ -49,12 +49,12 @@ def blocking(vectors: int, processor: Processor) -> Blocking:
 
 
 def rows_at_once(processor: Processor) -> int:
-    """Return the largest number of rows of a GEMM over whole sequences that share a pass over the packed blocks."""
+    """Return the number of rows that a GEMM over whole sequences multiplies in one pass over the packed blocks."""
     return 2 * AMX_ROWS if processor.tiles else 8 * MAX_ROWS
 
 
 def pack_multiple(processor: Processor) -> int:
-    """Return the number that divides padded lengths of bfloat16 columns: a word, or a row of a tile register."""
+    """Return the multiple, in numbers, to which bfloat16 columns are padded: a word, or a row of a tile register."""
     return 2 * SIDE if processor.tiles else 2
 
 

@@ -239,7 +239,7 @@ def _atanh_coefficient(k: int) -> float:
 
 @_register
 def log(x: Vector) -> Vector:
-    """Compute the natural logarithm. For the mantissa m, it is 2 atanh((m - 1) / (m + 1))."""
+    """Compute the natural logarithm. The logarithm of the mantissa m is 2 atanh((m - 1) / (m + 1))."""
     mantissa, bias, degree = (23, 127, 3) if x.bits == 32 else (52, 1023, 8)
     tiny = x.compare(2.0 ** (1 - bias), "<")
     bits = tiny.where(x * 2.0 ** (mantissa + 1), x).as_bits()

@@ -15,7 +15,7 @@ from glassgate.engines.llvm_cpu.simd.vector import VectorType
 
 
 class Words(Protocol):
-    """The form of the words of a multiplication method, and the code that loads and multiplies words."""
+    """The format of the words of a multiplication method, and the code that loads and multiplies words."""
 
     @property
     def numbers_per_word(self) -> int:

@@ -47,8 +47,8 @@ The first word is the number of rows for which the registers are configured. Byt
 class TileInstructions:
     """Appends instructions of tile registers to a function.
 
-    The instructions are inline assembly, because with LLVM's intrinsics, LLVM allocates the registers, and for some
-    processors it takes registers that have not been configured.
+    The instructions are inline assembly. With LLVM's intrinsics, LLVM would allocate the registers, and for some
+    processors it allocates registers that have not been configured.
 
     Args:
         builder: appends the instructions.
