@@ -115,7 +115,7 @@ def run_with_parts_held(
         with _means(editable) as means:
             results = {"": run("")}
         for name, edits in edits_by_part(editable, means()).items():
-            with apply_edits(_prepared(editable, edits, per_step)):
+            with apply_edits(_with_neutral_edits(editable, edits, per_step)):
                 results[name] = run(name)
     return results
 
@@ -147,7 +147,7 @@ def measure_means(
         try:
             run()
         finally:
-            for layer in {place[0] for place in editable.values()}:
+            for layer in {layer for layer, *_ in editable.values()}:
                 layer.glassgate.watchers.pop()
         return editable, means(), rows
 
@@ -160,10 +160,10 @@ def hold_in_rows(model: nn.Module, editable: Editable, held: Sequence[HeldPart],
         model: the model whose layers are edited.
         editable: the editable values of the layers.
         held: the edits of each row, all from `hold`.
-        length: the length of the sequences; None if `held` has one item, which then holds in every call.
+        length: the length of the sequences. If `held` has one item, None applies its edits in every call of any length.
     """
     changes = held[0] if length is None else _in_rows(editable, held, length)
-    with torch.no_grad(), eval_mode(model), apply_edits(_prepared(editable, changes, True)):
+    with torch.no_grad(), eval_mode(model), apply_edits(_with_neutral_edits(editable, changes, True)):
         yield
 
 
@@ -226,13 +226,13 @@ def _span(units: Sequence[int]) -> str:
     return f"[{units[0]}:{units[-1] + 1}]" if adjacent else f"[{', '.join(map(str, units))}]"
 
 
-def _prepared(editable: Editable, held: HeldPart, per_step: bool) -> dict[Recurrent, Edits]:
+def _with_neutral_edits(editable: Editable, held: HeldPart, per_step: bool) -> dict[Recurrent, Edits]:
     """Add edits of no units for all names that are not held, so that one kernel runs every part."""
     changes: dict[Recurrent, dict[str, dict[str, list[Edit]]]] = {}
     neutral = [hold(0.0, units=[], steps=[] if per_step else None)]
     for name, (layer, label, value, _) in editable.items():
         changes.setdefault(layer, {}).setdefault(label, {})[value] = [held[name]] if name in held else neutral
-    return {layer: Edits(by_part) for layer, by_part in changes.items()}
+    return {layer: Edits(by_direction) for layer, by_direction in changes.items()}
 
 
 @contextmanager
@@ -241,12 +241,12 @@ def _means(editable: Editable) -> Iterator[Callable[[], dict[str, Tensor]]]:
     sums: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
 
-    def take(prefix: str, call: LayerCall) -> None:
+    def add(prefix: str, call: LayerCall) -> None:
         unpadded_rows = None if call.batch_sizes is None else int(call.batch_sizes.sum())
-        for part, result, recording in zip(call.layer.glassgate.parts, call.results, call.recordings, strict=True):
+        for direction, result, recording in zip(call.layer.glassgate.parts, call.results, call.recordings, strict=True):
             values = {**recording.values, **dict(zip(call.layer.cell.state, result.states, strict=True))}
             for short, value in values.items():
-                name, rows = f"{prefix}{part.label}.{short}", value[:unpadded_rows]
+                name, rows = f"{prefix}{direction.label}.{short}", value[:unpadded_rows]
                 sums[name] = sums.get(name, 0) + rows.double().sum(0)
                 counts[name] = counts.get(name, 0) + len(rows)
 
@@ -255,6 +255,6 @@ def _means(editable: Editable) -> Iterator[Callable[[], dict[str, Tensor]]]:
         layers.setdefault(layer, name.removesuffix(f"{label}.{value}"))
     with ExitStack() as stack:
         for layer, prefix in layers.items():
-            layer.glassgate.watchers.append(partial(take, prefix))
+            layer.glassgate.watchers.append(partial(add, prefix))
             stack.callback(layer.glassgate.watchers.pop)
         yield lambda: {name: total / max(counts[name], 1) for name, total in sums.items()}

@@ -1,6 +1,6 @@
 """Bootstrap intervals of a measure over passages, or over blocks of steps if there are few passages.
 
-Values are resampled in groups. In all functions, `groups` (S,) has the index of the group of each of S values.
+Values are resampled in groups. In all functions, `groups` (S,) contains the group index of each value.
 """
 
 from collections.abc import Sequence
@@ -41,11 +41,11 @@ def resampling_groups(lengths: Sequence[int]) -> np.ndarray:
 
 def weights(groups: np.ndarray) -> np.ndarray:
     """The number of times that each sample draws each of the G groups, (SAMPLES, G). The seed is fixed."""
-    return _drawn(int(groups.max()) + 1) if len(groups) else np.zeros((SAMPLES, 0))
+    return _draw_counts(int(groups.max()) + 1) if len(groups) else np.zeros((SAMPLES, 0))
 
 
 @lru_cache(32)
-def _drawn(count: int) -> np.ndarray:
+def _draw_counts(count: int) -> np.ndarray:
     return np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), SAMPLES).astype(float)
 
 

@@ -17,12 +17,12 @@ def diagrams(layer: Recurrent) -> list[tuple[str, str]]:
     """The captions and diagrams of the cell and of the layer, without style elements."""
     result = []
     step = f"One step of {type(layer.cell).__name__}, drawn from its source code. Point at a box to see its equation."
-    for caption, part, projected in (
+    for caption, drawable, projected in (
         (step, layer.cell, layer.proj_size > 0),
         ("The layer, with its input at the bottom and its output at the top.", layer, False),
     ):
         try:
-            drawn = str(diagram(part, projected=projected))
+            drawn = str(diagram(drawable, projected=projected))
         except NotTraceable as error:
             result.append((f"{type(layer.cell).__name__} cannot be drawn: {error}", ""))
             continue
@@ -41,7 +41,7 @@ def cell_section(study: Study) -> Section:
     """The section "The cell"."""
     cells = {type(each.cell): each for each in study.directions}
     parts = [
-        f'<figure class="diagram{_wide(drawn)}">{drawn}<figcaption>{escape(caption)}</figcaption></figure>'
+        f'<figure class="diagram{_width_class(drawn)}">{drawn}<figcaption>{escape(caption)}</figcaption></figure>'
         for caption, drawn in study.diagrams
     ]
     parts = [f'<div class="row diagrams">{"".join(parts)}</div>'] if parts else []
@@ -59,8 +59,8 @@ def cell_section(study: Study) -> Section:
     return Section("cell", "The cell", intro, "".join(parts))
 
 
-def _wide(drawn: str) -> str:
-    """The CSS class of a diagram that needs the full width of the page."""
+def _width_class(drawn: str) -> str:
+    """The CSS class " wide" for a diagram that needs the full width of the page, otherwise an empty string."""
     match = re.search(r' width="([\d.]+)"', drawn)
     return " wide" if match and float(match[1]) > _WIDE_DIAGRAM else ""
 

@@ -8,9 +8,9 @@ from glassgate.glass.recorded import Recorded, Watch
 from glassgate.layers.stack import Recurrent
 
 CONTROLS = 4
-"""The number of untrained networks that a report compares with."""
+"""The number of untrained networks with which a report compares the trained one."""
 MANY_CONTROLS = 40
-"""The number for rules that select the best of many units, if the effect exceeds the threshold with `CONTROLS`."""
+"""The number for rules that select the best of many units. Only effects above the threshold of `CONTROLS` need it."""
 
 
 def with_random_weights(tape: Recorded, seed: int) -> Recorded:

@@ -1,4 +1,4 @@
-"""A sentence about a model, and the cost of its recurrent layers: multiplications, padding, memory."""
+"""The description of a model in words, and the cost of its recurrent layers: multiplications, padding, memory."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ def describe(study: Study, task: str = "") -> str:
 
 
 def cost(layer: Recurrent, network: nn.Module, lengths: Sequence[int]) -> list[tuple[str, str]]:
-    """The rows of the table of costs: name and amount."""
+    """The rows of the cost table, (name, amount) each."""
     steps, batch = sum(lengths), len(lengths) * max(lengths)
     matrices = [
         (name, shape)
@@ -44,13 +44,13 @@ def cost(layer: Recurrent, network: nn.Module, lengths: Sequence[int]) -> list[t
     products = sum(multiplications.values())
     words = {"weight_ih": "from the input", "weight_hh": "from the state", "weight_hr": "of the projection"}
     parts = ", ".join(f"{number:,} {words.get(name, name)}" for name, number in multiplications.items())
-    numbers = sum(p.numel() for p in layer.parameters())
+    in_layer = sum(p.numel() for p in layer.parameters())
     total = sum(p.numel() for p in network.parameters())
     size = next(layer.parameters()).element_size()
     states = sum(sum(part.widths.values()) for part in layer.glassgate.parts)
     saved = states + sum(len(layer.cell.gates) * part.hidden_size for part in layer.glassgate.parts)
     return [
-        ("parameters", f"{numbers:,} in the recurrent layers, {total:,} in total; {total * size / 1e6:.2f} MB"),
+        ("parameters", f"{in_layer:,} in the recurrent layers, {total:,} in total; {total * size / 1e6:.2f} MB"),
         ("multiplications per step", f"{products:,}: {parts}"),
         ("multiplications on this page", f"{products * steps / 1e6:,.2f} million for {steps:,} steps, without padding"),
         ("padding", f"{1 - steps / batch:.1%} if the sequences were one padded batch"),

@@ -8,7 +8,7 @@ import numpy as np
 from glassgate.glass.findings import Finding, findings
 from glassgate.glass.followers import best_followers
 from glassgate.glass.heat_map import similarity_order
-from glassgate.glass.places import Places, packed
+from glassgate.glass.places import Places, pack_states
 from glassgate.glass.study import Direction, Relevances, Study
 
 # The maximum size in bytes of recorded values in a page. Values have 32 bits if that fits, else 16, else 8. If 8 bits
@@ -67,7 +67,7 @@ def page_data(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
 
 
 def named_units(study: Study, all_findings: list[Finding], direction: Direction) -> list[int]:
-    """The units of a direction that the findings or the ranking name, and unit 0, which the page may show first."""
+    """The units of a direction in the findings and the ranking of followers, and unit 0, which a page may show."""
     units = {each.unit[1] for each in all_findings if each.unit and each.unit[0] == direction.label}
     units |= {each.unit for each in best_followers(study) if each.direction == direction.label}
     return sorted(units | {0})
@@ -89,7 +89,7 @@ def _places(places: Places) -> dict[str, Any]:
     """The states in 4 bits each."""
     parts = {}
     for label, values in places.states.items():
-        levels, low, spacing = packed(values)
+        levels, low, spacing = pack_states(values)
         measures = {"low": low, "spacing": spacing, "mean": places.mean[label], "deviation": places.deviation[label]}
         parts[label] = {
             **{name: each.tolist() for name, each in measures.items()},

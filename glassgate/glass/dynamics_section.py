@@ -27,7 +27,7 @@ def dynamics_section(study: Study) -> Section:
     def block(each: Direction) -> str:
         if each.dynamics is None:
             return ""
-        untrained = _untrained(study, each.label)
+        untrained = _untrained_dynamics(study, each.label)
         verdict = (
             "At least one of these measures differs from the untrained networks by more than its threshold, as the "
             "findings state."
@@ -35,7 +35,7 @@ def dynamics_section(study: Study) -> Section:
             else "No measure differs from the untrained networks by more than its threshold."
         )
         table = f'<div class="scroll" tabindex="0">{_table(each.dynamics, untrained)}</div>'
-        plots = figure_element(_survival(each.dynamics, untrained)) + _points(each.dynamics)
+        plots = figure_element(_survival_figure(each.dynamics, untrained)) + _points_element(each.dynamics)
         return f'<div class="measures">{table}<p class="source">{verdict}</p></div>{plots}'
 
     key = (
@@ -53,15 +53,15 @@ def dynamics_section(study: Study) -> Section:
     return Section("dynamics", "Dynamics", intro, body and key + body)
 
 
-def _untrained(study: Study, label: str) -> list[Dynamics]:
-    return [each.dynamics for fresh in study.controls for each in fresh if each.label == label and each.dynamics]
+def _untrained_dynamics(study: Study, label: str) -> list[Dynamics]:
+    return [each.dynamics for network in study.controls for each in network if each.label == label and each.dynamics]
 
 
 def _table(trained: Dynamics, untrained: Sequence[Dynamics]) -> str:
     over = f"over {len(trained.survival)}"
     rows = [
-        _row("largest Lyapunov exponent, nats per step", _with_interval(trained), list(map(_exponent, untrained))),
-        _row("time constant, steps", _number(_constant(trained)), list(map(_constant, untrained))),
+        _row("largest Lyapunov exponent, nats per step", _exponent_text(trained), list(map(_exponent, untrained))),
+        _row("time constant, steps", _number(_time_constant(trained)), list(map(_time_constant, untrained))),
         _row(
             "steps until less than 1 % is left",
             _number_or(over, _horizon(trained)),
@@ -71,9 +71,9 @@ def _table(trained: Dynamics, untrained: Sequence[Dynamics]) -> str:
     ]
     if trained.points is not None:
         compared = untrained if trained.points.has_several_stable else []
-        fresh = [each.points for each in compared if each.points is not None]
+        untrained_points = [each.points for each in compared if each.points is not None]
         rows += [
-            _row(name, _number_or(_NONE, measure(trained.points)), list(map(measure, fresh)))
+            _row(name, _number_or(_NONE, measure(trained.points)), list(map(measure, untrained_points)))
             for name, measure in _POINT_MEASURES.items()
         ]
     head = '<th></th><th class="num">trained</th><th class="num">untrained</th>'
@@ -90,11 +90,11 @@ def _exponent(dynamics: Dynamics) -> float:
     return float(dynamics.exponents.mean())
 
 
-def _constant(dynamics: Dynamics) -> float:
+def _time_constant(dynamics: Dynamics) -> float:
     return time_constant(_exponent(dynamics))
 
 
-def _with_interval(dynamics: Dynamics) -> str:
+def _exponent_text(dynamics: Dynamics) -> str:
     if len(dynamics.exponents) < 2:
         return _number(_exponent(dynamics))
     return f"{_number(_exponent(dynamics))} ({' to '.join(map(_number, exponent_interval(dynamics)))})"
@@ -129,22 +129,22 @@ def _number(value: float) -> str:
     return words.replace("-", "\N{MINUS SIGN}")
 
 
-def _survival(trained: Dynamics, untrained: Sequence[Dynamics]) -> Figure:
+def _survival_figure(trained: Dynamics, untrained: Sequence[Dynamics]) -> Figure:
     lags, (median, low, high) = list(range(trained.survival_quantiles.shape[1])), trained.survival_quantiles
-    gone, last = _horizon(trained), lags[-1]
+    horizon, last = _horizon(trained), lags[-1]
     sentence = (
-        f"Less than 1 % of a small difference is left after {steps(gone)}"
-        if gone
+        f"Less than 1 % of a small difference is left after {steps(horizon)}"
+        if horizon
         else f"{percent(float(median[-1]))} of a small difference is left after {steps(last)}"
     )
     sentence += f" (median of {count(trained.survival.shape[1], 'window', 'windows')})."
-    before = [_horizon(each) for each in untrained]
+    untrained_horizons = [_horizon(each) for each in untrained]
     if untrained:
-        known = [each for each in before if each is not None]
+        known = [each for each in untrained_horizons if each is not None]
         if known:
             sentence += f" In untrained networks, less than 1 % is left after {_range_of_steps(known)}."
-        if len(known) < len(before):
-            number = f"{len(before) - len(known)} of {len(before)} untrained networks"
+        if len(known) < len(untrained):
+            number = f"{len(untrained) - len(known)} of {len(untrained)} untrained networks"
             sentence += f" In {number}, more than 1 % is left at the end."
     curves = np.concatenate([trained.survival_quantiles.ravel(), *(each.survival_quantiles[0] for each in untrained)])
     bottom = 10 ** math.floor(math.log10(max(_LOWEST, min(0.1, float(curves.min())))))
@@ -170,16 +170,16 @@ def _above(curve: np.ndarray, bottom: float) -> list[float]:
     return np.where(curve < bottom, np.nan, curve).tolist()
 
 
-def _points(trained: Dynamics) -> str:
+def _points_element(trained: Dynamics) -> str:
     if trained.points is None:
         return (
             f'<p class="source">Fixed points are not shown, because the search is slow for {trained.size} state '
             "variables. <code>gg.dynamics.fixed_points</code> finds them.</p>"
         )
-    return figure_element(_plane(trained.points))
+    return figure_element(_plane_figure(trained.points))
 
 
-def _plane(points: Points) -> Figure:
+def _plane_figure(points: Points) -> Figure:
     stable = int(points.stable.sum())
     sentence = (
         f"{count(len(points.stable), 'fixed point', 'fixed points')} under the mean input: {stable} stable (filled)"

@@ -84,7 +84,7 @@ def edit(module: nn.Module, edits: Mapping[str, Edit | Sequence[Edit]]) -> Itera
     Raises:
         KeyError: no gate or state has that name.
         TypeError: the module has no layer of glassgate, or its cell has no graph.
-        ShapeError, IndexError: values, units or steps do not match the layer. Some are only checked when the layer is
+        ShapeError, IndexError: values, units or steps do not match the layer. Some checks run only when the layer is
             called.
 
     Example:
@@ -113,7 +113,7 @@ def group_by_layer(module: nn.Module, edits: Mapping[str, Edit | Sequence[Edit]]
         for each in in_order:
             each.check(name, width)
         changes.setdefault(layer, {}).setdefault(label, {}).setdefault(value, []).extend(in_order)
-    return {layer: Edits(by_part) for layer, by_part in changes.items()}
+    return {layer: Edits(by_direction) for layer, by_direction in changes.items()}
 
 
 def editable_values(module: nn.Module) -> dict[str, tuple[Recurrent, str, str, int]]:

@@ -38,17 +38,17 @@ def saturation(direction: Direction) -> list[Figure]:
     for name, each in direction.saturation.items():
         low, high = each.low.numpy(), each.high.numpy()
         signed = direction.kinds[name] == "signed"
-        shut, wide = ("below \N{MINUS SIGN}0.9", "above 0.9") if signed else ("below 0.1", "above 0.9")
-        sentence = f"{name} is {shut} at {percent(low.mean())} of the steps and {wide} at {percent(high.mean())}."
+        below, above = ("below \N{MINUS SIGN}0.9", "above 0.9") if signed else ("below 0.1", "above 0.9")
+        sentence = f"{name} is {below} at {percent(low.mean())} of the steps and {above} at {percent(high.mean())}."
         always = [
             f"{count(int((fraction > 0.9).sum()), 'unit', 'units')} nearly always {word}"
-            for fraction, word in ((low, shut), (high, wide))
+            for fraction, word in ((low, below), (high, above))
             if (fraction > 0.9).any()
         ]
         sentence += f" {', '.join(always).capitalize()}." if always else ""
         plot = Plot(
-            Axis(0, 1, f"steps {shut}", ticks=_FRACTIONS),
-            Axis(0, 1, f"steps {wide}", ticks=_FRACTIONS),
+            Axis(0, 1, f"steps {below}", ticks=_FRACTIONS),
+            Axis(0, 1, f"steps {above}", ticks=_FRACTIONS),
             233,
             224,
             sentence,
@@ -235,37 +235,37 @@ def series(study: Study, number: int, start: int) -> Figure | None:
     passage = study.passages[number]
     if passage.series is None:
         return None
-    values, ahead = np.asarray(passage.series, dtype=float), passage.forecasts
+    values, forecasts = np.asarray(passage.series, dtype=float), passage.forecasts
     many, length, rows_per_step = values.shape[1], len(passage.steps), passage.rows_per_step
     shown, one = values[:, :_MAX_CHANNELS], many == 1
     if not one:
         shown = (shown - shown.mean(0)) / np.maximum(shown.std(0), 1e-9)
-    numbers = np.concatenate([shown.ravel(), *([[each.value, _true_value(each)] for each in ahead] if one else [])])
+    numbers = np.concatenate([shown.ravel(), *([[each.value, _true_value(each)] for each in forecasts] if one else [])])
     margin = 0.08 * (float(np.ptp(numbers)) or 1.0)
-    end = max(length, *(each.place + 0.5 / rows_per_step for each in ahead)) if ahead else max(1, length)
+    end = max(length, *(each.place + 0.5 / rows_per_step for each in forecasts)) if forecasts else max(1, length)
     names = list(passage.names) or [f"channel {k + 1}" for k in range(many)]
     plot = Plot(
         Axis(0, end, "" if passage.times else "step", ticks=_dates(passage, end)),
         Axis(float(numbers.min()) - margin, float(numbers.max()) + margin, names[0] if one else "standard deviations"),
         SERIES_WIDTH,
         200,
-        _series_sentence(passage, names, ahead),
+        _series_sentence(passage, names, forecasts),
         time=(start, length),
     )
     xs = [(row + 0.5) / rows_per_step for row in range(len(shown))]
     for channel in range(shown.shape[1]):
         plot.line(xs, shown[:, channel].tolist(), f"thin k{channel % 6}")
-    if ahead and one:
-        places = [each.place for each in ahead]
-        plot.line(places, [math.nan if each.target is None else each.target for each in ahead], "thin k0")
-        plot.line(places, [each.value for each in ahead], "forecast")
+    if forecasts and one:
+        places = [each.place for each in forecasts]
+        plot.line(places, [math.nan if each.target is None else each.target for each in forecasts], "thin k0")
+        plot.line(places, [each.value for each in forecasts], "forecast")
     legend = [(f"thin k{k % 6}", name) for k, name in enumerate(names[: shown.shape[1]])] if not one else []
-    legend += [("thin k0", f"{names[0]}, true values"), ("forecast", "forecast")] if ahead and one else []
+    legend += [("thin k0", f"{names[0]}, true values"), ("forecast", "forecast")] if forecasts and one else []
     plot.legend(legend)
-    return Figure(plot.svg(), _series_sentence(passage, names, ahead))
+    return Figure(plot.svg(), _series_sentence(passage, names, forecasts))
 
 
-def _series_sentence(passage: Passage, names: list[str], ahead: list[ForecastValue]) -> str:
+def _series_sentence(passage: Passage, names: list[str], forecasts: list[ForecastValue]) -> str:
     many, rows_per_step = len(names), passage.rows_per_step
     each = f" of {rows_per_step} values each" if rows_per_step > 1 else ""
     channels = names[0] if many == 1 else f"{many} channels, each in units of its standard deviation"
@@ -273,10 +273,10 @@ def _series_sentence(passage: Passage, names: list[str], ahead: list[ForecastVal
     sentence += f", of which the first {_MAX_CHANNELS} are drawn." if many > _MAX_CHANNELS else "."
     if passage.times:
         sentence += f" From {passage.times[0]} to {passage.times[-1]}."
-    if ahead:
-        missed = [abs(each.value - each.target) for each in ahead if each.target is not None]
-        sentence += f" The forecast of the next {steps(len(ahead))}"
-        sentence += f" has a mean absolute error of {np.mean(missed):.3g}." if missed else " follows."
+    if forecasts:
+        errors = [abs(each.value - each.target) for each in forecasts if each.target is not None]
+        sentence += f" The forecast of the next {steps(len(forecasts))}"
+        sentence += f" has a mean absolute error of {np.mean(errors):.3g}." if errors else " follows."
     return sentence
 
 

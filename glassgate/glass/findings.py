@@ -15,7 +15,7 @@ from glassgate.glass.effects.effect import Effect
 from glassgate.glass.study import Study
 
 # The null models, in words.
-FRESH = "untrained networks"
+UNTRAINED = "untrained networks"
 TARGETS = "shuffled targets"
 ORDER = "labels shifted in time, and many untrained networks"
 NO_NULL_MODEL = "none: the log is the evidence"
@@ -97,7 +97,7 @@ RULES = (
         f"Their output is constant: its standard deviation over all steps is under {units.DEAD_DEVIATION:g}. A "
         "smaller hidden size may be enough.",
         units.dead,
-        FRESH,
+        UNTRAINED,
         0.05,
         0.05,
         "fraction of the units",
@@ -122,7 +122,7 @@ RULES = (
         f"They are {{word}} at {units.STUCK:.0%} of the steps or more. A saturated gate passes no gradient. A smaller "
         "bias or a lower learning rate keeps gates in range.",
         units.stuck,
-        FRESH,
+        UNTRAINED,
         0.1,
         0.1,
         "fraction of the units",
@@ -135,7 +135,7 @@ RULES = (
         f"Their states rise and fall together (correlation above {units.TWIN_CORRELATION:g}). One unit of a pair is "
         "enough.",
         units.twins,
-        FRESH,
+        UNTRAINED,
         0.05,
         0.05,
         "fraction of the units",
@@ -169,7 +169,7 @@ RULES = (
         "Unit {unit} of {direction} counts the steps (correlation {r}).",
         "Its state grows or shrinks with the number of the step.",
         marks.counting,
-        FRESH,
+        UNTRAINED,
         0.5,
         3.0,
         "Fisher's z of the correlation",
@@ -202,7 +202,7 @@ RULES = (
         "{percent} of the {gates} of {direction} are above 0.9.",
         "Open forget gates keep the states of their units from step to step. They are the long memory of the network.",
         units.open_gates,
-        FRESH,
+        UNTRAINED,
         0.2,
         0.25,
         "fraction of the values",
@@ -213,7 +213,7 @@ RULES = (
         "{units} half of {state} for longer than the {longest} steps of the longest sequence.",
         "Unit {unit} keeps half of it for {half_life}.",
         units.lasting,
-        FRESH,
+        UNTRAINED,
         1.0,
         unit="log2 of the half-life in steps",
     ),
@@ -223,7 +223,7 @@ RULES = (
         "A small difference in the state of {direction} shrinks by a factor of e in {steps}.",
         "The layer remembers its past for longer than without training.",
         dynamics.lasting_differences,
-        FRESH,
+        UNTRAINED,
         1.0,
         unit="log2 of the time constant in steps",
     ),
@@ -233,7 +233,7 @@ RULES = (
         "A small difference in the state of {direction} grows by {percent} % per step.",
         "The layer is chaotic on these steps. Its states depend on tiny differences in the past.",
         dynamics.growing_differences,
-        FRESH,
+        UNTRAINED,
         0.05,
         0.05,
         "nats per step",
@@ -244,7 +244,7 @@ RULES = (
         "{direction} has {count} stable fixed points under its mean input.",
         "The state stays near such a point while the input is near its mean. Each point can store a memory.",
         dynamics.stable_points,
-        FRESH,
+        UNTRAINED,
         0.5,
         1.5,
         "stable fixed points",
@@ -318,8 +318,8 @@ def threshold(study: Study, rule: Rule, effect: Effect) -> float:
 
 def _null_effect(study: Study, rule: Rule, effect: Effect) -> float:
     """The largest effect under the null model."""
-    drawn = _controls(study, rule) if rule.null in (FRESH, ORDER) else []
-    return max([effect.null, *(each[effect.key] for each in drawn if effect.key in each)])
+    controls = _controls(study, rule) if rule.null in (UNTRAINED, ORDER) else []
+    return max([effect.null, *(each[effect.key] for each in controls if effect.key in each)])
 
 
 def _controls(study: Study, rule: Rule) -> list[dict[str, float]]:

@@ -65,10 +65,10 @@ def followers_in(study: Study, direction: Direction) -> list[Follower]:
     ]
 
 
-def correlations(direction: Direction, marked: np.ndarray) -> np.ndarray:
-    """The absolute correlation of each unit's state with each mark, (H, M), from marks (S, M) over all S steps."""
+def correlations(direction: Direction, marks_by_step: np.ndarray) -> np.ndarray:
+    """The absolute correlation (H, M) of each unit's state with each column of `marks_by_step` (S, M)."""
     values = standardized(direction.values[direction.states[-1]].astype(np.float64))
-    absolute: np.ndarray = np.abs(values.T @ standardized(marked)) / max(1, len(marked))
+    absolute: np.ndarray = np.abs(values.T @ standardized(marks_by_step)) / max(1, len(values))
     return absolute
 
 

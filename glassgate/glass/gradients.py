@@ -31,8 +31,8 @@ class Curves(NamedTuple):
     Attributes:
         norms: the norms by lag. Lag 0 is the step that the answer reads. Higher lags are earlier steps in the order of
             the direction
-        later_norms: the norms at the same and at later steps in the order of the direction. Beyond the first, they are
-            zero except in lower layers of a bidirectional stack
+        later_norms: the norms at lag 0 and at later steps in the order of the direction. At later steps, they are zero
+            except in lower layers of a bidirectional stack
         direct_paths: the norms of the gradient along the direct path only
         one_step: whether each answer reads only one step
     """
@@ -180,7 +180,7 @@ def _collect(tape: Recorded, study: Study, passages: Sequence[int], collected: C
 
 
 def _origins(tape: Recorded, label: str) -> list[tuple[int | None, bool]]:
-    """The step of each row from which lags are counted, and whether the answer reads only this step.
+    """For each row, the step from which lags are counted, and whether the answer reads only this step.
 
     An answer reads the directions of the highest layer. Lag 0 is the step that the answer reads from the same direction
     of that layer. If the answer does not read this direction, lag 0 is the step that it reads from the other one. If

@@ -22,18 +22,18 @@ def heat_map(values: np.ndarray, scale: Scale) -> str:
             more than a page can show
         scale: the colour scale
     """
-    values = _shrunk(_shrunk(np.nan_to_num(values), 0, _MAX_ROWS), 1, _MAX_COLUMNS)
+    values = _shrink(_shrink(np.nan_to_num(values), 0, _MAX_ROWS), 1, _MAX_COLUMNS)
     if scale == "gate":
-        numbers = np.clip(np.rint(values * _LEVELS), 0, _LEVELS)
+        levels = np.clip(np.rint(values * _LEVELS), 0, _LEVELS)
         colours = [(*GATE, level / _LEVELS) for level in range(_LEVELS + 1)]
     else:
         half = _LEVELS // 2
-        numbers = half + np.clip(np.rint(values * half), -half, half)
+        levels = half + np.clip(np.rint(values * half), -half, half)
         colours = [(*(HIGH if k > 0 else LOW), abs(k) / half) for k in range(-half, half + 1)]
-    return "data:image/png;base64," + base64.b64encode(_png(numbers.astype(np.uint8), colours)).decode()
+    return "data:image/png;base64," + base64.b64encode(_png(levels.astype(np.uint8), colours)).decode()
 
 
-def _shrunk(values: np.ndarray, axis: int, most: int) -> np.ndarray:
+def _shrink(values: np.ndarray, axis: int, most: int) -> np.ndarray:
     """Average adjacent entries of an axis, so that at most `most` remain."""
     count = values.shape[axis]
     if count <= most:
@@ -44,12 +44,12 @@ def _shrunk(values: np.ndarray, axis: int, most: int) -> np.ndarray:
     return np.add.reduceat(values, edges, axis) / sizes.reshape(shape)
 
 
-def _png(numbers: np.ndarray, colours: list[tuple[int, int, int, float]]) -> bytes:
-    height, width = numbers.shape
+def _png(levels: np.ndarray, colours: list[tuple[int, int, int, float]]) -> bytes:
+    height, width = levels.shape
     palette = b"".join(bytes(colour[:3]) for colour in colours)
     # An exponent below one makes small values more visible.
     alpha = bytes(round(255 * colour[3] ** 0.75) for colour in colours)
-    rows = b"".join(b"\0" + row.tobytes() for row in numbers)
+    rows = b"".join(b"\0" + row.tobytes() for row in levels)
     header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
     chunks = (b"IHDR", header), (b"PLTE", palette), (b"tRNS", alpha), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + b"".join(
@@ -71,9 +71,9 @@ def similarity_order(values: np.ndarray) -> list[int]:
     centred = values - values.mean(0)
     scaled = (centred / np.maximum(np.linalg.norm(centred, axis=0), 1e-9)).T.astype(np.float64)
     left, sizes, _ = np.linalg.svd(scaled, full_matrices=False)
-    two = left[:, :2] * sizes[:2]
-    two *= np.sign(two[np.abs(two).argmax(0), [0, 1]])
-    angle = np.round(np.arctan2(two[:, 1], two[:, 0]), 6)
+    plane = left[:, :2] * sizes[:2]
+    plane *= np.sign(plane[np.abs(plane).argmax(0), [0, 1]])
+    angle = np.round(np.arctan2(plane[:, 1], plane[:, 0]), 6)
     order = np.argsort(angle, kind="stable")
     gaps = np.diff(np.append(angle[order], angle[order[0]] + 2 * np.pi))
     return np.roll(order, -1 - int(gaps.argmax())).tolist()

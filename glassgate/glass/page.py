@@ -23,7 +23,7 @@ def page(*studies: Study, live: Live | None = None) -> str:
     style = page_style(resource("search.css"), live.style if live else "")
     script = "\n".join(resource(f"script/{name}.js") for name in _SCRIPTS)
     policy = page_policy(style, script, *([live.script] if live else []))
-    parts = side_by_side(studies) if pair else sections(study)
+    shown_sections = side_by_side(studies) if pair else sections(study)
     embedded = [data.page_data(each, len(studies)) for each in studies]
     page_data = {"runs": [each for each, _ in embedded]} if pair else embedded[0][0]
     all_notes = dict.fromkeys([*(note for each in studies for note in each.notes), *(note for _, note in embedded)])
@@ -51,10 +51,10 @@ To <a href="#search">search</a> for similar steps, select text, or hold <kbd>Shi
 <kbd>→</kbd>.</p>
 </header>
 <nav aria-label="Sections"><ol>{'<li hidden><a href="#live">Try it</a></li>' if live else ""}\
-{_contents([(each.name, each.title) for each in parts])}</ol></nav>
+{_contents([(each.name, each.title) for each in shown_sections])}</ol></nav>
 <main{' class="two"' if pair else ' data-run="0"'}>
 {live.section if live else ""}
-{"".join(_section(*each) for each in parts)}
+{"".join(_section(*each) for each in shown_sections)}
 </main>
 <footer>
 {notes}

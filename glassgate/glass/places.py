@@ -48,14 +48,14 @@ def steps_within(size: int, units: int, text_bytes: float) -> int:
     return int(size / (units / 2 * 4 / 3 + text_bytes + 3))
 
 
-def packed(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def pack_states(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Pack states (H, T) in 4 bits each. A state is low + spacing * level.
 
     Returns:
         Bytes (H, ceil(T / 2)), each with the levels of two steps, and `low` and `spacing`, (H,) each.
 
     Example:
-        >>> levels, low, spacing = packed(np.array([[0.0, 1.0, 0.2], [-1.0, -1.0, 2.0]]))
+        >>> levels, low, spacing = pack_states(np.array([[0.0, 1.0, 0.2], [-1.0, -1.0, 2.0]]))
         >>> levels.tolist(), low.tolist(), spacing.round(3).tolist()
         ([[240, 3], [0, 15]], [0.0, -1.0], [0.067, 0.2])
     """

@@ -48,7 +48,7 @@ class Values(Mapping[str, Tensor]):
 
 
 def _unpadded(layout: Layout, batch_sizes: Tensor | None) -> Tensor:
-    """A mask (L, N) on the CPU of the steps of a call that are not padding."""
+    """A CPU mask (L, N) of the steps that are not padding."""
     if batch_sizes is None:
         return torch.ones(layout.length, layout.rows, dtype=torch.bool)
     alive = torch.arange(layout.rows) < batch_sizes[:, None]
@@ -135,7 +135,7 @@ class Recorded(Values):
         """As `directions`, but empty for a recording without calls."""
         for name, call in self._calls.items():
             for index, part in enumerate(call.layer.glassgate.parts):
-                yield _joined(name, part.label), call, index
+                yield _join(name, part.label), call, index
 
     def _rows(self) -> Rows:
         if not self._recorded_rows:
@@ -192,10 +192,8 @@ class Recorded(Values):
 
     def take_over(self, other: "Recorded", prefix: str) -> None:
         """Add the calls of another recording. Their names get this prefix."""
-        self._calls |= {_joined(prefix, each): call for each, call in other._calls.items()}
-        self._steps_with_gradient |= {
-            _joined(prefix, each): steps for each, steps in other._steps_with_gradient.items()
-        }
+        self._calls |= {_join(prefix, each): call for each, call in other._calls.items()}
+        self._steps_with_gradient |= {_join(prefix, each): steps for each, steps in other._steps_with_gradient.items()}
         self._recorded_rows = {}
 
     def zero_gradients(self) -> None:
@@ -205,7 +203,7 @@ class Recorded(Values):
                 grad.zero_()
 
 
-def _joined(*names: str) -> str:
+def _join(*names: str) -> str:
     return ".".join(filter(None, names))
 
 
@@ -223,7 +221,7 @@ class Watch(AbstractContextManager[R]):
     """
 
     def __init__(self, module: nn.Module, recording: R) -> None:
-        self._layers = {name: part for name, part in module.named_modules() if isinstance(part, Recurrent)}
+        self._layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, Recurrent)}
         self._recording = recording
         if not self._layers:
             got = description(module)

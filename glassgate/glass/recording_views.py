@@ -31,9 +31,9 @@ def plot(tape: Recorded, name: str, row: int = 0) -> Picture:
     largest = 1.0 if kind == "gate" else max(1.0, float(np.abs(values).max()))
     lowest = 0.0 if kind == "gate" else -1.0
     steps, units = values.shape
-    places = [round(_TOP + (k + 0.5) * _HEIGHT / units, 1) for k in range(units)]
+    row_centres = [round(_TOP + (k + 0.5) * _HEIGHT / units, 1) for k in range(units)]
     if units <= _MAX_LABELS:
-        rows = [(place, str(unit)) for place, unit in zip(places, order, strict=True)]
+        rows = [(y, str(unit)) for y, unit in zip(row_centres, order, strict=True)]
         title = "unit"
     else:
         rows, title = [], f"{units} units, similar ones adjacent"
@@ -44,8 +44,8 @@ def plot(tape: Recorded, name: str, row: int = 0) -> Picture:
     ]
     bar = _LEFT + _WIDTH + 24
     levels = [
-        (_TOP + (1 - part) * _HEIGHT, number(float(f"{largest * (lowest + part * (1 - lowest)):.3g}")))
-        for part in (0, 0.5, 1)
+        (_TOP + (1 - fraction) * _HEIGHT, number(float(f"{largest * (lowest + fraction * (1 - lowest)):.3g}")))
+        for fraction in (0, 0.5, 1)
     ]
     shades = np.linspace(1, lowest, 64)[:, None]
     label = f"{name} of row {row}: {units} units over {steps} steps, values from {levels[0][1]} to {levels[-1][1]}"

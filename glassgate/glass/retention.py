@@ -39,10 +39,10 @@ def retentions(call: LayerCall, index: int) -> dict[str, Retention]:
     diagonals = {
         name: Retention(diagonal, True)
         for place, name in enumerate(layer.cell.state)
-        if bool((diagonal := _diagonal(layer.cell, weights, ih, before, place, held=True)).any())
+        if bool((diagonal := _diagonal(layer.cell, weights, ih, before, place, direct=True)).any())
     }
     if not diagonals:
-        diagonals = {layer.cell.state[0]: Retention(_diagonal(layer.cell, weights, ih, before, 0, held=False), False)}
+        diagonals = {layer.cell.state[0]: Retention(_diagonal(layer.cell, weights, ih, before, 0, direct=False), False)}
     return {name: Retention(by_step(call, each), direct) for name, (each, direct) in diagonals.items()}
 
 
@@ -51,7 +51,7 @@ def by_step(call: LayerCall, rows: Tensor) -> Tensor:
     return call.layout.by_step(torch.cat([rows, rows.new_zeros(len(call.steps.data) - len(rows), *rows.shape[1:])]))
 
 
-def _diagonal(cell: Cell, weights: Weights, ih: Tensor, before: tuple[Tensor, ...], place: int, held: bool) -> Tensor:
+def _diagonal(cell: Cell, weights: Weights, ih: Tensor, before: tuple[Tensor, ...], place: int, direct: bool) -> Tensor:
     """The diagonal d new_j / d old_j of one state, (S, H).
 
     Args:
@@ -60,11 +60,11 @@ def _diagonal(cell: Cell, weights: Weights, ih: Tensor, before: tuple[Tensor, ..
         ih: the input half of the pre-activations.
         before: the states before each step.
         place: the index of the state.
-        held: whether matrix products with the states are constants, so that only the direct path remains.
+        direct: whether matrix products with the states are constants, so that only the direct path remains.
     """
     with torch.enable_grad():
         old = [state.detach().requires_grad_(k == place) for k, state in enumerate(before)]
-        new = advance(cell, weights, ih, tuple(old), detach_recurrent=held)[place]
+        new = advance(cell, weights, ih, tuple(old), detach_recurrent=direct)[place]
         if not new.requires_grad:
             return torch.zeros_like(new)
 
@@ -73,7 +73,7 @@ def _diagonal(cell: Cell, weights: Weights, ih: Tensor, before: tuple[Tensor, ..
             return torch.zeros_like(new) if gradient is None else gradient
 
         diagonal = vjp(torch.ones_like(new))
-        if held:
+        if direct:
             signs = torch.ones(new.shape[1], dtype=new.dtype, device=new.device)
             signs[1::2] = -1
             if torch.allclose(vjp(signs.expand_as(new)) * signs, diagonal, atol=1e-6):

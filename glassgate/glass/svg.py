@@ -97,14 +97,14 @@ class Plot:
 
     def line(self, xs: Sequence[float], ys: Sequence[float], kind: str) -> None:
         """Add a line through points, interrupted at NaN."""
-        words, pen = [], "M"
+        commands, pen = [], "M"
         for x, y in zip(xs, ys, strict=True):
             if not math.isfinite(y):
                 pen = "M"
                 continue
-            words.append(f"{pen}{_pair(self.at(x, y))}")
+            commands.append(f"{pen}{_pair(self.at(x, y))}")
             pen = "L"
-        self.parts.append(f'<path class="line {kind}" d="{"".join(words)}"/>')
+        self.parts.append(f'<path class="line {kind}" d="{"".join(commands)}"/>')
 
     def band(self, xs: Sequence[float], low: Sequence[float], high: Sequence[float], kind: str) -> None:
         """Fill the area between two lines."""
@@ -119,7 +119,7 @@ class Plot:
             xs, ys: the coordinates
             kind: the CSS class
             radius: the radius in pixels
-            units: whether the dots are units, of which the page marks the selected one
+            units: whether each dot is a unit, so that the page highlights the dot of the selected unit
         """
         for place, (x, y) in enumerate(zip(xs, ys, strict=True)):
             cx, cy = self.at(x, y)
@@ -129,9 +129,9 @@ class Plot:
     def bar(self, x1: float, x2: float, y: float, kind: str) -> None:
         """Add a bar from zero to a value."""
         (left, top), (right, bottom) = self.at(x1, max(y, 0)), self.at(x2, min(y, 0))
-        wide = max(right - left - 0.5, 0.5)
+        width = max(right - left - 0.5, 0.5)
         self.parts.append(
-            f'<rect class="box {kind}" x="{left:.1f}" y="{top:.1f}" width="{wide:.1f}" height="{bottom - top:.1f}"/>'
+            f'<rect class="box {kind}" x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{bottom - top:.1f}"/>'
         )
 
     def rule(self, x1: float, y1: float, x2: float, y2: float, kind: str = "guide") -> None:

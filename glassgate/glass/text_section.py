@@ -29,10 +29,10 @@ def text_section(study: Study) -> Section:
         unit, name, reason = best.unit, best.state, f", the unit that follows “{escape(best.mark)}” most closely"
     values = direction.values[name][:, unit]
     scale = float(np.quantile(np.abs(values), 0.98)) or 1.0
-    blocks, letters = [], _are_characters(study)
+    blocks, are_letters = [], _are_characters(study)
     for place, (start, passage) in enumerate(zip(study.starts, study.passages, strict=False)):
         shown = values[start : start + len(passage.steps)] / scale
-        blocks.append(_passage(study, place, start, shown, letters))
+        blocks.append(_passage(study, place, start, shown, are_letters))
     wrong = any(each.is_wrong for passage in study.passages for each in passage.answers)
     sets = any(each.agreement is not None for passage in study.passages for each in passage.answers)
     marked = "Sets with an F1 score below one half" if sets else "Wrong answers"

@@ -11,7 +11,7 @@ import torch
 import glassgate as gg
 from glassgate.glass.data import page_data
 from glassgate.glass.page_parts import resource
-from glassgate.glass.places import Places, packed
+from glassgate.glass.places import Places, pack_states
 from glassgate.glass.study import Study
 from tests.compare import noise
 from tests.export.javascript import node
@@ -70,7 +70,7 @@ def test_the_page_selects_the_same_units_as_the_command(result: dict[str, Any]) 
 
 def test_states_are_packed_in_4_bits() -> None:
     values = noise(1, 5, 33).numpy()
-    levels, low, spacing = packed(values)
+    levels, low, spacing = pack_states(values)
     both = np.stack([levels & 15, levels >> 4], -1).reshape(5, -1)[:, :33]
     assert np.abs(low[:, None] + both * spacing[:, None] - values).max() <= spacing.max() / 2 + 1e-6
     assert levels.nbytes == 5 * 17

@@ -25,7 +25,7 @@ LINE_HEIGHT = 18.0
 LETTER_WIDTH = 7.4
 """The width of a typical letter of a label."""
 BUS_OFFSET = 11.0
-"""If a box reads both buses, their wires enter it this far to the right (x) and to the left (h) of its middle."""
+"""In a box that reads both x and h, the wire of x enters this far right of the middle, and that of h as far left."""
 
 UP, DOWN, LEFT, RIGHT = (0, -1), (0, 1), (-1, 0), (1, 0)
 
@@ -83,7 +83,7 @@ def box_size(item: Item) -> tuple[float, float]:
 def label_lines(item: Item) -> list[tuple[str, str]]:
     """Return the lines of an item's label, each with its CSS class.
 
-    The label of a gate, and that of a function with a named result, begins with the author's name.
+    The label of a gate or of a function begins with the name of the variable that receives the result.
     """
     if item.kind in ("gate", "product"):
         return [(item.name or "", "name"), *((line, "small") for line in item.lines)]
@@ -173,7 +173,7 @@ class _Drawing:
         return (left + right) / 2, self._rows[self._plan.row[item]], width, height
 
     def _port(self, item: Item, side: Point, cost: float, x: float | None = None) -> Port:
-        """The port on one side of an item, in its middle or (on the upper and the lower side) at `x`."""
+        """The port on one side of an item: at `x` on the upper or lower side, or in the middle of the side."""
         middle, y, width, height = self._box(item)
         x = middle if x is None else x
         if x not in self._xs:
@@ -209,7 +209,7 @@ class _Drawing:
     # Wires: buses and rails first, then short wires, then the others.
 
     def _net(self, value: Value) -> int:
-        """The number of the net that carries a value: all wires with the same source."""
+        """The number of the net of a value. A net is all wires with the same source."""
         return self._net_numbers.setdefault(value, len(self._net_numbers))
 
     @property
@@ -242,7 +242,7 @@ class _Drawing:
         return None
 
     def _routing_order(self, link: tuple[Value, list[Port], Item | None]) -> tuple[bool, bool, float]:
-        """The sort key of a wire: first wires that run straight along a rail, then vertical ones, then by length."""
+        """The sort key of a wire: straight wires along a rail, then vertical wires, then others; each by length."""
         value, ends, item = link
         (x, y), (end_x, end_y) = self._start(value), ends[0].edge if item is None else self._box(item)[:2]
         on_rail = value.item.kind == "state" or self._plan.row[value.item] in self._plan.rails.values()
@@ -380,7 +380,7 @@ class _Drawing:
 
 
 def name_of(value: Value, cell_flow: Flow) -> str:
-    """Return the name of the value on a wire: the author's name, or the number of the item that computes it."""
+    """Return the name of the value on a wire: its variable's name, or the number of the item that computes it."""
     item = value.item
     if item.kind == "state":
         return f"{item.lines[0]}_prev"

@@ -34,10 +34,10 @@ class Item:
 
     Attributes:
         kind: "state" (before the step), "gate" (a matrix product with an activation), "product" (a matrix product
-            without an activation), "operation", "function" (of the author), or "parameter" (outside of other items).
+            without an activation), "operation", "function" (of the user), or "parameter" (outside of other items).
         lines: the lines of the label.
-        name: the author's name of the first result.
-        equation: the equation, with the author's names.
+        name: the name of the first result's variable in `step`.
+        equation: the equation, with the variables of `step`.
         inputs: the sources of the wires that enter the item, except those of x and the previous output.
         reads: contains "x" if the item multiplies the input by a matrix, and "h" if it multiplies the previous output.
         results: the number of its results.
@@ -71,7 +71,7 @@ class Flow:
 
 @dataclass(eq=False)
 class _Term:
-    """A value as its author wrote it: the result of an operation, a function of torch, or a function of the author."""
+    """A value as written in `step`: the result of an operation, a function of torch, or a function of the user."""
 
     op: str
     args: tuple[Any, ...]
@@ -222,7 +222,7 @@ class _ItemBuilder:
         return Item(kind, label, name, f"{term.name} = {text}" if term.name else text, tuple(inputs), tuple(reads))
 
     def _arithmetic_chain(self, term: _Term) -> list[_Term]:
-        """The term and the arithmetic with numbers and parameters that only it reads, last operation first."""
+        """The term and the preceding operations with numbers and parameters, last first; all unnamed and read once."""
         chain = [term]
         while _is_affine(chain[-1]):
             (before,) = chain[-1].wired_terms
@@ -254,7 +254,7 @@ def _label_lines(term: _Term) -> tuple[str, ...]:
     return (sign,)
 
 
-_RANK = {"add": 1, "sub": 1, "mul": 2, "div": 2}
+_PRECEDENCE = {"add": 1, "sub": 1, "mul": 2, "div": 2}
 
 
 def _equation(term: _Term) -> str:
@@ -262,15 +262,15 @@ def _equation(term: _Term) -> str:
     return f"{term.name} = {text}" if term.name else text
 
 
-def _argument_text(arg: Any, rank: int = 0) -> str:
+def _argument_text(arg: Any, precedence: int = 0) -> str:
     """The name of an argument, or its expression if it has no name."""
     if not isinstance(arg, _Term):
         return f"{arg:.6g}" if isinstance(arg, float) else str(arg)
     if arg.name is not None and arg.op not in PRODUCTS:
         return arg.name
     text = _expression(arg)
-    rank_of_arg = 1 if arg.op in PRODUCTS else _RANK.get(arg.op, 3) if arg.call is None else 3
-    return f"({text})" if rank_of_arg < rank else text
+    precedence_of_arg = 1 if arg.op in PRODUCTS else _PRECEDENCE.get(arg.op, 3) if arg.call is None else 3
+    return f"({text})" if precedence_of_arg < precedence else text
 
 
 def _expression(term: _Term) -> str:
@@ -290,11 +290,11 @@ def _expression(term: _Term) -> str:
             text = "h_prev" if u.op == "state" else _argument_text(u, 3)
             half += f"{' + ' if half else ''}W_hh[{gate}] {text} + b_hh[{gate}]"
         return half
-    if term.call is None and term.op in _RANK:
+    if term.call is None and term.op in _PRECEDENCE:
         first, last = term.args
-        rank = _RANK[term.op]
+        level = _PRECEDENCE[term.op]
         sign = {"add": "+", "sub": "-", "mul": "*", "div": "/"}[term.op]
-        return f"{_argument_text(first, rank)} {sign} {_argument_text(last, rank + (term.op in ('sub', 'div')))}"
+        return f"{_argument_text(first, level)} {sign} {_argument_text(last, level + (term.op in ('sub', 'div')))}"
     if term.call is None and term.op in ("lt", "le", "eq", "ne"):
         sign = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}[term.op]
         return f"{_argument_text(term.args[0], 1)} {sign} {_argument_text(term.args[1], 1)}"

@@ -58,8 +58,8 @@ class _Drawing:
         middle = y - BOX[1] / 2
         for d, (part, x) in enumerate(zip(parts, self._centres, strict=True)):
             start = below[d % len(below)]
-            turn = (start[1] + y) / 2
-            self._wire([start, (start[0], turn), (x, turn), (x, y)], "" if k else "input")
+            bend_y = (start[1] + y) / 2
+            self._wire([start, (start[0], bend_y), (x, bend_y), (x, y)], "" if k else "input")
             self._box(part, x, middle)
         outputs = [part.widths[layer.cell.state[0]] for part in parts]
         self._y = y - BOX[1]
@@ -103,10 +103,10 @@ class _Drawing:
 
     def _residual(self, start: svg.Place, end: svg.Place) -> svg.Place:
         """Draw the residual wire of a layer: from its input, around its box, to an addition with its output."""
-        at, turn = end[1] - STEP, start[1] - 8
+        at, bend_y = end[1] - STEP, start[1] - 8
         side = (start[0] if self._unmerged else self._centres[-1]) + BOX[0] / 2 + 12
         self._wire([end, (end[0], at + 15)])
-        self._wire([(start[0], turn), (side, turn), (side, at), (end[0] + 15, at)])
+        self._wire([(start[0], bend_y), (side, bend_y), (side, at), (end[0] + 15, at)])
         return self._operation(end[0], at, "+")
 
     def _dropout(self, x: float, y: float, label: str) -> svg.Place:

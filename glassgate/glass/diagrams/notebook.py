@@ -23,13 +23,13 @@ def _cell_html(cell: Cell) -> str:
     gates, states = f"{len(cell.gates)} ({' '.join(cell.gates)})", ", ".join(cell.state)
     extra = ", ".join(cell.parameters) or "none"
     heading = f"<p><code>{escape(repr(cell))}</code>: gates {gates}, states {states}, extra parameters {extra}</p>"
-    return f"<div>{heading}{_step(cell)}</div>"
+    return f"<div>{heading}{_step_diagram(cell)}</div>"
 
 
 def _layer_html(layer: Recurrent | RecurrentCell) -> str:
     """The diagrams of a layer and of its cell, and a table of the parameters."""
     pictures = str(diagram(layer)) if isinstance(layer, Recurrent) else ""
-    pictures += _step(layer.cell, isinstance(layer, Recurrent) and layer.proj_size > 0)
+    pictures += _step_diagram(layer.cell, isinstance(layer, Recurrent) and layer.proj_size > 0)
     rows = [(name, str(tuple(p.shape)), p.numel()) for name, p in layer.named_parameters()]
     rows.append(("total", "", sum(count for *_, count in rows)))
     cells = "".join(
@@ -43,7 +43,7 @@ def _layer_html(layer: Recurrent | RecurrentCell) -> str:
 _SUMMARY = "<summary>Parameters</summary>"
 
 
-def _step(cell: Cell, projected: bool = False) -> str:
+def _step_diagram(cell: Cell, projected: bool = False) -> str:
     """The diagram of a step, or the reason why it cannot be drawn."""
     try:
         return str(draw_cell(cell, projected))

@@ -66,9 +66,9 @@ class _Placing:
         self._find_rows()
         for name in self._order:
             for item in self._spines[name]:
-                self._visit(item)
+                self._place_column(item)
         for value in self._flow.new.values():
-            self._visit(value.item)
+            self._place_column(value.item)
         return Plan(self._columns, self._row, self._span, self._rail_row, self._rail_of)
 
     def _ancestors(self, items: list[Item]) -> set[Item]:
@@ -98,15 +98,15 @@ class _Placing:
     def _find_rows(self) -> None:
         tail = [item for item in self._flow.items if item not in self._body]
         for item in tail:
-            self._height(item)
+            self._place_row(item)
         self._hang(tail, 1)
         lowest = 0
         for name in self._order:
             spine = self._spines[name]
-            beside = [v.item for item in spine for v in item.inputs if not self._on_rail(v.item)]
-            rows = [self._height(item) + 1 for item in beside if not self._hangs(item)]
+            side_inputs = [v.item for item in spine for v in item.inputs if not self._on_rail(v.item)]
+            rows = [self._place_row(item) + 1 for item in side_inputs if not self._hangs(item)]
             self._hang([item for item in self._flow.items if item in self._body and item not in self._rail_of], 0)
-            rows += [self._row[item] + 1 for item in beside if item in self._row]
+            rows += [self._row[item] + 1 for item in side_inputs if item in self._row]
             users = [user for item in (*spine, self._flow.states[name]) for user in self._consumers.get(item, ())]
             rows += [self._row[user] + 1 for user in users if user in self._row and self._hangs(user)]
             self._rail_row[name] = lowest = max([1, lowest + 1, *rows])
@@ -117,14 +117,14 @@ class _Placing:
 
     def _clear_rails(self) -> None:
         """Move rows up, so that each rail has a row without other items."""
-        beside = {row for item, row in self._row.items() if item not in self._rail_of}
+        occupied = {row for item, row in self._row.items() if item not in self._rail_of}
         rails = set(self._rail_row.values())
         self._row = {
-            item: row + sum(rail in beside for rail in rails if rail < row + (item in self._rail_of))
+            item: row + sum(rail in occupied for rail in rails if rail < row + (item in self._rail_of))
             for item, row in self._row.items()
         }
         self._rail_row = {
-            name: row + sum(rail in beside for rail in rails if rail <= row) for name, row in self._rail_row.items()
+            name: row + sum(rail in occupied for rail in rails if rail <= row) for name, row in self._rail_row.items()
         }
 
     def _on_rail(self, item: Item) -> bool:
@@ -143,12 +143,12 @@ class _Placing:
         inputs = [value.item for value in item.inputs]
         return all(self._hangs(i) or (self._on_rail(i) and not self._is_below(i)) for i in inputs)
 
-    def _height(self, item: Item) -> int:
+    def _place_row(self, item: Item) -> int:
         """Place an item one row above its highest input that is below it. Returns the row."""
         if item in self._row or self._hangs(item):
             return self._row.get(item, 0)
         below = [v.item for v in item.inputs if self._is_below(v.item) and not self._hangs(v.item)]
-        row = 1 + max((self._height(i) for i in below), default=-1)
+        row = 1 + max((self._place_row(i) for i in below), default=-1)
         self._row[item] = row if item.kind in ("gate", "product") else max(row, 1)
         return self._row[item]
 
@@ -160,13 +160,13 @@ class _Placing:
                 self._hanging.add(item)
                 self._row[item] = max(self._row[user] for user in users) + above
 
-    def _visit(self, item: Item) -> None:
+    def _place_column(self, item: Item) -> None:
         """Place an item in a column, after all its inputs: deep inputs first, inputs on a rail last."""
         if item in self._span or item.kind == "state":
             return
         inputs = [value.item for value in item.inputs]
         for each in sorted(inputs, key=self._placing_order):
-            self._visit(each)
+            self._place_column(each)
         row = self._row.setdefault(item, 1)
         before = [self._column(value) for value in item.inputs if value.item in self._span]
         if item in self._rail_of:
@@ -176,7 +176,7 @@ class _Placing:
                 before.append(self._span[spine[k - 1]][1] + 1)
             column = max(before, default=self._columns)
         elif item.results > 1 and len(before) > 1 and self._is_free(row, min(before), max(before)):
-            self._take(item, min(before), max(before), row)
+            self._occupy(item, min(before), max(before), row)
             return
         elif item.kind in ("gate", "product") or all(map(self._on_rail, inputs)) or self._is_beside(item):
             column = self._columns
@@ -184,7 +184,7 @@ class _Placing:
             column = max(before, default=self._columns)
         while not self._is_free(row, column, column):
             column += 1
-        self._take(item, column, column, row)
+        self._occupy(item, column, column, row)
 
     def _placing_order(self, item: Item) -> tuple[bool, bool, int]:
         """A sort key for the order in which the inputs of an item are placed."""
@@ -202,7 +202,7 @@ class _Placing:
     def _is_free(self, row: int, first: int, last: int) -> bool:
         return all((column, row) not in self._taken for column in range(first, last + 1))
 
-    def _take(self, item: Item, first: int, last: int, row: int) -> None:
+    def _occupy(self, item: Item, first: int, last: int, row: int) -> None:
         self._span[item] = first, last
         self._taken |= {(column, row) for column in range(first, last + 1)}
         self._columns = max(self._columns, last + 1)

@@ -50,8 +50,8 @@ class Router:
         self._xs, self._ys, self._expensive_below, self.cost, self.crossings = xs, ys, expensive_below, 0.0, 0
         self._blocked: set[Point] = set()
         # The net of the horizontal and of the vertical wire through each point.
-        self._across: dict[Point, int] = {}
-        self._down: dict[Point, int] = {}
+        self._horizontal: dict[Point, int] = {}
+        self._vertical: dict[Point, int] = {}
         # The nets whose wires turn or end at each point.
         self._turns: dict[Point, set[int]] = {}
         # The points of each net, in the order in which wires reached them.
@@ -66,7 +66,7 @@ class Router:
 
     def reserve(self, net: int, at: Point) -> None:
         """Reserve a point for a horizontal wire of a net. Other wires may only cross it vertically."""
-        self._across.setdefault(at, net)
+        self._horizontal.setdefault(at, net)
 
     def is_blocked(self, at: Point) -> bool:
         """Whether a point is in a rectangle that wires must avoid."""
@@ -85,9 +85,9 @@ class Router:
             self.crossings += not self._may_turn(point, net)
             before, after = full[max(k - 1, 0)], full[min(k + 1, len(full) - 1)]
             if before[0] != point[0] or after[0] != point[0]:
-                self._across.setdefault(point, net)
+                self._horizontal.setdefault(point, net)
             if before[1] != point[1] or after[1] != point[1]:
-                self._down.setdefault(point, net)
+                self._vertical.setdefault(point, net)
             if k in (0, len(full) - 1) or (before[0] != after[0] and before[1] != after[1]):
                 self._turns.setdefault(point, set()).add(net)
 
@@ -110,7 +110,7 @@ class Router:
         goals = {port.at: port for port in ends if port.at not in self._blocked}
         targets = [(self._xs[i], self._ys[j]) for i, j in goals]
         cost: dict[tuple[Point, Point], float] = {}
-        came: dict[tuple[Point, Point], tuple[Point, Point] | Port | None] = {}
+        previous: dict[tuple[Point, Point], tuple[Point, Point] | Port | None] = {}
         count = 0
 
         def remaining_cost(point: Point) -> float:
@@ -121,7 +121,7 @@ class Router:
         def visit(total: float, point: Point, heading: Point, origin: tuple[Point, Point] | Port | None) -> None:
             nonlocal count
             if total < cost.get((point, heading), float("inf")):
-                cost[point, heading], came[point, heading] = total, origin
+                cost[point, heading], previous[point, heading] = total, origin
                 count += 1
                 heappush(heap, (total + remaining_cost(point), count, total, point, heading))
 
@@ -144,20 +144,20 @@ class Router:
                 into = (-port.away[0], -port.away[1])
                 bends = heading != into
                 if (-heading[0], -heading[1]) != into and self._is_free(point, into, net, turning=bends):
-                    whole = total + port.cost + BEND * bends
-                    if best is None or whole < best[0]:
-                        best = whole, (point, heading), port
-            for after, turn, length in self._moves(net, point, heading):
-                visit(total + length, after, turn, (point, heading))
+                    path_cost = total + port.cost + BEND * bends
+                    if best is None or path_cost < best[0]:
+                        best = path_cost, (point, heading), port
+            for after, next_heading, length in self._moves(net, point, heading):
+                visit(total + length, after, next_heading, (point, heading))
         if best is None:
             raise NoRoute
-        whole, state, end = best
-        self.cost += whole
+        path_cost, last, end = best
+        self.cost += path_cost
         points: list[Point] = []
-        at: tuple[Point, Point] | Port | None = state
+        at: tuple[Point, Point] | Port | None = last
         while isinstance(at, tuple) and not isinstance(at, Port):
             points.append(at[0])
-            at = came[at]
+            at = previous[at]
         points.reverse()
         self.lay(net, [*points, points[-1]])
         start = at if isinstance(at, Port) else None
@@ -168,27 +168,27 @@ class Router:
 
     def _moves(self, net: int, point: Point, heading: Point) -> Iterator[tuple[Point, Point, float]]:
         """Yield the next points of a path straight ahead and to both sides, each with its direction and its cost."""
-        for turn in (heading, (heading[1], heading[0]), (-heading[1], -heading[0])):
-            bends = turn != heading
+        for direction in (heading, (heading[1], heading[0]), (-heading[1], -heading[0])):
+            bends = direction != heading
             if bends and not self._may_turn(point, net):
                 continue
-            after = point[0] + turn[0], point[1] + turn[1]
+            after = point[0] + direction[0], point[1] + direction[1]
             if not (0 <= after[0] < len(self._xs) and 0 <= after[1] < len(self._ys)) or after in self._blocked:
                 continue
-            if turn[0] == 0 and point[0] in (0, len(self._xs) - 1):
+            if direction[0] == 0 and point[0] in (0, len(self._xs) - 1):
                 continue  # states enter and leave at the sides
-            if not self._is_free(point, turn, net, turning=False) or not self._is_free(after, turn, net, False):
+            if not all(self._is_free(each, direction, net, turning=False) for each in (point, after)):
                 continue
             length = abs(self._xs[after[0]] - self._xs[point[0]]) + abs(self._ys[after[1]] - self._ys[point[1]])
-            length *= 3 if turn[1] == 0 and self._ys[point[1]] > self._expensive_below else 1
-            other = (self._down if turn[1] == 0 else self._across).get(after, net)
-            yield after, turn, length + BEND * bends + CROSSING * (other != net)
+            length *= 3 if direction[1] == 0 and self._ys[point[1]] > self._expensive_below else 1
+            other = (self._vertical if direction[1] == 0 else self._horizontal).get(after, net)
+            yield after, direction, length + BEND * bends + CROSSING * (other != net)
 
     def _mark_end(self, net: int, point: Point, away: Point) -> None:
-        (self._across if away[1] == 0 else self._down).setdefault(point, net)
+        (self._horizontal if away[1] == 0 else self._vertical).setdefault(point, net)
 
     def _may_turn(self, point: Point, net: int) -> bool:
-        return self._across.get(point, net) == net and self._down.get(point, net) == net
+        return self._horizontal.get(point, net) == net and self._vertical.get(point, net) == net
 
     def _is_free(self, point: Point, heading: Point, net: int, turning: bool) -> bool:
         """Whether a wire of the net may pass: across another wire if that one is straight, but not along it."""
@@ -196,5 +196,5 @@ class Router:
             return False
         if turning:
             return self._may_turn(point, net)
-        along = self._across if heading[1] == 0 else self._down
+        along = self._horizontal if heading[1] == 0 else self._vertical
         return along.get(point, net) == net and self._turns.get(point, {net}) <= {net}

@@ -1,4 +1,4 @@
-"""The values on the wires of a cell's diagram, for recorded steps or for any others."""
+"""The values on the wires of a cell's diagram, for recorded steps or for given inputs and states."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -31,7 +31,7 @@ def time_constant(exponent: float) -> float:
 
 def lasting_differences(study: Study) -> Iterator[Effect]:
     """Time constant of small differences of the state: minus one over the largest Lyapunov exponent."""
-    for each, dynamics in _measured(study):
+    for each, dynamics in _directions_with_windows(study):
         constant = time_constant(float(dynamics.exponents.mean()))
         lasts = f"over {steps(constant)}" if constant == MAX_TIME_CONSTANT else steps(constant)
         yield Effect(
@@ -48,7 +48,7 @@ def _constant_interval(dynamics: Dynamics) -> Interval:
 
 def growing_differences(study: Study) -> Iterator[Effect]:
     """Largest Lyapunov exponent."""
-    for each, dynamics in _measured(study):
+    for each, dynamics in _directions_with_windows(study):
         value = float(dynamics.exponents.mean())
         words = {"direction": each.label, "percent": f"{100 * math.expm1(value):.0f}"}
         yield Effect(each.label, value, partial(exponent_interval, dynamics), words)
@@ -69,7 +69,7 @@ def exponent_interval(dynamics: Dynamics) -> Interval:
     return bootstrap.mean_interval(dynamics.exponents, np.arange(len(dynamics.exponents)))
 
 
-def _measured(study: Study) -> Iterator[tuple[Direction, Dynamics]]:
+def _directions_with_windows(study: Study) -> Iterator[tuple[Direction, Dynamics]]:
     """The directions with enough windows."""
     for each in study.directions:
         if each.dynamics is not None and len(each.dynamics.exponents) >= _MIN_WINDOWS:

@@ -20,7 +20,7 @@ _MIN_LAG = 5
 _MAX_CURVES = 100
 # The number of bootstrap samples.
 _SAMPLES = 20
-# The log10 that is returned for the ratio of a gradient to a gradient of zero.
+# The log10 of a ratio whose denominator is zero.
 _MAX_RATIO = 9.0
 
 
@@ -37,20 +37,20 @@ def unread(study: Study) -> Iterator[Effect]:
         before = (
             0.0
             if this.initial_norms is None or that.initial_norms is None
-            else _ratio(that.initial_norms[:, 0], this.initial_norms[:, 0])
+            else _log_ratio(that.initial_norms[:, 0], this.initial_norms[:, 0])
         )
 
-        def interval(over: np.ndarray = that.norms[:, 0], under: np.ndarray = this.norms[:, 0]) -> Interval:
-            pairs = [(_resampled(over, seed), _resampled(under, seed)) for seed in range(_SAMPLES)]
-            return bootstrap.interval(np.array([_ratio(*pair) for pair in pairs]))
+        def interval(numerator: np.ndarray = that.norms[:, 0], denominator: np.ndarray = this.norms[:, 0]) -> Interval:
+            pairs = [(_resample(numerator, seed), _resample(denominator, seed)) for seed in range(_SAMPLES)]
+            return bootstrap.interval(np.array([_log_ratio(*pair) for pair in pairs]))
 
         words = {"direction": each.label, "other": other.label}
-        yield Effect(each.label, _ratio(that.norms[:, 0], this.norms[:, 0]), interval, words, max(0.0, before))
+        yield Effect(each.label, _log_ratio(that.norms[:, 0], this.norms[:, 0]), interval, words, max(0.0, before))
 
 
-def _ratio(over: np.ndarray, under: np.ndarray) -> float:
+def _log_ratio(numerator: np.ndarray, denominator: np.ndarray) -> float:
     """The log10 of the ratio of two medians."""
-    first, second = float(np.nanmedian(over)), float(np.nanmedian(under))
+    first, second = float(np.nanmedian(numerator)), float(np.nanmedian(denominator))
     return math.log10(first / second) if first > 0 < second else 0.0 if not first else _MAX_RATIO
 
 
@@ -67,11 +67,11 @@ def vanishing(study: Study) -> Iterator[Effect]:
             continue
 
         def interval(flow: Flow = flow) -> Interval:
-            def reached(curve: np.ndarray) -> float:
+            def log_lag(curve: np.ndarray) -> float:
                 return math.log2(max(1, vanishing_lag(flow.lags, curve) or flow.lags[-1]))
 
-            first = np.array([reached(curve) for curve in _curves(flow.initial_norms)])
-            return bootstrap.interval(first - np.array([reached(curve) for curve in _curves(flow.norms)]))
+            first = np.array([log_lag(curve) for curve in _median_curves(flow.initial_norms)])
+            return bootstrap.interval(first - np.array([log_lag(curve) for curve in _median_curves(flow.norms)]))
 
         words = {"direction": each.label, "reach": steps(after), "before": steps(before)}
         yield Effect(each.label, math.log2(before / after), interval, words)
@@ -84,16 +84,16 @@ def exploding(study: Study) -> Iterator[Effect]:
             continue
         far = np.array(flow.lags) >= _MIN_LAG
 
-        def grown(curve: np.ndarray, far: np.ndarray = far) -> float:
+        def log_growth(curve: np.ndarray, far: np.ndarray = far) -> float:
             peak, start = float(np.nanmax(curve[far])), float(curve[0])
             return math.log10(peak / start) if peak > 0 and start > 0 else 0.0
 
-        def interval(flow: Flow = flow, grown: Callable[[np.ndarray], float] = grown) -> Interval:
-            return bootstrap.interval(np.array([grown(curve) for curve in _curves(flow.norms)]))
+        def interval(flow: Flow = flow, log_growth: Callable[[np.ndarray], float] = log_growth) -> Interval:
+            return bootstrap.interval(np.array([log_growth(curve) for curve in _median_curves(flow.norms)]))
 
-        value = grown(flow.quantiles[0])
+        value = log_growth(flow.quantiles[0])
         words = {"direction": each.label, "times": f"{10**value:.3g}", "lag": steps(flow.lags[-1])}
-        null = 0.0 if flow.initial_median is None else max(0.0, grown(flow.initial_median))
+        null = 0.0 if flow.initial_median is None else max(0.0, log_growth(flow.initial_median))
         yield Effect(each.label, value, interval, words, null)
 
 
@@ -110,17 +110,17 @@ def _flows(study: Study, last: bool) -> Iterator[tuple[Direction, Flow]]:
             yield each, flow
 
 
-def _curves(rows: np.ndarray | None) -> list[np.ndarray]:
-    """The median curves of resampled answers, from the curves (A, K) of all answers."""
+def _median_curves(rows: np.ndarray | None) -> list[np.ndarray]:
+    """The median curve of each bootstrap sample of the answers, from the curves (A, K) of all answers."""
     assert rows is not None
     some = rows[:: 1 + len(rows) // _MAX_CURVES]
     median = np.nanmedian(rows, axis=0)
-    samples = [_resampled(some, seed) for seed in range(_SAMPLES)]
+    samples = [_resample(some, seed) for seed in range(_SAMPLES)]
     # Lags without a value in a sample have the median of all answers.
     missing = [np.where(np.isnan(each).all(0), median, np.nan) for each in samples]
     return [np.nanmedian(np.vstack([each, row]), 0) for each, row in zip(samples, missing, strict=True)]
 
 
-def _resampled(rows: np.ndarray, seed: int) -> np.ndarray:
+def _resample(rows: np.ndarray, seed: int) -> np.ndarray:
     """A bootstrap sample of the rows."""
     return rows[np.random.default_rng(seed).integers(len(rows), size=len(rows))]

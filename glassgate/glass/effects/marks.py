@@ -58,16 +58,16 @@ def counting(study: Study) -> Iterator[Effect]:
     yield from _strongest(study, lambda mark: mark == STEP_NUMBER)
 
 
-def _strongest(study: Study, is_wanted: Callable[[str], bool]) -> Iterator[Effect]:
-    """The effect of the unit with the highest correlation with each mark that is wanted.
+def _strongest(study: Study, is_selected: Callable[[str], bool]) -> Iterator[Effect]:
+    """For each selected mark, the effect of the unit with the highest correlation.
 
     Args:
         study: the study.
-        is_wanted: whether a mark with this name is wanted.
+        is_selected: whether the mark with this name is selected.
     """
     best: dict[str, Effect] = {}
     for direction in study.directions if study.starts[-1] >= _MIN_STEPS else ():
-        followers = [each for each in followers_in(study, direction) if is_wanted(each.mark)]
+        followers = [each for each in followers_in(study, direction) if is_selected(each.mark)]
         by_name = marks(study, direction)
         if not followers:
             continue
@@ -101,16 +101,16 @@ def _effect(study: Study, direction: Direction, follower: Follower, mark: np.nda
     )
 
 
-def _chance_correlations(direction: Direction, marked: dict[str, np.ndarray]) -> dict[str, float]:
-    """For each mark (S,), the highest correlation with any unit that is due to chance.
+def _chance_correlations(direction: Direction, by_name: dict[str, np.ndarray]) -> dict[str, float]:
+    """For each mark (S,), an estimate of the highest correlation that any unit reaches by chance.
 
-    It is the 95th percentile over copies of the mark that are rotated in time by different distances, so that runs
-    stay whole. The value of the step number is 0, because its shifted copies have the same slope.
+    It is the 95th percentile over copies of the mark that are rotated in time by different distances. Rotation keeps
+    runs of equal values. The estimate for the step number is 0, because its rotated copies have the same slope.
     """
-    columns = np.stack(list(marked.values()), 1)
+    columns = np.stack(list(by_name.values()), 1)
     shifted = [np.roll(columns, int(k * len(columns)), 0) for k in np.linspace(0.1, 0.9, _SHIFTS)]
     highest = correlations(direction, np.concatenate(shifted, 1)).max(0).reshape(_SHIFTS, -1)
-    chance = dict(zip(marked, np.quantile(highest, _CHANCE_QUANTILE, axis=0).tolist(), strict=True))
+    chance = dict(zip(by_name, np.quantile(highest, _CHANCE_QUANTILE, axis=0).tolist(), strict=True))
     return {name: 0.0 if name == STEP_NUMBER else value for name, value in chance.items()}
 
 

@@ -62,7 +62,7 @@ def twins(study: Study) -> Iterator[Effect]:
 
         def interval(values: np.ndarray = values, first: np.ndarray = first, second: np.ndarray = second) -> Interval:
             units, place = np.unique(second, return_index=True)
-            return _twins_among(values, passage_groups(study), first[place], units)
+            return _twins_interval(values, passage_groups(study), first[place], units)
 
         pairs = [f"{a} and {b}" for a, b in zip(first[:3], second[:3], strict=True)]
         words = {
@@ -74,7 +74,7 @@ def twins(study: Study) -> Iterator[Effect]:
         yield Effect(each.label, len(set(second)) / values.shape[1], interval, words, 0.0, unit)
 
 
-def _twins_among(values: np.ndarray, groups: np.ndarray, first: np.ndarray, second: np.ndarray) -> Interval:
+def _twins_interval(values: np.ndarray, groups: np.ndarray, first: np.ndarray, second: np.ndarray) -> Interval:
     """The interval of the fraction of units that are twins.
 
     Args:
@@ -128,11 +128,11 @@ def open_gates(study: Study) -> Iterator[Effect]:
                 return bootstrap.mean_interval(by_step, passage_groups(study))
 
             value = float(by_step.mean())
-            words = {"percent": percent(value), "gates": _gates(gate), "direction": each.label}
+            words = {"percent": percent(value), "gates": _gate_words(gate), "direction": each.label}
             yield Effect(f"{each.label}.{gate}", value, interval, words)
 
 
-def _gates(name: str) -> str:
+def _gate_words(name: str) -> str:
     return {"f": "forget gates", "z": "update gates"}.get(name, f"gates {name}")
 
 
@@ -145,7 +145,7 @@ def lasting(study: Study) -> Iterator[Effect]:
             unit = int(np.argmax(finite))
 
             def interval(retained: np.ndarray = each.retained[state][0], unit: int = unit) -> Interval:
-                return _half_life(retained[:, unit], passage_groups(study))
+                return _half_life_interval(retained[:, unit], passage_groups(study))
 
             kept = int((values > longest).sum())
             words = {
@@ -159,7 +159,7 @@ def lasting(study: Study) -> Iterator[Effect]:
             yield Effect(f"{each.label}.{state}", math.log2(finite[unit]), interval, words, null, (each.label, unit))
 
 
-def _half_life(retained: np.ndarray, groups: np.ndarray) -> Interval:
+def _half_life_interval(retained: np.ndarray, groups: np.ndarray) -> Interval:
     """The interval of the log2 of a unit's half-life, from the fraction (S,) of its state that each step keeps."""
     logs = np.log(np.maximum(np.abs(retained.astype(np.float64)), 1e-300))
     means = np.minimum(bootstrap.means(logs, groups), math.log(0.5) / _MAX_HALF_LIFE)

@@ -7,7 +7,7 @@ const isDark = () => {
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 };
 
-// A gate is between 0 and 1 and has one colour; other values have a colour for each sign.
+// The range of the colours. A gate is between 0 and 1 and has one colour. Other values have a colour for each sign.
 const rangeOf = (values, kind) => {
   let peak = 1e-9;
   for (let k = 0; k < values.length; k++) peak = Math.max(peak, Math.abs(values[k]));
@@ -20,23 +20,23 @@ const orderOf = (values, units) => {
   const count = values.length / units;
   const rows = Array.from({ length: units }, (_, u) => Float32Array.from({ length: count }, (_, t) => values[t * units + u]));
   if (units > 256 || !count) return [...rows.keys()];
-  const near = (a, b) => {
+  const squaredDistance = (a, b) => {
     let total = 0;
     for (let k = 0; k < a.length; k++) total += (a[k] - b[k]) * (a[k] - b[k]);
     return total;
   };
-  const left = new Set(rows.keys());
+  const remaining = new Set(rows.keys());
   const order = [0];
-  left.delete(0);
-  while (left.size) {
+  remaining.delete(0);
+  while (remaining.size) {
     const last = rows[order.at(-1)];
     let [best, least] = [-1, Infinity];
-    for (const unit of left) {
-      const far = near(last, rows[unit]);
-      if (far < least) [best, least] = [unit, far];
+    for (const unit of remaining) {
+      const distance = squaredDistance(last, rows[unit]);
+      if (distance < least) [best, least] = [unit, distance];
     }
     order.push(best);
-    left.delete(best);
+    remaining.delete(best);
   }
   return order;
 };

@@ -13,14 +13,14 @@ const element = (tag, attributes = {}, ...children) => {
   return made;
 };
 
-// Work that is done before the next frame, once for many calls.
+// Returns a function that runs `work` before the next frame, once for all calls until then.
 const onFrame = (work) => {
-  let asked = false;
+  let scheduled = false;
   return () => {
-    if (asked) return;
-    asked = true;
+    if (scheduled) return;
+    scheduled = true;
     requestAnimationFrame(() => {
-      asked = false;
+      scheduled = false;
       work();
     });
   };
@@ -68,11 +68,10 @@ const rowsOf = (values, count) => {
 // The probabilities at each step: the softmax of a linear layer applied to the output of a recurrent layer.
 const chancesOf = (head, output, count) => rowsOf(linear(head, output, count), count).map(softmax);
 
-// The outputs at the ends of the directions of the last level: after the last step, or after the first one in reverse.
+// The concatenated outputs of the last layer's directions, each after the last step that the direction runs.
 const endsOf = (layer, parts) => {
   const { directions } = layer.levels.at(-1);
-  const ends = directions.map(({ label, states }) => parts[label].last[Object.keys(states)[0]]);
-  return concatenated(ends);
+  return concatenated(directions.map(({ label, states }) => parts[label].last[Object.keys(states)[0]]));
 };
 
 const concatenated = (arrays) => {

@@ -93,9 +93,9 @@ const makeSignal = (place, now, changed) => {
 
 // The group and the label of a weight: ["f", "from x"], ["f", "from h"] or ["f", "bias"].
 const groupAndLabel = (name, { products }) => {
-  for (const [sum_, parts] of Object.entries(products)) {
-    const gate = sum_.replace(/_(pre|ih|hh)$/, "");
-    if (name === `${sum_}_bias`) return [gate, "bias"];
+  for (const [product, parts] of Object.entries(products)) {
+    const gate = product.replace(/_(pre|ih|hh)$/, "");
+    if (name === `${product}_bias`) return [gate, "bias"];
     const found = parts.find(({ weight }) => weight === name);
     if (found) return [gate, found.vector === "x" ? "from x" : `from ${found.vector.replace(/_prev$/, "")}`];
   }
@@ -174,7 +174,7 @@ const makeCell = (place, spec, now) => {
     if (products.parentNode.open) showProducts(products, where, ["x"]);
   };
   products.parentNode.addEventListener("toggle", () => run && show());
-  const answer = () => {
+  const update = () => {
     run = runDirection(direction, steps[direction.label], now.signal, STEPS);
     for (const [name, plot] of plots) {
       const units = direction.values[name];
@@ -185,39 +185,39 @@ const makeCell = (place, spec, now) => {
     }
     show();
   };
-  return { choose, answer, show, get run() { return run; }, get direction() { return direction; } };
+  return { choose, update, show, get run() { return run; }, get direction() { return direction; } };
 };
 
 const liveCells = (data) => {
   const arrayOf = unpackWeights(data.weights);
   const now = { step: 20, unit: 0, signal: Float32Array.from({ length: STEPS }, (_, t) => SIGNALS["two pulses"](t)) };
-  const every = () => {
+  const updateAll = () => {
     signal.show();
-    for (const cell of cells) cell.answer();
-    tell();
+    for (const cell of cells) cell.update();
+    showStep();
   };
-  now.changed = every;
+  now.changed = updateAll;
   now.go = (step) => {
     now.step = clamp(step, 0, STEPS - 1);
     signal.show();
     for (const cell of cells) cell.show();
-    tell();
+    showStep();
   };
   const slider = byId("cell-step");
-  const tell = () => {
+  const showStep = () => {
     slider.value = now.step;
     slider.setAttribute("aria-valuetext", `step ${now.step + 1}`);
     byId("cell-now").textContent = `step ${now.step + 1} of ${STEPS}, x = ${brief(now.signal[now.step])}`;
   };
   const cells = withArrays(data.cells, arrayOf).map((spec, k) => makeCell(byId(`cell-${k}`), spec, now));
-  const signal = makeSignal(byId("cell-signal"), now, every);
+  const signal = makeSignal(byId("cell-signal"), now, updateAll);
   const unit = byId("cell-unit");
   const size = (units) => {
     now.unit = Math.min(now.unit, units - 1);
     unit.replaceChildren(...Array.from({ length: units }, (_, u) => new Option(u, u, false, u === now.unit)));
     unit.parentNode.hidden = units === 1;
     for (const cell of cells) cell.choose(units);
-    every();
+    updateAll();
   };
   byId("cell-units").addEventListener("change", (event) => size(Number(event.target.value)));
   unit.addEventListener("change", () => {

@@ -93,7 +93,7 @@ def cell_page(cells: Sequence[Cell], units: int, seed: int) -> LivePage:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         for number, cell in enumerate(cells):
-            sizes = [_sized(cell, size, network, number) for size in range(1, MAX_UNITS + 1)]
+            sizes = [_add_layer(cell, size, network, number) for size in range(1, MAX_UNITS + 1)]
             descriptions.append({"name": type(cell).__name__, "alone": len(cells) == 1, "sizes": sizes})
     content = {"cells": descriptions, "weights": network.weights.packed(), "units": units}
     script = wrap_script(network, [script_part(name) for name in _SCRIPTS], "liveCells")
@@ -120,7 +120,7 @@ def cell_page(cells: Sequence[Cell], units: int, seed: int) -> LivePage:
     )
 
 
-def _sized(cell: Cell, units: int, network: Network, number: int) -> dict[str, Any]:
+def _add_layer(cell: Cell, units: int, network: Network, number: int) -> dict[str, Any]:
     """Add a layer with one input. Its weights are large enough for a visible response of the states to a signal."""
     heads = cell.heads
     if units % heads:

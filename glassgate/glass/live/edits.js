@@ -1,7 +1,7 @@
 // Edits of gates and states: a row of controls for each edit, its description, and its Python code.
 const KINDS = { hold: "hold at", scale: "multiply by", replace: "take from another text" };
 
-// "all", "3" or "0-7, 12" as units; null for all.
+// Parses "3" or "0-7, 12" as a list of units. Returns null for "all".
 const unitsOf = (words, count) => {
   if (/^\s*(all)?\s*$/i.test(words)) return null;
   const found = words.split(",").flatMap((part) => {
@@ -57,7 +57,7 @@ const pythonOf = (edits, { setup, call, other }) => {
 };
 
 // The list of edits. `page` provides the directions, the selected gate or state, and the values of another text.
-const makeEdits = (place, page, listeners) => {
+const makeEdits = (place, page, changed) => {
   const rows = [];
   const list = element("div");
   const add = element("button", { type: "button", className: "primary", onclick: () => append() }, "Add a change");
@@ -69,7 +69,7 @@ const makeEdits = (place, page, listeners) => {
     list.replaceChildren();
     clear.hidden = true;
     hint.hidden = false;
-    listeners();
+    changed();
   };
   const append = (given = {}) => {
     const chosen = { ...page.chosen(), kind: "hold", value: 0, ...given };
@@ -85,7 +85,7 @@ const makeEdits = (place, page, listeners) => {
     const steps = element("input", { value: chosen.steps ?? "all", placeholder: "all or 5-12", autocomplete: "off" });
     const values = element("div", { className: "slider wide" }, slider, exact);
     const texts = element("label", { className: "wide" }, "the text", other);
-    const remove = element("button", { type: "button", onclick: () => { rows.splice(rows.indexOf(row), 1); node.remove(); clear.hidden = !rows.length; hint.hidden = rows.length > 0; listeners(); } }, "Remove");
+    const remove = element("button", { type: "button", onclick: () => { rows.splice(rows.indexOf(row), 1); node.remove(); clear.hidden = !rows.length; hint.hidden = rows.length > 0; changed(); } }, "Remove");
     const node = element("div", { className: "live-edit" }, element("label", {}, "gate or state", name), element("label", {}, "units", units),
       element("label", {}, "change", kind), element("label", {}, "steps", steps), values, texts, remove);
     // A decoder takes one step at a time, for which neither a range of steps nor values of another text are defined.
@@ -119,7 +119,7 @@ const makeEdits = (place, page, listeners) => {
     exact.addEventListener("input", () => (slider.value = exact.value));
     node.addEventListener("input", () => {
       ranges();
-      listeners();
+      changed();
     });
     rows.push(row);
     list.append(node);
@@ -127,7 +127,7 @@ const makeEdits = (place, page, listeners) => {
     set(chosen.value);
     clear.hidden = false;
     hint.hidden = true;
-    listeners();
+    changed();
     return node;
   };
   return { get: () => rows.map((row) => row()).filter(({ from, to }) => from === null || from < to), append, reset };

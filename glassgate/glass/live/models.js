@@ -1,6 +1,6 @@
-// The common part of the models of all tasks. The script of a task adds a function to `models`. It takes the description of
-// the model and the function that runs a layer, and returns {task, kind, lede, encoder, read, input, mark, answers, compare,
-// python, inputs}.
+// The common part of the models of all tasks. The script of a task adds a function to `models`. The function takes the
+// description of the model and a function that runs a layer. It returns {task, kind, lede, encoder, read, input, mark,
+// answers, compare, python, inputs}.
 //
 // `read` returns {count, labels, parts, answers}: the number of steps, the input of each step in words, the values of each
 // direction, and the answers, {step, names, chances, chosen, expected}. The step of an answer about the whole input is null.
@@ -61,7 +61,8 @@ const pythonSetup = ({ path }, imports = []) => [
   `task = task_class_of_run(${JSON.stringify(path)}).load(${JSON.stringify(path)})`, "model = task.network",
 ];
 
-// The parts of a model that reads texts. `colour(result, k)` is the class of a token, `titled` its tooltip, `legend` the key.
+// The common members of models of texts. `colour(result, k)` returns the CSS class of a token, `titled(result, k)` its
+// tooltip, and `legend(result)` the elements of the key.
 const textModel = ({ colour, titled, legend, title, offset = 0, extra = null }) => ({
   kind: "text",
   input(place, given, listeners) {

@@ -4,7 +4,7 @@ const live = (data) => {
   const run = (layer, x, count, options) => runLayer(layer, steps, x, count, options);
   const model = models[data.model.task](withArrays(data.model, arrayOf), run);
   const now = { step: 0, part: "", name: "", unit: 0, orders: {}, order: [0] };
-  let [plain, shown, edits, rest] = [null, null, [], null];
+  let [plain, shown, edits, pause] = [null, null, [], null];
 
   const directionsOf = (layer) => layer?.levels.flatMap((level) => level.directions) ?? [];
   const directions = [...directionsOf(model.encoder), ...directionsOf(model.decoder)];
@@ -15,7 +15,7 @@ const live = (data) => {
   const labels = () => (isDecoder() ? shown.decoded : shown.labels);
   const namesOf = ({ gates, states }) => [...gates, ...Object.keys(states)];
 
-  // Runs the network: as it is, and with the edits.
+  // Runs the network without and with the edits.
   const answer = () => {
     const before = performance.now();
     plain = model.read(input.get(), []);
@@ -36,7 +36,7 @@ const live = (data) => {
 
   const describe = () => `${edits.map(describeEdit).join("; ")}: ${model.compare(plain, shown)}`;
 
-  // The order of the units in the picture; typing keeps it.
+  // Sets the order of the units in the picture. The order changes only after a pause in typing.
   const arrange = () => {
     if (!plain.count) return;
     const output = Object.keys(current().states)[0];
@@ -131,7 +131,7 @@ const live = (data) => {
   byId("live-forth").addEventListener("click", () => go(now.step + 1));
   byId("live-details").addEventListener("toggle", () => plain && show());
 
-  // The steps of the run's data at which the units that are active at the marked steps have similar states.
+  // Lists steps of the run's data with similar states. The search compares the units that are active at the marked steps.
   const search = globalThis.glassgateSearch;
   const find = () => {
     const label = [now.part, now.part.replace(/^encoder\./, "")].find((each) => search.places.parts[each]);
@@ -180,8 +180,8 @@ const live = (data) => {
   const input = model.input(byId("live-input"), data.given, {
     typed: () => {
       answer();
-      clearTimeout(rest);
-      rest = setTimeout(() => {
+      clearTimeout(pause);
+      pause = setTimeout(() => {
         now.orders = {};
         choose({});
       }, 600);
@@ -201,6 +201,6 @@ const live = (data) => {
   answer();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
   byId("theme")?.addEventListener("click", paint);
-  // The page's own interface, for its tests and for the console.
+  // The interface for tests and for the console of the browser.
   return { read: (given, changed = []) => model.read(given, changed), answer, changes, now, choose };
 };

@@ -35,7 +35,7 @@ const seriesModel = ({ title, compare }) => ({
     let scale = [0, 1];
     const y = (value) => height - edge - ((value - scale[0]) / (scale[1] - scale[0])) * (height - 2 * edge);
     const path = (values, first = 0) => values.map((value, k) => `${k ? "L" : "M"}${x(first + k).toFixed(1)} ${y(value).toFixed(1)}`).join("");
-    const drawn = (kind, d) => {
+    const pathElement = (kind, d) => {
       const made = document.createElementNS("http://www.w3.org/2000/svg", "path");
       made.setAttribute("class", kind);
       made.setAttribute("d", d);
@@ -44,8 +44,8 @@ const seriesModel = ({ title, compare }) => ({
     const draw = () => {
       scale = range();
       const past = rows.map((row) => row[channel]);
-      const parts = [drawn("original", path(given.rows.map((row) => row[channel]))), drawn("past", path(past))];
-      if (given.target && channel === 0) parts.push(drawn("target", path([past.at(-1), ...given.target], rows.length - 1)));
+      const parts = [pathElement("original", path(given.rows.map((row) => row[channel]))), pathElement("past", path(past))];
+      if (given.target && channel === 0) parts.push(pathElement("target", path([past.at(-1), ...given.target], rows.length - 1)));
       for (const [result, kind] of [[plain, "plain"], [shown, "forecast"]]) {
         if (!result?.forecast || channel || (result === plain && shown === plain && kind === "plain")) continue;
         const { values, quantiles } = result.forecast;
@@ -53,11 +53,11 @@ const seriesModel = ({ title, compare }) => ({
         for (let k = 0; k < bands; k++) {
           const [low, high] = [k, quantiles[0].length - 1 - k].map((q) => quantiles.map((row) => row[q]));
           const back = path(low, rows.length).slice(1).split("L").reverse().join("L");
-          parts.push(drawn("band", `${path(high, rows.length)}L${back}Z`));
+          parts.push(pathElement("band", `${path(high, rows.length)}L${back}Z`));
         }
-        parts.push(drawn(kind, path([past.at(-1), ...values], rows.length - 1)));
+        parts.push(pathElement(kind, path([past.at(-1), ...values], rows.length - 1)));
       }
-      parts.push(drawn("cursor", `M${x(step)} 0V${height}`));
+      parts.push(pathElement("cursor", `M${x(step)} 0V${height}`));
       svg.replaceChildren(...parts);
       svg.setAttribute("aria-valuetext", `step ${step + 1}: ${brief(past[step])}`);
       svg.setAttribute("aria-valuenow", past[step]);

@@ -1,7 +1,7 @@
 // A step of a unit in detail: its values on the wires of the cell's diagram, and the terms of its matrix products.
 const wireKey = (name) => (/^[\p{L}_][\p{L}\p{N}_]*$/u.test(name) ? name : `wire_${name.replaceAll(".", "_")}`);
 
-// The value on a wire. That of "h_prev" is the state before the step, and that of "x" the norm of the input.
+// The value on a wire. For "h_prev", it is the state before the step, and for "x" the norm of the input.
 const valueOn = (name, { run, step, unit }) => {
   const { values, direction, first, x } = run;
   const at = (key, t) => {
@@ -44,7 +44,7 @@ const vectorOf = (name, { run, step }) => {
   return values[name].subarray(step * units, (step + 1) * units);
 };
 
-// The largest terms of a matrix product of one unit: [name, term], the largest first.
+// The sum of the terms of a unit's matrix product, and its largest terms, [name, term] each, the largest first.
 const termsOf = ({ weight, vector, heads }, where, inputs) => {
   const { direction } = where.run;
   const matrix = direction.weights[weight];
@@ -73,8 +73,8 @@ const showProducts = (place, where, inputs) => {
     const rows = [...(bias === undefined ? [] : [["bias", bias]]), ...found.flatMap(({ largest }) => largest)];
     const peak = Math.max(1e-9, ...rows.map(([, value]) => Math.abs(value)));
     const total = sum(found.map((part) => part.total)) + (bias ?? 0);
-    const parts_ = found.map(({ vector, total: of }) => `${vector === "x" ? "W x" : `U ${vector.replace(/_prev$/, "")}`} ${brief(of)}`);
-    const title = element("h4", {}, element("b", {}, name.replace(/_pre$/, "")), ` before its activation: ${brief(total)} = ${parts_.join(" + ")}${bias === undefined ? "" : ` + bias ${brief(bias)}`}`);
+    const summands = found.map(({ vector, total: of }) => `${vector === "x" ? "W x" : `U ${vector.replace(/_prev$/, "")}`} ${brief(of)}`);
+    const title = element("h4", {}, element("b", {}, name.replace(/_pre$/, "")), ` before its activation: ${brief(total)} = ${summands.join(" + ")}${bias === undefined ? "" : ` + bias ${brief(bias)}`}`);
     const bars = rows.flatMap(([label, value]) => [element("dt", {}, label), signedBar(value, peak), element("dd", { className: "number" }, brief(value, 3))]);
     return element("div", { className: "live-product" }, title, element("dl", { className: "live-bars" }, ...bars));
   });

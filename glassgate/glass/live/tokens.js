@@ -21,7 +21,7 @@ const SPLITTERS = {
   blank: (text) => text.match(/\S+/gu) ?? [],
 };
 
-// The last character of a token, or all of several equal ones if they are an ellipsis or a known token.
+// The last character of a token. A final run of equal characters stays whole if they are dots or a known token.
 const lastMark = (token, known) => {
   const last = token.at(-1);
   let length = 1;
@@ -54,7 +54,7 @@ const partsOf = (given, known) => {
 };
 
 // Splits unknown tokens further if the tokens of the training data are finer.
-const refined = (tokens, known, { tokenised, segmented, longest }) => {
+const refine = (tokens, known, { tokenised, segmented, longest }) => {
   const found = tokenised ? tokens.flatMap((token) => partsOf(token, known)) : tokens;
   const wide = segmented ? found.filter((token) => HAS_CJK.test(token)) : [];
   const unknown = wide.filter((token) => [...token].length > 1 && !known.has(token));
@@ -102,7 +102,7 @@ const tokenizer = ({ unit, symbols, raw = null, known_only: knownOnly = false, l
   return (given) => {
     const text = lower ? given.toLowerCase() : given;
     let tokens = SPLITTERS[unit](text);
-    if (raw) tokens = refined(tokens, known, raw);
+    if (raw) tokens = refine(tokens, known, raw);
     if (knownOnly) tokens = tokens.filter((token) => known.has(token) || /\S/u.test(token));
     let at = 0;
     return tokens.map((token) => {

@@ -22,7 +22,7 @@ const tag = (name, text, className = "") => {
   return made;
 };
 
-// A place in the list: its distance, its position, and its text with the matching steps. `unit` shades the steps.
+// The list item of a place: its distance, its position, and its text. The state of `unit` shades the steps.
 const placeRow = (source, place, length, unit, series) => {
   const text = source.texts[place.sequence];
   const apart = text.every((step) => step.length <= 1) ? "" : " ";

@@ -1,5 +1,5 @@
-// One run of a page: its elements, its cursor and its controls. `others` are the runs of the page, which share the step.
-const report = (data, run, others) => {
+// One run of a page: its elements, its cursor and its controls. `reports` contains all runs of the page, which share the step.
+const report = (data, run, reports) => {
   const $ = (id) => document.getElementById(run ? `${id}-${run}` : id);
   const roots = [...document.querySelectorAll(`[data-run="${run}"]`)];
   const all = (selector) => roots.flatMap((root) => [...root.querySelectorAll(selector)]);
@@ -145,7 +145,7 @@ const report = (data, run, others) => {
   };
   const go = (step) => {
     follow(step);
-    for (const other of others) if (other !== self && other.starts.join() === data.starts.join()) other.follow(step);
+    for (const other of reports) if (other !== self && other.starts.join() === data.starts.join()) other.follow(step);
   };
   const moveUnit = (by) => {
     const part = data.parts[now.part];

@@ -1,6 +1,6 @@
-// The steps of a page at which some units have the most similar states to those at the marked steps (as in LSTMVis).
+// Searches for the steps at which the states of some units are most similar to those at the marked steps (as in LSTMVis).
 const ACTIVE = 1;
-const MOST_UNITS = 8;
+const MAX_UNITS = 8;
 
 const mean = (numbers) => numbers.reduce((sum, each) => sum + each, 0) / Math.max(1, numbers.length);
 
@@ -15,7 +15,7 @@ const embeddedPlaces = (places, label) => {
   return { starts, texts: places.texts, numbers: places.numbers, units: low.map((_, unit) => unit), value, mean, deviation };
 };
 
-// The sequences to search if the page has no data: its own passages.
+// The sequences to search if the page embeds none: its own passages.
 const ownPlaces = (data, part, value) => {
   const [name] = part.states;
   const total = data.starts.at(-1);
@@ -42,10 +42,11 @@ const activeUnits = ({ units, mean, deviation }, at, first, stop, start, end) =>
     const neighbours = [first - 1, stop].filter((step) => step >= start && step < end).map((step) => sign * scaled(unit, step));
     found.push({ unit, rank: least + (Math.max(0, ...neighbours) < ACTIVE ? 1e3 : 0) });
   }
-  return found.sort((a, b) => b.rank - a.rank).slice(0, MOST_UNITS).map(({ unit }) => unit);
+  return found.sort((a, b) => b.rank - a.rank).slice(0, MAX_UNITS).map(({ unit }) => unit);
 };
 
-// The closest windows that do not overlap, {sequence, start, distance, closer}. `pattern` has a row for each unit.
+// The closest windows that do not overlap, {sequence, at, start, distance, closer}. `pattern` has a row for each unit.
+// `closer` is the fraction of all windows that are at least as close.
 const nearestPlaces = ({ starts, value, deviation }, pattern, units, most, skipped = null) => {
   const length = pattern[0].length;
   const found = [];

@@ -1,10 +1,10 @@
 // All runs of the page, the keyboard and the theme.
 (() => {
   const reports = [];
-  const every = JSON.parse(document.getElementById("data").textContent);
+  const pageData = JSON.parse(document.getElementById("data").textContent);
   // The interactive part of a page searches the same places.
-  if (every.places) globalThis.glassgateSearch = { places: every.places, series: every.series, embeddedPlaces, activeUnits, nearestPlaces, placeRow };
-  (every.runs || [every]).forEach((data, run) => reports.push(report(data, run, reports)));
+  if (pageData.places) globalThis.glassgateSearch = { places: pageData.places, series: pageData.series, embeddedPlaces, activeUnits, nearestPlaces, placeRow };
+  (pageData.runs || [pageData]).forEach((data, run) => reports.push(report(data, run, reports)));
   // The keyboard changes the unit and the layer of the run that the pointer entered last.
   let [current] = reports;
   for (const each of reports) for (const root of each.roots) root.addEventListener("pointerenter", () => (current = each));
@@ -12,8 +12,8 @@
     const chosen = document.documentElement.style.colorScheme;
     return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   };
-  const theme = () => (document.documentElement.style.colorScheme = dark() ? "light" : "dark");
-  document.getElementById("theme").addEventListener("click", theme);
+  const toggleTheme = () => (document.documentElement.style.colorScheme = dark() ? "light" : "dark");
+  document.getElementById("theme").addEventListener("click", toggleTheme);
   document.addEventListener("keydown", (event) => {
     if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("input, select, summary, textarea, #live")) return;
     const moves = event.shiftKey ? { ArrowLeft: () => current.extend(-1), ArrowRight: () => current.extend(1) } : {
@@ -23,7 +23,7 @@
       ArrowDown: () => current.moveUnit(1),
       l: () => current.layer(),
       n: () => current.next(),
-      t: theme,
+      t: toggleTheme,
       Escape: () => current.clear(),
     };
     if (!moves[event.key]) return;

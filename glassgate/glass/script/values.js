@@ -45,12 +45,12 @@ const readings = (data, now) => {
     return byStep.get(step) || whole.find(({ number }) => number === now.answer) || whole[0];
   };
 
-  // The row of the answer at the cursor, or of the nearest answer that has one.
+  // The index of the matrix row for the answer at the cursor, or for the nearest answer with a row.
   const rowHere = (each) => {
     const answer = answerAt(now.step);
     if (!each || !answer) return null;
-    const far = each.targets.map((target) => Math.abs(target - answer.number));
-    return far.indexOf(Math.min(...far));
+    const distances = each.targets.map((target) => Math.abs(target - answer.number));
+    return distances.indexOf(Math.min(...distances));
   };
 
   // The contribution of each step to the answer at the cursor (gradient times input), and the attention.
