@@ -163,10 +163,10 @@ def forecasting(task: Any, folder: Path, examples: Sequence[Any], load: Runtime)
         (forecast,) = task.predict([series])[0]
         start, stop = len(series) - options.steps_back, len(series)
         values = series.values[start:stop].astype(np.float32)
-        number = task.learned.indices.get(series.name, -1)
+        number = task.statistics.indices.get(series.name, -1)
         given = {"values": values[None], "series": np.array([number])}
-        if task.learned.num_known:
-            encoded = task.learned.encode(series.part(start, stop), options.horizon)
+        if task.statistics.num_known:
+            encoded = task.statistics.encode(series.part(start, stop), options.horizon)
             given["known"] = encoded["known"][None]  # of the calendar, which is not scaled
         results = model(**given)
         np.testing.assert_allclose(results[0][0], forecast.values, rtol=1e-4, atol=1e-4)

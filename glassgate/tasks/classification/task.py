@@ -112,11 +112,11 @@ class Classification(LabelledTask[ClassificationOptions, Answer]):
 
     def text(self, example: Labelled, prediction: Answer) -> str:
         """Return the label and its probability; with attention pooling also each token or step with its weight."""
-        words = [prediction.label, f"{prediction.probabilities[prediction.label]:.4f}"]
+        columns = [prediction.label, f"{prediction.probabilities[prediction.label]:.4f}"]
         if prediction.attention is not None:
             pairs = zip(self.steps(example), prediction.attention, strict=True)
-            words.append(" ".join(f"{step}:{weight:.3f}" for step, weight in pairs))
-        return "\t".join(words)
+            columns.append(" ".join(f"{step}:{weight:.3f}" for step, weight in pairs))
+        return "\t".join(columns)
 
     def record(self, example: Labelled, prediction: Answer) -> Record:
         """Return the label, the probabilities of all labels and, with attention pooling, the weights of the steps."""
@@ -146,7 +146,7 @@ class Classification(LabelledTask[ClassificationOptions, Answer]):
 
     def raw_tokeniser_for(self, example: Labelled) -> RawTokeniser | None:
         """Return the tokeniser of raw text if the run reads words and the example is a text without a label."""
-        known = vars(self).get("vocabularies", {}).get("units")
-        if example.label is not None or known is None or self.options.tokens not in ("word", "token"):
+        vocabulary = vars(self).get("vocabularies", {}).get("units")
+        if example.label is not None or vocabulary is None or self.options.tokens not in ("word", "token"):
             return None
-        return raw_tokeniser(known) if isinstance(example.content, str) else None
+        return raw_tokeniser(vocabulary) if isinstance(example.content, str) else None

@@ -45,8 +45,8 @@ class BlankNetwork(nn.Module):
         self.dropout = nn.Dropout(options.dropout)
         self.encoder = encoder(options, merge="none" if options.bidirectional else "concat")
         # Stored runs contain the names of these modules, so they cannot be renamed.
-        self.beside = nn.Linear(states_size, size)  # of the two states next to a blank
-        self.left = nn.Embedding(self.longest + 1, size)  # of the length of the blank; 0: unknown
+        self.beside = nn.Linear(states_size, size)  # combines the two states next to a blank
+        self.left = nn.Embedding(self.longest + 1, size)  # embeds the number of tokens left in the blank; 0 if unknown
         self.lengths = nn.Linear(size, self.longest)  # the output layer for the length
         self.units = nn.Linear(size, vocabulary_size - UNKNOWN)  # the output layer for the first token
 
@@ -75,7 +75,7 @@ class BlankNetwork(nn.Module):
         Args:
             before: the output of the forward direction for the token before the blank, `(..., H)`
             after: the output of the reverse direction for the token after it, `(..., H)`; None with one direction
-            length: the number of tokens of the blank, `(...)`
+            length: the number of tokens left in the blank, `(...)`
         """
         return self.units(self._combine(before, after, length))
 

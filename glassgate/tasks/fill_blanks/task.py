@@ -120,8 +120,8 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
     def predict(self, examples: Sequence[Text | str]) -> list[list[list[Candidate]]]:
         """Return the candidates for each blank of a line. For a text, each single token is treated as a blank."""
         task = self.frozen()
-        of_texts = iter(super(FillBlanks, task).predict([each for each in examples if isinstance(each, Text)]))
-        return [task.fill(each) if isinstance(each, str) else next(of_texts) for each in examples]
+        text_predictions = iter(super(FillBlanks, task).predict([each for each in examples if isinstance(each, Text)]))
+        return [task.fill(each) if isinstance(each, str) else next(text_predictions) for each in examples]
 
     def text(self, example: Text | str, prediction: list[list[Candidate]]) -> str:
         """Return a line with its blanks filled; for a text, return a line per token with its best candidate."""

@@ -16,7 +16,7 @@ _MIN_SCALE = 1e-6
 
 
 class SharedDraws:
-    """Random numbers for sampled paths. All rows get the same numbers, so the samples of a row do not depend on others.
+    """Random numbers for sampled paths. All rows get the same numbers, so a row's samples do not depend on other rows.
 
     Args:
         rows: the number of rows
@@ -171,7 +171,7 @@ class StudentT(Head):
 
     def loss(self, parameters: Tensor, target: Tensor, scale: Tensor) -> Tensor:
         degrees, location, width = parameters.unbind(-1)
-        # torch's StudentT copies a number to the GPU, so the process would wait.
+        # The formula is written out, because StudentT of torch copies a number to the GPU and waits for the copy.
         half = (degrees + 1) / 2
         normaliser = width.log() + (math.pi * degrees).log() / 2 + (degrees / 2).lgamma() - half.lgamma()
         return normaliser + half * (((target - location) / width) ** 2 / degrees).log1p()

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from glassgate.tasks.data.held_out import LastSteps, held_out_size
 from glassgate.tasks.data.series import Series
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.forecasting.learned import season_of
 from glassgate.tasks.forecasting.options import ForecastingOptions
+from glassgate.tasks.forecasting.statistics import season_of
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def check_length(series: Series, min_steps: int, options: ForecastingOptions, re
     """Check that a series has enough steps.
 
     Args:
-        reason: the reason if more steps are required than look-back and horizon need; part of the message
+        reason: appended to the message; it states why more steps than look-back + horizon are required, if they are
 
     Raises:
         DataError: the series has fewer than `min_steps` steps

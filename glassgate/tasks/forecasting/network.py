@@ -14,7 +14,7 @@ from glassgate.tasks.loss import to_float
 from glassgate.tasks.networks.encoder import encoder, last_outputs
 from glassgate.tasks.networks.states import as_tuple, repeat_rows
 
-_CHUNK_ELEMENTS = 2**22  # per chunk of rows; the allocator reuses memory up to this size
+_CHUNK_ELEMENTS = 2**22  # the elements of the output of a chunk; the allocator reuses memory up to this size
 
 
 class Sizes(NamedTuple):
@@ -133,7 +133,7 @@ class Direct(Forecaster):
             )
 
     def forward(self, batch: Batch) -> Output:
-        """From `values`, `(N, L)`, `known` and `past`, `(N, L, C)`, `series` and `scale`, `(N,)`."""
+        """Forecast from `values`, `(N, L)`, `known` and `past`, `(N, L, C)`, `series` and `scale`, `(N,)`."""
         window = self.window(batch)
         vectors = window.series[:, None].expand(-1, self.back, -1)
         parts = [window.values[:, : self.back, None], window.past, window.known[:, : self.back], vectors]
@@ -160,7 +160,7 @@ class Recursive(Forecaster):
         self.step = nn.Linear(options.hidden_size, head.size)
 
     def forward(self, batch: Batch) -> Output:
-        """From `values`, `(N, L)`, `known`, `(N, L, C)`, `series` and `scale`, `(N,)`."""
+        """Forecast from `values`, `(N, L)`, `known`, `(N, L, C)`, `series` and `scale`, `(N,)`."""
         window = self.window(batch)
         inputs = self._inputs(window.values[:, :-1], window.known[:, 1:], window.series)
         state = None
@@ -227,7 +227,7 @@ class Segments(Forecaster):
         self.segment = nn.Linear(size, self.length * head.size)
 
     def forward(self, batch: Batch) -> Output:
-        """From `values`, `(N, L)`, `known` and `past`, `(N, L, C)`, `series` and `scale`, `(N,)`."""
+        """Forecast from `values`, `(N, L)`, `known` and `past`, `(N, L, C)`, `series` and `scale`, `(N,)`."""
         window = self.window(batch)
         steps = torch.cat([window.values[:, : self.back, None], window.past, window.known[:, : self.back]], -1)
         _, state = self.encoder(self.embed(self._cut(steps)))
@@ -274,7 +274,7 @@ class Segments(Forecaster):
         return queries
 
     def _run_as_sequences(self, window: Window, state: Any) -> Tensor:
-        """The same output with each segment as a sequence, for recordings, edits, exports and inference sessions."""
+        """`_run_in_chunks` with each segment as a sequence, for recordings, edits, exports and inference sessions."""
         rows = len(window.values)
         places = self.places.expand(rows, -1, -1)
         queries = torch.cat([places, window.series[:, None].expand(-1, self.count, -1)], -1)
@@ -284,7 +284,7 @@ class Segments(Forecaster):
         return output.reshape(rows, self.count, -1)
 
     def _cut(self, steps: Tensor) -> Tensor:
-        """From steps, `(N, L, C)`, to segments of W steps, `(N, L / W, W C)`.
+        """Cut steps, `(N, L, C)`, into segments of W steps, `(N, L / W, W C)`.
 
         The last step is repeated if the last segment is too short.
         """

@@ -123,7 +123,7 @@ def fan_picture(origins: Sequence[OriginForecast], levels: Sequence[float], path
         past = origin.past[-4 * count :]
         times = origin.series.times(origin.start - len(past), origin.start + count)
         before, after = times[: len(past)], times[len(past) - 1 :]
-        last = past[-1:]  # the first point of each line of the future
+        last = past[-1:]  # every line after the origin begins at this point
         axes.plot(before, past, color="black", linewidth=1.0, label="past")
         if origin.target:
             axes.plot(after, last + origin.target, color="black", linewidth=1.0, linestyle=":", label="actual values")

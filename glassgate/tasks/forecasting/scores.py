@@ -15,7 +15,7 @@ _ROUNDING = 1e-6  # relative error of a float32 number after scaling
 class ScaledErrors(Metric):
     """Mean errors of the model and of the two naive forecasts, comparable between series with different units.
 
-    - mse, mae: errors of values divided by the standard deviation of the training part, as in published figures
+    - mse, mae: errors in units of the standard deviation of the training part, as in publications
     - mase: absolute error divided by that of the seasonal naive forecast in the training part (Hyndman & Koehler 2006)
     - rmsse: square root of the ratio of a window's mean squared error to that of the same naive forecast (Makridakis et
       al. 2022)
@@ -103,7 +103,7 @@ class QuantileScores(Metric):
 
     - wql: weighted quantile loss, the mean over the levels of twice the sum of the pinball losses, divided by the sum
       of absolute values (as in GluonTS). The quantiles of a naive forecast all equal its value
-    - coverage: the fraction of values from the lowest to the highest quantile
+    - coverage: the fraction of values between the lowest and the highest quantile
 
     Args:
         levels: the levels of the quantiles, ascending

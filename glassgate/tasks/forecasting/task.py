@@ -24,10 +24,10 @@ from glassgate.tasks.data.toy import hourly_series
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.heads import SharedDraws, make_head
 from glassgate.tasks.forecasting.held_out import LastHorizons, check_length
-from glassgate.tasks.forecasting.learned import Learned, learn
 from glassgate.tasks.forecasting.network import Forecaster, Output, Sizes, network
 from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.forecasting.output import Forecast, OriginForecast, long_frame, rows, wide_frame
+from glassgate.tasks.forecasting.statistics import TrainingStatistics, learn
 from glassgate.tasks.forecasting.summary import ForecastingSummary
 from glassgate.tasks.forecasting.windows import EncodedSeries, WindowBatching, Windows, naive_forecasts
 from glassgate.tasks.loss import Loss, Mean
@@ -70,7 +70,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     def __init__(self, options: ForecastingOptions):
         super().__init__(options)
         self.head = make_head(options.head, options.levels)
-        self._learned: Learned | None = None
+        self._statistics: TrainingStatistics | None = None
 
     @property
     def monitor(self) -> str:
@@ -79,16 +79,16 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         return "mse" if self.options.head == "mse" else "mae"
 
     @property
-    def learned(self) -> Learned:
+    def statistics(self) -> TrainingStatistics:
         """The statistics of the training part, for example scales and the season."""
-        if self._learned is None or self._learned.fitted is not self.fitted:
-            self._learned = Learned(self.options, self.fitted)
-        return self._learned
+        if self._statistics is None or self._statistics.fitted is not self.fitted:
+            self._statistics = TrainingStatistics(self.options, self.fitted)
+        return self._statistics
 
     @property
     def context(self) -> int:
         """The number of steps before an origin that the network or the seasonal naive forecast reads."""
-        return max(self.options.steps_back, self.learned.season)
+        return max(self.options.steps_back, self.statistics.season)
 
     def read(
         self, path: "str | Path | Frame", labelled: bool = True, progress: Progress | None = None
@@ -98,7 +98,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         min_context, reason = self.options.steps_back, ""
         if self.fitted and labelled and self.context > min_context:
             min_context = self.context
-            reason = f"; the seasonal naive forecast reads a season of {self.learned.season} steps"
+            reason = f"; the seasonal naive forecast reads a season of {self.statistics.season} steps"
         for series in all_series:
             check_length(series, min_context + (self.options.horizon if labelled else 0), self.options, reason)
         return all_series
@@ -145,11 +145,11 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         return {}
 
     def build(self) -> Forecaster:
-        sizes = Sizes(self.learned.num_known, len(self.fitted["past"]), len(self.fitted["series"]))
+        sizes = Sizes(self.statistics.num_known, len(self.fitted["past"]), len(self.fitted["series"]))
         return network(self.options, sizes, self.head)
 
     def encode(self, example: Series) -> Encoded:
-        return self.learned.encode(example)
+        return self.statistics.encode(example)
 
     def encoded(self, examples: Sequence[Series]) -> Sequence[Encoded]:
         return EncodedSeries([self.encode(each) for each in examples], examples)
@@ -171,7 +171,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     def observe(self, output: Output, batch: Batch) -> dict[str, Tensor]:
         values, horizon = batch["values"], self.options.horizon
         preds, quantiles = self._point_and_quantiles(output, batch)
-        forecasts = torch.stack([preds, *naive_forecasts(values, horizon, self.learned.season)])
+        forecasts = torch.stack([preds, *naive_forecasts(values, horizon, self.statistics.season)])
         observed = {name: batch[name] for name in ("shift", "scale", "naive_mae", "naive_mse")}
         observed |= {"forecasts": forecasts, "target": values[:, -horizon:]}
         return observed if quantiles is None else observed | {"quantiles": quantiles}
@@ -195,10 +195,10 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         Raises:
             DataError: a series is too short, or lacks covariates that are known ahead
         """
-        back, horizon, season = self.options.steps_back, self.options.horizon, self.learned.season
+        back, horizon, season = self.options.steps_back, self.options.horizon, self.statistics.season
         for series in examples:
             check_length(series, back, self.options)
-        encoded = [self.learned.encode(each.part(len(each) - back, len(each)), horizon) for each in examples]
+        encoded = [self.statistics.encode(each.part(len(each) - back, len(each)), horizon) for each in examples]
         batches = Windows(lengths(encoded), back + horizon, self.batching().rows)
         task = self.frozen()
         for output, batch, pieces in task.outputs(encoded, batches):
@@ -221,7 +221,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         task = self.frozen()
         for output, batch, pieces in task.outputs(encoded, batches):
             shift, scale, values = batch["shift"][:, None], batch["scale"][:, None], batch["values"]
-            naive, seasonal = naive_forecasts(values, horizon, self.learned.season)
+            naive, seasonal = naive_forecasts(values, horizon, self.statistics.season)
             past, target = values[:, -back - horizon : -horizon], values[:, -horizon:]
             unscaled = [(each * scale + shift).tolist() for each in (past, target, naive, seasonal)]
             for piece, (forecast,), *columns in zip(pieces, self.decode(output, batch), *unscaled, strict=True):

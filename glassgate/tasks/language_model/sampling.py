@@ -16,7 +16,7 @@ def choose(logits: Tensor, temperature: float, top_k: int, top_p: float, random:
         logits: the scores, `(V,)`
         temperature: the divisor of the logits; 0 selects the largest
         top_k: sample only from this many of the largest logits; 0 for all
-        top_p: sample only from the most probable tokens, as few as have this probability together
+        top_p: sample only from the smallest set of most probable tokens with at least this total probability
         random: the random generator
 
     Example:

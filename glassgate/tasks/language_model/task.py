@@ -177,8 +177,8 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
             length: the number of tokens or steps to generate; a model of lines begins a new line after a line end
             temperature: below 1 favours probable tokens, above 1 improbable ones; 0 always takes the most probable one
             top_k: sample only from this many of the most probable tokens; 0 for all
-            top_p: sample only from the most probable tokens, as few as have this probability together
-            seed: the seed of the random choices; None for another text at each call
+            top_p: sample only from the smallest set of most probable tokens with at least this total probability
+            seed: the seed of the random choices; None to generate another text at each call
 
         Raises:
             OptionError: a value out of range; an option that music does not support; a prompt with unknown tokens
@@ -265,5 +265,5 @@ def surprise(output: Tensor, notes: Tensor) -> Tensor:
 
 
 def notes_of(step: np.ndarray) -> str:
-    """Return the MIDI numbers of a step, separated by blanks; "-" for silence."""
+    """Return the MIDI numbers of a step, separated by spaces; "-" for silence."""
     return " ".join(str(key + LOWEST_KEY) for key in np.flatnonzero(step)) or "-"

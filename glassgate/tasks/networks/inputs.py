@@ -17,18 +17,18 @@ def recurrent_layers(network: nn.Module) -> dict[str, gg.Recurrent]:
     return {name: each for name, each in network.named_modules() if isinstance(each, gg.Recurrent)}
 
 
-def part_label(name: str, part: str) -> str:
+def direction_label(name: str, direction: str) -> str:
     """Return the name, in logs, of one direction of a layer. The layer `encoder` adds no prefix.
 
     Args:
         name: the name of the recurrent layer in the network
-        part: the name of the direction in that layer
+        direction: the name of the direction in that layer
 
     Example:
-        >>> part_label("encoder", "layer0.forward"), part_label("decoder", "layer0.forward")
+        >>> direction_label("encoder", "layer0.forward"), direction_label("decoder", "layer0.forward")
         ('layer0.forward', 'decoder.layer0.forward')
     """
-    return part if name == "encoder" else f"{name}.{part}"
+    return direction if name == "encoder" else f"{name}.{direction}"
 
 
 @contextmanager

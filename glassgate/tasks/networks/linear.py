@@ -33,14 +33,14 @@ class Linear(nn.Linear):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """From `(..., I)` to `(..., O)`."""
+        """Map `(..., I)` to `(..., O)`."""
         return linear(input, self.weight, self.bias)
 
 
 class Tied(nn.Module):
-    """An output layer with tied weights: the score of a token is the product of the state and the token's embedding.
+    """An output layer with tied weights. A token's score is the dot product of state and embedding, plus a bias.
 
-    A state of another size is first projected to the size of the embeddings.
+    A state of another size is first projected to the size of the embeddings. The embeddings are initialised again.
 
     Args:
         embedding: the embedding whose weights are shared; it is not registered here, so that a saved model contains it
@@ -58,7 +58,7 @@ class Tied(nn.Module):
             embedding.weight[PADDING].zero_()
 
     def forward(self, states: Tensor, vectors: Tensor) -> Tensor:
-        """From states, `(N, L, H)`, and the embeddings of V tokens, `(V, E)`, to scores, `(N, L, V - 1)`."""
+        """Return scores, `(N, L, V - 1)`, for states, `(N, L, H)`, and the embeddings of V tokens, `(V, E)`."""
         return linear(self.projection(states), vectors[UNKNOWN:], self.bias)
 
 

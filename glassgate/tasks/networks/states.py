@@ -19,7 +19,7 @@ def as_hx(states: States) -> Tensor | States:
 
 
 def select_rows(state: Tensor | States | None, rows: Tensor) -> Tensor | States | None:
-    """Select rows of the states, `(layers, N, H)`. None, the same initial state in all rows, stays None."""
+    """Select rows of the states, `(layers, N, H)`. None, the default initial state, stays None."""
     return None if state is None else as_hx(tuple(each.index_select(1, rows) for each in as_tuple(state)))
 
 

@@ -8,7 +8,7 @@ from glassgate.tasks.onnx_models.models import Exported
 
 
 class _Probabilities(LabelledNetwork):
-    """From a text or a series to probabilities."""
+    """Maps texts or series to the probabilities of labels."""
 
     def forward(self, steps: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         """Return the probability of each label, (N, K); with attention pooling also the weight of each step, (N, L)."""
@@ -17,7 +17,7 @@ class _Probabilities(LabelledNetwork):
         return (probabilities,) if scores.attention is None else (probabilities, scores.attention)
 
 
-def exported(task: Classification) -> Exported:
+def export(task: Classification) -> Exported:
     """Return the model. It standardises series."""
     outputs = ["probabilities", *(["attention"] if task.options.pooling == "attention" else [])]
     return Exported([_Probabilities(task).model(task, outputs)])

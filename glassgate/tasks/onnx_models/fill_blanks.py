@@ -61,7 +61,7 @@ class _Before(nn.Module):
         return token_scores.log_softmax(-1), length_scores.log_softmax(-1), *new_states
 
 
-def exported(task: FillBlanks) -> Exported:
+def export(task: FillBlanks) -> Exported:
     """Return the models. A network of one direction has no model for the text after a blank."""
     network = task.network
     assert isinstance(network, BlankNetwork)

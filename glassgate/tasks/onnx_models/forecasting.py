@@ -28,7 +28,7 @@ class _Forecast(nn.Module):
         super().__init__()
         self.network, self.head, self.options, fitted = task.network, task.head, task.options, task.fitted
         self.register_buffer("scales", torch.tensor([scale[:2] for scale in fitted["series"].values()]))
-        num_unscaled = task.learned.num_known - len(fitted["known"])  # calendar and static covariates
+        num_unscaled = task.statistics.num_known - len(fitted["known"])  # calendar and static covariates
         known = [*fitted["known"], *[[0.0, 1.0]] * num_unscaled]
         for name, moments in (("known", known), ("past", fitted["past"])):
             self.register_buffer(name, torch.tensor([[mean, scale or 1.0] for mean, scale in moments]).view(-1, 2).T)
@@ -36,7 +36,7 @@ class _Forecast(nn.Module):
     def forward(
         self, values: Tensor, series: Tensor, known: Tensor | None = None, past: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """Forecast.
+        """Forecast the steps after the values.
 
         Args:
             values: the last B values, (N, B).
@@ -72,7 +72,7 @@ class _Forecast(nn.Module):
         return torch.where(is_new, shift, learned[:, :1]), torch.where(is_new, scale, learned[:, 1:])
 
 
-def exported(task: Forecasting) -> Exported:
+def export(task: Forecasting) -> Exported:
     """Return the model. It scales values and covariates.
 
     Raises:
@@ -84,7 +84,7 @@ def exported(task: Forecasting) -> Exported:
             f"--to onnx: the recursive model with head {options.head} forecasts by random paths, which an ONNX model "
             "cannot draw; train a run with --head quantiles, or with --model direct"
         )
-    back, known, past = options.steps_back, task.learned.num_known, len(task.fitted["past"])
+    back, known, past = options.steps_back, task.statistics.num_known, len(task.fitted["past"])
     axes = {"values": "N *", "series": "N"}
     axes |= ({"known": "N * *"} if known else {}) | ({"past": "N * *"} if past else {})
 

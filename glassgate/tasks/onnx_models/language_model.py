@@ -29,7 +29,7 @@ class _Next(nn.Module):
         return predictions, *as_tuple(state)
 
 
-def exported(task: LanguageModel) -> Exported:
+def export(task: LanguageModel) -> Exported:
     """Return the model. The caller passes its final states to the next call as initial states."""
     network = task.network
     assert isinstance(network, LanguageNetwork)

@@ -1,6 +1,6 @@
 """Writes the networks of a run as ONNX models, with the tables that decode their outputs.
 
-The module of a task in this package has a function `exported(task)`, which returns an `Exported`.
+The module of a task in this package has a function `export(task)`, which returns an `Exported`.
 """
 
 import json
@@ -103,7 +103,7 @@ def write(task: Task[Any, Any, Any], run: Run, path: Path, verify: bool = True, 
     if module is None:
         raise OptionError(f"--to onnx does not support runs of {task.name}; write their layers with gg.to_onnx")
     task.network.eval()
-    exported: Exported = module.exported(task)
+    exported: Exported = module.export(task)
     metadata = {"run": json.dumps(run.content), "decoding": json.dumps(exported.decoding)}
     paths = [path.with_stem("-".join(filter(None, (path.stem, model.name)))) for model in exported.models]
     for each in paths:

@@ -9,7 +9,7 @@ from glassgate.tasks.regression.task import Regression
 
 
 class _Numbers(LabelledNetwork):
-    """From a text or a series to K numbers.
+    """Maps texts or series to K numbers each.
 
     Attributes:
         target_scale: the mean and the standard deviation of each number in the training data, (2, K)
@@ -28,6 +28,6 @@ class _Numbers(LabelledNetwork):
         return numbers
 
 
-def exported(task: Regression) -> Exported:
+def export(task: Regression) -> Exported:
     """Return the model. It standardises series, and returns numbers in units of the data."""
     return Exported([_Numbers(task).model(task, ["numbers"])])

@@ -28,7 +28,7 @@ class _Labels(nn.Module):
         return tuple(each for each in scores if each is not None)
 
 
-def exported(task: Tagging) -> Exported:
+def export(task: Tagging) -> Exported:
     """Return the model. Its decoding tables are the scores of first labels, of transitions and of last labels."""
     network, vocabularies = task.network, task.vocabularies
     axes = {"units": "N L", "lengths": "N"} | ({"characters": "N L W"} if network.spelling else {})

@@ -12,7 +12,7 @@ from glassgate.tasks.translation.task import Translation
 
 
 class _Encoder(nn.Module):
-    """From sources to the initial states of the decoder and, with attention, its memory (values and keys)."""
+    """Maps sources to the initial states of the decoder and, with attention, its memory (values and keys)."""
 
     def __init__(self, network: Translator) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class _Decoder(nn.Module):
         return log_probabilities, *as_tuple(state), *(() if readout is None else (next_readout,))
 
 
-def exported(task: Translation) -> Exported:
+def export(task: Translation) -> Exported:
     """Return the models. The caller passes the states and, with input feeding, `next_readout` to the next step."""
     network = task.network
     assert isinstance(network, Translator)

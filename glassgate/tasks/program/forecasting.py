@@ -14,7 +14,7 @@ _DAY = 24 * 3600 * 1_000_000
 
 def forecasting(task: Forecasting) -> Parts:
     """Return the program of a forecasting run."""
-    options, learned, fitted, head = task.options, task.learned, task.fitted, task.head
+    options, statistics, fitted, head = task.options, task.statistics, task.fitted, task.head
     if fitted["known"] or fitted["past"] or fitted["static"]:
         raise unsupported_error(task, "the covariates", "train a run without --known, --past and --static")
     if head.can_sample and (options.head != "gaussian" or options.model == "recursive"):
@@ -26,7 +26,7 @@ def forecasting(task: Forecasting) -> Parts:
     network = task.network
     assert isinstance(network, Forecaster)
     modules, embedding_size = _modules(network), network.embedding_size
-    frequency = learned.frequency
+    frequency = statistics.frequency
     levels = options.levels if head.has_quantiles else []
     names = list(fitted["series"])
     code = [
@@ -42,9 +42,9 @@ def forecasting(task: Forecasting) -> Parts:
             LOOK_BACK=options.steps_back,
             HORIZON=options.horizon,
             SEGMENT=options.segment,
-            KNOWN=max(1, learned.num_known),
-            KNOWN_COUNT=learned.num_known,
-            CALENDAR=learned.num_known,
+            KNOWN=max(1, statistics.num_known),
+            KNOWN_COUNT=statistics.num_known,
+            CALENDAR=statistics.num_known,
             SERIES_SIZE=max(1, embedding_size),
             SERIES_COUNT=embedding_size,
             DIRECTIONS=1 + options.bidirectional,
@@ -66,7 +66,7 @@ def forecasting(task: Forecasting) -> Parts:
     flags = _flags(frequency) | {
         options.model.upper(): True,
         "GAUSSIAN": options.head == "gaussian",
-        "CALENDAR": learned.num_known > 0,
+        "CALENDAR": statistics.num_known > 0,
         "SEVERAL": "series" in modules,
     }
     text = "\n".join([*code, template("forecasting.c", flags)])

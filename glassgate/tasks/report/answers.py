@@ -81,8 +81,8 @@ class AnswerGroup(NamedTuple):
 
     Attributes:
         logs: `(N, A, K)`, the logarithm of the probability of each choice
-        references: `(N, A)`, the index of the target, or of the prediction without a target
-        control_losses: `(N, A)`, the losses with targets that are exchanged between answers; None if `logs` gives them
+        references: `(N, A)`, the index of the target or, without a target, of the prediction
+        control_losses: `(N, A)`, the losses with targets exchanged between answers; None to compute them from `logs`
     """
 
     logs: Tensor
@@ -104,9 +104,9 @@ class Comparison(NamedTuple):
     """The answers of a changed network compared with those of the whole network, `(N, A)` each.
 
     Attributes:
-        losses: minus the logarithm of the probability of the target, or of the whole network's prediction without a
-            target
-        right: whether the target, or that prediction, is the most probable choice of the changed network
+        losses: minus the logarithm of the probability of the reference: of the target or, without a target, of the
+            prediction of the whole network
+        right: whether the reference is the most probable choice of the changed network
         control_losses: the losses with targets that are exchanged between answers
     """
 
@@ -121,8 +121,8 @@ def compare(changed: BatchAnswers, whole: BatchAnswers, whole_elsewhere: BatchAn
     Args:
         changed: the answers of the changed network, one row for each change
         whole: the answers of the whole network for the same sequence, in one row
-        whole_elsewhere: the answers of the whole network for another sequence. If a sequence has only one answer, its
-            target is exchanged with that of this sequence
+        whole_elsewhere: the answers of the whole network for another sequence. Its target serves as the exchanged one
+            if the sequence has only one answer
     """
     losses, right, control_losses = [], [], []
     for group, whole_group, other_group in zip(changed.groups, whole.groups, whole_elsewhere.groups, strict=True):
@@ -185,7 +185,7 @@ def number_answers(
 
 
 def visible(token: str) -> str:
-    """A token in visible characters: signs replace line ends and tabs, escape sequences other invisible characters.
+    """Replace line ends and tabs of a token by signs, and its other invisible characters by escape sequences.
 
     Example:
         >>> visible(chr(10)), visible(chr(9)), visible("a")

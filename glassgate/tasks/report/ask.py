@@ -1,4 +1,4 @@
-"""The answers of a run for a text or a series. The Python code on an interactive page calls `ask`."""
+"""The answers of a run for a text or a series. Interactive pages show Python code that calls `ask`."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -79,18 +79,18 @@ def causes(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study: St
     with gg.engine("reference") if short else nullcontext():
         editable, means, rows = measure_means(network, compare_all)
         unchanged = compare_all()
-        of_layer = {name: each for name, each in editable.items() if name.startswith(f"{LAYER}.")}
-        of_decoder = {name: each for name, each in editable.items() if name.startswith("decoder.")}
-        hold_parts_of = partial(hold_parts, means=means, groups=4 if len(study.directions) <= 2 else 1)
-        held_parts = hold_parts_of(of_layer)
-        by_part = run_with_parts_held(network, compare_all, lambda *_: hold_parts_of(of_decoder)) if of_decoder else {}
+        encoder_values = {name: each for name, each in editable.items() if name.startswith(f"{LAYER}.")}
+        decoder_values = {name: each for name, each in editable.items() if name.startswith("decoder.")}
+        hold = partial(hold_parts, means=means, groups=4 if len(study.directions) <= 2 else 1)
+        held_parts = hold(encoder_values)
+        by_part = run_with_parts_held(network, compare_all, lambda *_: hold(decoder_values)) if decoder_values else {}
         by_part = {name: each for name, each in by_part.items() if name} | {name: [] for name in held_parts}
         by_window: list[tuple[int, Window, Answers]] = []
         for index, length in enumerate(lengths):
-            held_windows = {each: hold_window(of_layer, means, each) for each in _windows(length, sum(lengths))}
-            # If a sequence has a single call of the layer, each row of a batch can hold other values.
+            held_windows = {each: hold_window(encoder_values, means, each) for each in _windows(length, sum(lengths))}
+            # If the layer is called only once per sequence, the rows of a batch can hold different values.
             held_length = length if len(rows[LAYER]) == len(lengths) else None
-            run = partial(_run_held, network, partial(compare_passage, index), of_layer, held_length)
+            run = partial(_run_held, network, partial(compare_passage, index), encoder_values, held_length)
             for name, answers in zip(held_parts, run(list(held_parts.values())), strict=True):
                 by_part[name].append(answers)
             for window, answers in zip(held_windows, run(list(held_windows.values())), strict=True):
@@ -151,7 +151,7 @@ def _fill(
 
 
 def _short_name(name: str, all_names: Iterable[str]) -> str:
-    """The name of a part without the layer's name; in a network with a decoder, it begins with encoder or decoder.
+    """The name of a part, without the name of the encoder unless the network has a decoder.
 
     Example:
         >>> _short_name("encoder.layer0.forward", ["encoder.layer0.forward"])

@@ -27,19 +27,19 @@ _SEARCH_STEPS = 50
 _MAX_STATE_SIZE = 128
 
 
-def add_dynamics(directions: Sequence[Direction], tape: Recorded) -> str:
+def add_dynamics(directions: Sequence[Direction], recording: Recorded) -> str:
     """Add `dynamics` to the directions of the recorded encoder.
 
     Args:
         directions: the directions of the encoder, in the order of the recording
-        tape: the recording of the network
+        recording: the recording of the network
 
     Returns:
-        the reason why `dynamics` is left out; empty if it is added
+        a sentence that states why `dynamics` is left out; empty if it is added
     """
-    label, call, _ = next(part for part in tape.directions() if part[0].startswith(f"{LAYER}."))
+    label, call, _ = next(part for part in recording.directions() if part[0].startswith(f"{LAYER}."))
     steps = call.layout.by_step(call.steps.data.detach())
-    windows = _windows(steps, tape.unpadded(label).sum(0).tolist())
+    windows = _windows(steps, recording.unpadded(label).sum(0).tolist())
     if windows is None:
         return f"dynamics: the section is left out, because it needs sequences of at least {_MIN_STEPS} steps."
     try:
@@ -54,8 +54,8 @@ def add_dynamics(directions: Sequence[Direction], tape: Recorded) -> str:
 def _windows(steps: Tensor, lengths: Sequence[int]) -> Tensor | None:
     """Windows of one length, (L, N, H_in), from sequences (T, P, H_in) with these lengths.
 
-    L is the largest length of which there are `_WINDOWS` windows, or else the length of the longest sequence.
-    Returns None if the sequences are too short.
+    L is the largest length that gives `_WINDOWS` windows or, if no length does, the length of the longest sequence.
+    L is at most `_MAX_STEPS`. Returns None if the sequences are too short.
     """
     longest = min(_MAX_STEPS, max(lengths))
     sizes = range(longest, _MIN_STEPS - 1, -1)

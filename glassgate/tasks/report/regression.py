@@ -22,8 +22,6 @@ class RegressionView(LabelledView[Regression]):
         expected = output.detach()[:1].expand_as(output) if target is None else target.to(output.dtype)
         losses = F.smooth_l1_loss(output, expected, reduction="none")
         control_losses = F.smooth_l1_loss(output, expected.roll(1, 0), reduction="none")
-        group, score = (
-            AnswerGroup.of_losses(losses, control_losses),
-            "prediction, in standard deviations of the training data",
-        )
+        group = AnswerGroup.of_losses(losses, control_losses)
+        score = "prediction, in standard deviations of the training data"
         return BatchAnswers(answers, output, "the prediction", (group,), output, "in the loss's own units", score)

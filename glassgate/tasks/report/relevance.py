@@ -29,19 +29,19 @@ def relevances(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study
         batch_of: returns a batch with several copies of a passage, from its index and the number of copies
         study: the study, with its passages
     """
-    of_passages = []
+    by_passage = []
     try:
         for index, passage in enumerate(study.passages):
             limit = max(1, min(MAX_ANSWERS, _MAX_RELEVANCES // len(passage.steps)))
-            of_passages.append(relevance(view, batch_of(index, 1), evenly_spaced(len(passage.answers), limit)))
+            by_passage.append(relevance(view, batch_of(index, 1), evenly_spaced(len(passage.answers), limit)))
     except NotTraceable as error:
         study.notes.append(f"relevance: it is left out, because the cell cannot be traced ({error})")
         return
-    study.relevances = of_passages
+    study.relevances = by_passage
 
 
 def relevance(view: TaskView[Any], batch: Batch, answers: Sequence[int]) -> Relevances:
-    """The relevance of each step of a batch of one row for the answers with these indices.
+    """Return the relevance of each step for the answers with these indices, from a batch of one row.
 
     Raises:
         NotTraceable: a cell has no graph
@@ -52,11 +52,11 @@ def relevance(view: TaskView[Any], batch: Batch, answers: Sequence[int]) -> Rele
     with gg.engine("reference"), relevance_gradients(network) as biases:
         with cut.watch(layer):
             batch_answers = view.answers_for_batch(batch)
-        of_layer = set(layer.parameters())
-        layer_biases = [bias for bias in biases if bias in of_layer]
-        head_biases = [bias for bias in biases if bias not in of_layer]
+        layer_parameters = set(layer.parameters())
+        layer_biases = [bias for bias in biases if bias in layer_parameters]
+        head_biases = [bias for bias in biases if bias not in layer_parameters]
         scores = batch_answers.scores[0, list(answers)]
-        # The scores of a large vocabulary have a large gradient; that of the layer's outputs is small.
+        # The gradients of the scores of a large vocabulary are large, so they are computed for few answers at a time.
         size = max(1, _MAX_GRADIENT_SIZE // max(each.logs.numel() for each in batch_answers.groups))
         gradients = [
             _gradients([scores], [*cut.leaves, *head_biases], [one_hot])
@@ -65,14 +65,15 @@ def relevance(view: TaskView[Any], batch: Batch, answers: Sequence[int]) -> Rele
         d_head = [torch.cat(each) for each in zip(*gradients, strict=True)]
         d_outputs, d_head_biases = d_head[: len(cut.leaves)], d_head[len(cut.leaves) :]
         d_source, *d_layer_biases = _gradients(cut.outputs, [cut.source, *layer_biases], d_outputs)
-    of_biases = sum(
+    bias_total = sum(
         (d.double() * bias.detach()).flatten(1).sum(1)
         for bias, d in zip([*head_biases, *layer_biases], [*d_head_biases, *d_layer_biases], strict=True)
     )
-    of_steps = (d_source.double() * cut.source.detach()).sum(-1)[:, 0]
-    of_biases = torch.as_tensor(of_biases).expand(len(answers))
-    final_scores = _as_array(scores.detach().double())
-    return Relevances(list(answers), _as_array(of_steps), _as_array(of_biases), final_scores, batch_answers.score_name)
+    step_relevance = (d_source.double() * cut.source.detach()).sum(-1)[:, 0]
+    bias_relevance = torch.as_tensor(bias_total).expand(len(answers))
+    final_scores = scores.detach().double()
+    arrays = _as_array(step_relevance), _as_array(bias_relevance), _as_array(final_scores)
+    return Relevances(list(answers), *arrays, batch_answers.score_name)
 
 
 def _as_array(values: Tensor) -> np.ndarray:

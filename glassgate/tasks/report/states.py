@@ -35,14 +35,14 @@ ExcerptStates = tuple[Excerpt, dict[str, Tensor]]
 def index_of(
     task: Task[Any, Any, Any], run: Run, progress: Progress, tick: Callable[[str], None] = lambda _: None
 ) -> gg.dynamics.Index:
-    """The index in the folder of a run. It is created if it is missing or belongs to other weights.
+    """Return the index in the folder of a run, which is created if it is missing or belongs to other weights.
 
     It contains the states on the run's dev data, or else its test or training data, up to `MAX_STEPS` steps.
 
     Args:
         task: the trained task.
         run: the folder of its run.
-        progress: receives the reports of reading.
+        progress: reports the progress of reading.
         tick: called at the start of each stage, with its name.
 
     Raises:
@@ -142,11 +142,11 @@ def record_states(task: Task[Any, Any, Any], excerpts: Sequence[Excerpt]) -> Ite
     for group in _batches(excerpts):
         pieces = [Piece(k, each.start, each.stop) for k, each in enumerate(group)]
         batch = view.batch([task.encode(each.example) for each in group], pieces)
-        with torch.no_grad(), gg.record(network, first=True) as tape:
+        with torch.no_grad(), gg.record(network, first=True) as recording:
             view.run(network, batch)
         states = {
-            f"{label}.{state}": (tape[f"{label}.{state}"], tape.unpadded(label))
-            for label, call, _ in tape.directions()
+            f"{label}.{state}": (recording[f"{label}.{state}"], recording.unpadded(label))
+            for label, call, _ in recording.directions()
             if label.startswith(f"{LAYER}.")
             for state in call.layer.cell.state
         }

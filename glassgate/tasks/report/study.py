@@ -36,7 +36,7 @@ _LIMIT = f"a page shows at most {MAX_STEPS:,} steps"
 _DEFAULT_STEPS = 240
 _MAX_EXAMPLES = 24
 _LONG_EXAMPLES = 12  # the number of long examples among which an excerpt is selected
-_RUN_AGAIN = 8  # the number of best candidates for this excerpt on which the network runs a second time
+_RUN_AGAIN = 8  # the number of the best candidate excerpts on which the network runs a second time
 
 
 class Excerpt(NamedTuple):
@@ -106,7 +106,7 @@ def excerpts_of_file(task: Task[Any, Any, Any], path: str, progress: Progress) -
 def excerpts_of_run(
     task: Task[Any, Any, Any], progress: Progress, metrics: Mapping[str, Any] | None = None
 ) -> list[Excerpt]:
-    """Examples of the run's own data, see `excerpts_of_split`. The Python code on an interactive page calls it.
+    """Examples of the run's own data, see `excerpts_of_split`. Interactive pages show Python code that calls it.
 
     Raises:
         UserError: the data no longer exists
@@ -119,10 +119,10 @@ def excerpts_of_split(
 ) -> list[Excerpt]:
     """Examples of the dev data; if there are none, of the test data or else of the training data.
 
-    If the examples are long, the result is the one excerpt on which the accuracy of the run is closest to its average.
+    If the examples are long, the result is a single excerpt, on which the accuracy of the run is close to its average.
 
     Args:
-        metrics: the content of metrics.json, for the average accuracy; without it, that of the examples
+        metrics: the content of metrics.json, for the average accuracy; None to use the accuracy on the examples
 
     Raises:
         UserError: there is no example
@@ -194,7 +194,7 @@ def _candidate(excerpt: Excerpt, answers: Sequence[PassageAnswer], average: floa
 
 
 def _answers(view: TaskView[Any], example: Any, start: int, stop: int) -> list[PassageAnswer]:
-    """The answers for the steps from `start` to `stop`; their numbers are counted from the start of the example."""
+    """The answers for the steps from `start` to `stop`; their `step` is counted from the start of the example."""
     answers = [PassageAnswer(*answer) for answer in view.answers_for_example(example, start, stop).answers]
     return [each if each.step is None else each._replace(step=each.step + start) for each in answers]
 
@@ -231,7 +231,7 @@ def study(
 
     Args:
         task: the trained task
-        excerpts: the steps that its network reads
+        excerpts: the parts of examples that its network reads
         title: the title of the page
         run: the folder of the run; None leaves out the section on training
         tick: called at the start of each stage, with its name
@@ -248,25 +248,25 @@ def study(
         return view.answers_for_batch(batch_of(index, copies), network).evidence
 
     def record(network: nn.Module, brief: bool = False) -> tuple[Recorded, list[Direction]]:
-        with torch.no_grad(), gg.record(network, first=True) as tape:
+        with torch.no_grad(), gg.record(network, first=True) as recording:
             view.run(network, batch)
-        return tape, directions(tape, LAYER, brief=brief)
+        return recording, directions(recording, LAYER, brief=brief)
 
     def control(index: int, with_dynamics: bool = False) -> list[Direction]:
-        tape, of_untrained = record(_untrained(task, task.options.seed + index), brief=True)
+        recording, untrained_directions = record(_untrained(task, task.options.seed + index), brief=True)
         if with_dynamics:
-            add_dynamics(of_untrained, tape)
-        return of_untrained
+            add_dynamics(untrained_directions, recording)
+        return untrained_directions
 
     tick("recording gates and states")
     with torch.no_grad():
         answers = [view.answers_for_batch(batch_of(index, 1)) for index in range(len(excerpts))]
     passages = [_passage(view, *each) for each in zip(excerpts, answers, strict=True)]
-    tape, of_run = record(network)
-    result = Study(title, "", passages, of_run, differentiated=answers[-1].evidence_name)
+    recording, trained_directions = record(network)
+    result = Study(title, "", passages, trained_directions, differentiated=answers[-1].evidence_name)
     tick("running untrained networks")
     untrained = _untrained(task, task.options.seed)
-    no_dynamics = add_dynamics(of_run, tape)
+    no_dynamics = add_dynamics(trained_directions, recording)
     result.make_control = control
     result.controls = [control(index, not no_dynamics) for index in range(CONTROLS)]
     result.subtitle = describe(result, task.name)

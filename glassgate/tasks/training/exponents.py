@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import glassgate as gg
-from glassgate.tasks.networks.inputs import part_label, recurrent_layers, watch_inputs
+from glassgate.tasks.networks.inputs import direction_label, recurrent_layers, watch_inputs
 
 _ROWS = 4  # the number of sequences of the dev data
 _WARM_UP = 0.2  # fraction of the steps that are not counted, because states have not reached their attractor
@@ -36,7 +36,7 @@ class Exponents:
             for name, data in self._inputs.items():
                 for label, layer, steps in gg.dynamics.separate(self.layers[name], data):
                     measured = gg.dynamics.lyapunov(layer, steps, warm_up=int(_WARM_UP * len(steps)))
-                    exponents[f"lyapunov/{part_label(name, label)}"] = float(measured.exponents[0])
+                    exponents[f"lyapunov/{direction_label(name, label)}"] = float(measured.exponents[0])
         self._inputs.clear()
         return exponents
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import glassgate as gg
-from glassgate.tasks.networks.inputs import part_label, recurrent_layers, watch_inputs
+from glassgate.tasks.networks.inputs import direction_label, recurrent_layers, watch_inputs
 
 # The number of sequences of a batch, and of their first steps, that are run again to measure saturation.
 _ROWS, _STEPS = 4, 16
@@ -66,7 +66,7 @@ class LayerStatistics:
             for path, values in tape.items() if gate else ():
                 if path.endswith(f".{gate}"):
                     saturation = ((values < _CLOSED) | (values > _OPEN)).float().mean()
-                    statistics[f"saturation/{part_label(name, path.rsplit('.', 1)[0])}"] = float(saturation)
+                    statistics[f"saturation/{direction_label(name, path.rsplit('.', 1)[0])}"] = float(saturation)
         self._inputs.clear()
         return statistics
 
@@ -75,7 +75,7 @@ class LayerStatistics:
         for name, layer in self.layers.items():
             for index, (cell, weights) in enumerate(layer.weights()):
                 depth, direction = divmod(index, layer.num_directions)
-                label = part_label(name, f"layer{depth}.{('forward', 'reverse')[direction]}")
+                label = direction_label(name, f"layer{depth}.{('forward', 'reverse')[direction]}")
                 yield label, weights, cell, _forget_gate(cell)
 
 

@@ -88,19 +88,19 @@ def edit_distances(hypotheses: Sequence[Sequence[Any]], references: Sequence[Seq
     def pad(rows: Sequence[Sequence[Any]]) -> tuple[np.ndarray, np.ndarray]:
         lengths = np.array([len(row) for row in rows], np.int64)
         table = np.full((len(rows), int(lengths.max(initial=0))), -1, np.int64)
-        for number, row in enumerate(rows):
-            table[number, : len(row)] = [indices.setdefault(token, len(indices)) for token in row]
+        for index, row in enumerate(rows):
+            table[index, : len(row)] = [indices.setdefault(token, len(indices)) for token in row]
         return table, lengths
 
     (hypothesis, lengths), (reference, reference_lengths) = pad(hypotheses), pad(references)
-    steps = np.arange(reference.shape[1] + 1)
-    costs = np.repeat(steps[None], len(hypothesis), 0)  # from the tokens so far to each prefix of the reference
+    prefix_lengths = np.arange(reference.shape[1] + 1)
+    costs = np.repeat(prefix_lengths[None], len(hypothesis), 0)  # from the tokens so far to each reference prefix
     result = costs[np.arange(len(hypothesis)), reference_lengths]  # for empty hypotheses
     for position in range(hypothesis.shape[1]):
         substituted = costs[:, :-1] + (reference != hypothesis[:, position, None])
         without_insertions = np.minimum(costs + 1, np.concatenate([costs[:, :1] + 1, substituted], 1))
-        # An insertion adds 1 for each step from any shorter prefix.
-        costs = np.minimum.accumulate(without_insertions - steps, 1) + steps
+        # Insertions extend any shorter prefix, at a cost of 1 per token.
+        costs = np.minimum.accumulate(without_insertions - prefix_lengths, 1) + prefix_lengths
         ended = lengths == position + 1
         result[ended] = costs[ended, reference_lengths[ended]]
     return result

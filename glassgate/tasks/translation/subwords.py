@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 BLANK = "\N{LOWER ONE EIGHTH BLOCK}"
-"""The mark at the beginning of a word's first subword, in place of the blank before the word."""
+"""The mark at the beginning of a word's first subword, in place of the space before the word."""
 
 _UNKNOWN = "<unknown>"
 
@@ -38,7 +38,7 @@ class Subwords:
 
         Args:
             texts: the training texts
-            max_subwords: the maximum number of subwords, including single characters
+            max_subwords: the maximum number of subwords, including single characters and the unknown subword
         """
         check_tokenizers()
         from tokenizers import Tokenizer, models, pre_tokenizers, trainers

@@ -221,7 +221,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
 
     @torch.inference_mode()
     def attention_weights(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Return the attention weight of each source token at each target token, `(T, S)`.
+        """Return the attention weight of each source token for each target token, `(T, S)`.
 
         Args:
             source, target: the indices of the tokens
@@ -248,7 +248,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return self._split(self._lower(example.source), 0)
 
     def insert_blanks(self, text: str) -> str:
-        """Insert blanks between the tokens of a source, as in the training data."""
+        """Insert spaces between the tokens of a source, as in the training data."""
         if self._raw_tokeniser is None:
             return text
         tokens = texts.split(self._lower(text), self.options.source_tokens)

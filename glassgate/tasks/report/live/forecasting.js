@@ -17,7 +17,7 @@ models.forecasting = (info, run) => {
   };
   const rowOf = (array, count, t) => array.subarray(t * count, (t + 1) * count);
 
-  // From a network's numbers of a step to its value and its quantiles, in the series' own units.
+  // The value and the quantiles of a step, in the series' own units, from the raw outputs of the network.
   const finished = (raw, { center, spread }) => {
     const own = (value) => value * info.scale + info.shift;
     if (info.head === "quantiles") {
@@ -46,7 +46,7 @@ models.forecasting = (info, run) => {
       });
       return { raw, parts, count: back };
     },
-    // Each step reads the value before it; those of the horizon are the true ones, as in the report.
+    // Each step reads the previous value. In the horizon, it is the true value, as in the report.
     recursive(window, edits, target) {
       const values = [...window.values, ...target.map((value) => ((value - info.shift) / info.scale - window.center) / window.spread)];
       const count = back + horizon - 1;

@@ -1,4 +1,4 @@
-// Language model: the probability of each token, or of each note, after those before it; and the text continued.
+// Language model: the probability of each token, or of each note, after those before it; and a button that continues the text.
 models["language-model"] = (info, run) => (info.keys ? musicModel(info, run) : textLanguageModel(info, run));
 
 // A button that continues the text: `next` returns the text with one more step, from the last answer and a temperature.

@@ -4,7 +4,7 @@ models.translation = (info, run) => {
   const tokenize = tokenizer(info.tokens);
   const END = FIRST;
 
-  // The states of the encoder as the decoder attends to them.
+  // The values and the keys of the encoder's states, to which the decoder attends.
   const remembered = (output, count) => {
     const { kind, value, key, directions } = info.attention;
     const rows = rowsOf(output, count);
@@ -78,7 +78,7 @@ models.translation = (info, run) => {
     return written;
   };
 
-  // The values of the decoder at each step of a translation, in the form of a single run.
+  // The values of the decoder at each step of a translation, concatenated as if one run had computed them.
   const joinedParts = (written) =>
     Object.fromEntries(Object.entries(written[0].parts).map(([label, first]) => {
       const each = written.map(({ parts }) => parts[label]);

@@ -12,10 +12,10 @@ from glassgate.tasks.data.series import Frequency, Series, Steps, calendar_featu
 from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.forecasting.windows import ColumnReader, array_of
 
-_CHUNK = 2**20  # steps that are in memory at once
+_CHUNK = 2**20  # the number of steps that are in memory at once
 
 
-class Learned:
+class TrainingStatistics:
     """The statistics of the training part, and the encoding of series with them.
 
     Args:
@@ -116,15 +116,15 @@ def learn(examples: Sequence[Series], options: ForecastingOptions) -> dict[str, 
 
 
 def season_of(examples: Sequence[Series], options: ForecastingOptions, steps: int) -> int:
-    """Return the number of steps of a season: the option, or the season of the frequency if two of them fit in `steps`.
+    """Return the number of steps of a season: the option, or the season of the frequency.
 
-    If they do not fit, the season is 1 step.
+    The season of the frequency is replaced by 1 step if `steps` is less than two seasons.
 
     Args:
         steps: the number of steps of the shortest training part
 
     Raises:
-        DataError: two seasons of the option do not fit
+        DataError: `steps` is less than two seasons of the option
     """
     if options.season and 2 * options.season > steps:
         raise examples[0].fault(
@@ -138,9 +138,11 @@ def season_of(examples: Sequence[Series], options: ForecastingOptions, steps: in
 def series_statistics(series: Series, options: ForecastingOptions, season: int, strict: bool = True) -> list[float]:
     """Return offset and divisor of a series, and mean absolute and squared error of its seasonal naive forecast.
 
+    If the seasonal naive forecast has no errors, or the series has no second season, the naive forecast replaces it.
+
     Args:
         strict: whether the series is training data: all values are used, and a constant series is an error. Otherwise
-            only the first window is used, because later values are unknown when the first forecast is made
+            only the first look-back is used, because later values are unknown when the first forecast is made
 
     Raises:
         DataError: values do not fit the head; `strict` is set and the series is constant
@@ -180,7 +182,7 @@ def series_statistics(series: Series, options: ForecastingOptions, season: int, 
 
 
 def _moments(columns: Sequence[Steps]) -> tuple[float, float]:
-    """The mean and the standard deviation of all numbers of columns; a deviation of rounding errors is 0."""
+    """The mean and the standard deviation of all numbers of columns; a deviation due to rounding errors becomes 0."""
     count = max(1, sum(map(len, columns)))
 
     def mean_of(function: Any) -> float:
