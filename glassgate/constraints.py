@@ -222,7 +222,7 @@ class Orthogonal(Constraint):
 
 
 class SpectralRadius(Constraint):
-    """The spectral radius of each gate's matrix, which is the largest magnitude of its eigenvalues, has a limit.
+    """Limits the spectral radius of each gate's matrix, which is the largest magnitude of its eigenvalues.
 
     A matrix with a larger spectral radius is scaled down.
 

@@ -66,10 +66,10 @@ def convert(model: nn.Module, *, verbose: bool = False) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise TypeError(f"convert: model must be a torch.nn.Module, got {description(model)}")
     recurrent = [named for named in model.named_modules(remove_duplicate=False) if _is_recurrent(named[1])]
-    converted, counterparts = _swap(model, _converted)
+    converted, counterparts = _swap(model, _replacement)
     for name, part in recurrent if verbose else ():
         result = "replaced" if part in counterparts else f"kept: {_reason_to_keep(part)}"
-        print(f"{name or 'the model'}: {_text(part)} {result}")
+        print(f"{name or 'the model'}: {_repr_with_library(part)} {result}")
     return converted
 
 
@@ -131,13 +131,13 @@ def _missing_feature(part: Recurrent | RecurrentCell) -> str | None:
     return None
 
 
-def _converted(part: nn.Module) -> nn.Module | None:
+def _replacement(part: nn.Module) -> nn.Module | None:
     """Return the layer of this library that replaces a module, or None if the module is kept."""
     namesake = NAMESAKES.get(type(part))
     return None if namesake is None or _conflicting_name(part, namesake) else _counterpart(part, namesake)
 
 
-def _attached(part: nn.Module) -> dict[str, Any]:
+def _attached_attributes(part: nn.Module) -> dict[str, Any]:
     """Return the attributes that were attached to a layer after its construction."""
     defaults = vars(type(part)(1, 1, device="meta")).keys()
     return {name: value for name, value in vars(part).items() if name not in defaults and name not in _NOT_COPIED}
@@ -147,7 +147,7 @@ def _conflicting_name(part: nn.Module, namesake: type[nn.Module]) -> str | None:
     """Return an attached attribute of a layer whose name the namesake itself uses, or None."""
     new = namesake(1, 1, device="meta")
     used = set(dir(new)) - set(new._parameters)
-    return min(used & {*_attached(part), *part._parameters, *part._buffers, *part._modules}, default=None)
+    return min(used & {*_attached_attributes(part), *part._parameters, *part._buffers, *part._modules}, default=None)
 
 
 def _counterpart(part: nn.Module, namesake: type[nn.Module]) -> nn.Module:
@@ -163,7 +163,7 @@ def _counterpart(part: nn.Module, namesake: type[nn.Module]) -> nn.Module:
     for name in list(counterpart._parameters):
         if name not in part._parameters:  # a hook computes this weight, such as the hook of `weight_norm`
             delattr(counterpart, name)
-    for name, value in {**part._parameters, **_attached(part)}.items():
+    for name, value in {**part._parameters, **_attached_attributes(part)}.items():
         setattr(counterpart, name, value)
     for name, value in vars(part).items():
         if "_hook" in name or name in ("_buffers", "_non_persistent_buffers_set", "_modules"):
@@ -186,7 +186,7 @@ def _is_recurrent(part: nn.Module) -> bool:
     return isinstance(part, nn.RNNBase | nn.RNNCellBase | Recurrent | RecurrentCell) or _is_quantised(part)
 
 
-def _text(part: nn.Module) -> str:
+def _repr_with_library(part: nn.Module) -> str:
     """Return the repr of a recurrent module, with the prefix "torch.nn." for layers of torch."""
     library = "torch.nn." if type(part) in NAMESAKES else ""
     return f"{library}{type(part).__name__}({part.extra_repr()})"

@@ -43,7 +43,7 @@ def rnn(
         >>> output.shape, h_n.shape
         (torch.Size([5, 2, 4]), torch.Size([2, 4]))
     """
-    weights = _named(weight_ih, weight_hh, bias_ih, bias_hh, weight_hr)
+    weights = _weights_by_name(weight_ih, weight_hh, bias_ih, bias_hh, weight_hr)
     return recurrent(_cell(cells.RNN, nonlinearity), input, hx, weights, batch_first, lengths, resets)
 
 
@@ -72,7 +72,7 @@ def gru(
         >>> output.shape, h_n.shape
         (torch.Size([5, 2, 4]), torch.Size([2, 4]))
     """
-    weights = _named(weight_ih, weight_hh, bias_ih, bias_hh, weight_hr)
+    weights = _weights_by_name(weight_ih, weight_hh, bias_ih, bias_hh, weight_hr)
     return recurrent(_cell(cells.GRU), input, hx, weights, batch_first, lengths, resets)
 
 
@@ -117,7 +117,7 @@ def lstm(
         >>> output.shape, h_n.shape, c_n.shape
         (torch.Size([5, 2, 4]), torch.Size([2, 4]), torch.Size([2, 4]))
     """
-    weights = _named(weight_ih, weight_hh, bias_ih, bias_hh, weight_hr)
+    weights = _weights_by_name(weight_ih, weight_hh, bias_ih, bias_hh, weight_hr)
     return recurrent(_cell(cells.LSTM), input, hx, weights, batch_first, lengths, resets)
 
 
@@ -253,7 +253,7 @@ def _initial_states(
     return tuple(layout.to_ranks(v.reshape(layout.rows, v.shape[-1])) for v in states), has_layer_axis
 
 
-def _named(
+def _weights_by_name(
     weight_ih: Tensor, weight_hh: Tensor, bias_ih: Tensor | None, bias_hh: Tensor | None, weight_hr: Tensor | None
 ) -> Weights:
     """Return the parameters by name. If only one bias is given, the other one is zero."""

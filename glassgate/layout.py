@@ -34,7 +34,7 @@ class Layout(NamedTuple):
     order: Tensor | None = None
     """(N,): the row at each rank; None if ranks equal rows."""
     places: Tensor | None = None
-    """(L * N,): the index of each flat row in the padded, time-major batch; None if the indices are equal."""
+    """(L * N,): the index of each flat row in the padded, time-major batch; None if the order is the same."""
 
     def flatten(self, input: Tensor) -> Tensor:
         """Convert a tensor in the layout of the user's input, such as (L, N, *), to flat rows (S, *)."""
@@ -104,10 +104,10 @@ def arrange(
     """
     batch_sizes: Tensor | None
     if isinstance(input, PackedSequence):
-        layout, batch_sizes = _packed(operation, input, lengths)
+        layout, batch_sizes = _packed_layout(operation, input, lengths)
         data = input.data
     else:
-        layout, batch_sizes = _padded(operation, input, batch_first, lengths)
+        layout, batch_sizes = _padded_layout(operation, input, batch_first, lengths)
         data = layout.flatten(input)
     if data.dim() != 2 or data.shape[1] != input_size:
         raise ShapeError(
@@ -115,7 +115,7 @@ def arrange(
         )
     if data.shape[0] == 0 and layout.rows > 0:
         raise ShapeError(f"{operation}: input must have at least one step, got {_shape(input)}")
-    return Steps(data, batch_sizes, None if resets is None else _resets(layout, resets, data)), layout
+    return Steps(data, batch_sizes, None if resets is None else _flatten_resets(layout, resets, data)), layout
 
 
 def _shape(input: Tensor | PackedSequence) -> tuple[int, ...]:
@@ -123,7 +123,7 @@ def _shape(input: Tensor | PackedSequence) -> tuple[int, ...]:
     return tuple(input.data.shape if isinstance(input, PackedSequence) else input.shape)
 
 
-def _packed(operation: str, input: PackedSequence, lengths: object) -> tuple[Layout, Tensor]:
+def _packed_layout(operation: str, input: PackedSequence, lengths: object) -> tuple[Layout, Tensor]:
     """Return the layout and the batch sizes of a packed input."""
     if lengths is not None:
         raise ValueError(f"{operation}: lengths must be left out with a PackedSequence, which has its own")
@@ -144,7 +144,7 @@ def _packed(operation: str, input: PackedSequence, lengths: object) -> tuple[Lay
     return layout._replace(order=None) if rows == 1 else layout, sizes
 
 
-def _padded(
+def _padded_layout(
     operation: str, input: Tensor, batch_first: bool, lengths: Tensor | Sequence[int] | None
 ) -> tuple[Layout, Tensor | None]:
     """Return the layout and the batch sizes of a padded or unbatched input. The sizes are None for equal lengths."""
@@ -179,16 +179,16 @@ def _padded(
             raise ShapeError(f"{operation}: lengths must be between 0 and L = {L}, got {lengths.tolist()}")
         if bool((lengths == L).all()):
             return layout, None
-    descending, order = _sorted(lengths)
+    descending, order = _sort_descending(lengths)
     is_step = torch.arange(L, device="cpu")[:, None] < descending  # (L, N) by rank; false at padded positions
-    flat = _sorted(is_step.view(-1).to(torch.uint8))[1]
+    flat = _sort_descending(is_step.view(-1).to(torch.uint8))[1]
     step_start = flat // N * N  # torch's exporter to ONNX does not support `flat % N`
     places = step_start + order[flat - step_start]
     order, places = (on_device(v, input.device) for v in (order, places))
     return layout._replace(order=order, places=places), is_step.sum(1)
 
 
-def _sorted(values: Tensor) -> tuple[Tensor, Tensor]:
+def _sort_descending(values: Tensor) -> tuple[Tensor, Tensor]:
     """Return the values in descending order and their indices. The sort is stable."""
     if not torch.onnx.is_in_onnx_export():
         return values.sort(descending=True, stable=True)
@@ -198,7 +198,7 @@ def _sorted(values: Tensor) -> tuple[Tensor, Tensor]:
     return values.index_select(0, index), index
 
 
-def _resets(layout: Layout, resets: Tensor, data: Tensor) -> Tensor:
+def _flatten_resets(layout: Layout, resets: Tensor, data: Tensor) -> Tensor:
     """Check the mask of resets, which has the layout of the input without features, and convert it to flat rows."""
     if isinstance(resets, PackedSequence):
         resets = resets.data

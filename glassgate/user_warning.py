@@ -4,7 +4,7 @@ import sys
 import warnings
 
 _INTERNAL = ("glassgate", "torch")
-"""The packages whose frames a warning does not point at. `nn.Module.__call__` is between the user and a layer."""
+"""Warnings do not point at frames of these packages. `nn.Module.__call__` is between the user and a layer."""
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:

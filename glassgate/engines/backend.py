@@ -111,7 +111,7 @@ class PreparedPasses(Protocol):
 
 
 class Signature(NamedTuple):
-    """What calls must have in common to run the same prepared passes, in addition to the dtypes of their tensors.
+    """The properties that calls of the same prepared passes share, in addition to the dtypes of their tensors.
 
     Attributes:
         leading_shape: the shape of the user's input and output without the last axis.
@@ -215,7 +215,7 @@ class FrozenDirections(Protocol):
         all_states: bool = False,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Result]:
-        """Run sequences of any lengths. Each sequence argument has one item per direction, so their data may differ."""
+        """Run sequences of any lengths. Each list has one item per direction, so directions may read different data."""
 
     def passes(self, steps: int, N: int) -> "Sequence[PackedPass] | None":
         """The compiled pass of each direction for N sequences of this many steps; None if only `run` can run them."""
@@ -288,7 +288,7 @@ class Backend(Protocol):
     """Compiles and runs layers on a type of device.
 
     Attributes:
-        costs: the costs of operations and memory. They determine which values the forward pass keeps for the
+        costs: the costs of operations and memory accesses. They determine which values the forward pass keeps for the
             backward pass.
     """
 

@@ -214,7 +214,7 @@ def prepare(
 
 
 def choose(steps: Steps, directions: list[Direction], all_states: bool = False) -> Choice:
-    """Return the engine that `run` selects for a call, and for each engine why it cannot run it."""
+    """Return the engine that `run` selects for a call, and for each engine why it cannot run the call."""
     by_name = {name: _why_not(name, steps, directions, all_states, False) for name in engines()}
     reasons = {name: None if reason is None else reason.text for name, reason in by_name.items()}
     name = _requested.name

@@ -54,7 +54,7 @@ def quantise(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def freeze(directions: Sequence[Direction], precision: str, scales: Sequence[Weights] = ()) -> FrozenDirections:
-    """Return a layer with fixed weights on the requested engine. For "auto", it is the first engine that supports it.
+    """Return a layer with fixed weights on the requested engine. For "auto", this is the first engine that supports it.
 
     Args:
         directions: the directions of the layer. Their weights are contiguous, in float32 or float64, and no other code

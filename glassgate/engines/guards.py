@@ -1,8 +1,8 @@
 """Guards for torch.compile: a compiled graph is reused only if the values that a cell's step reads are unchanged.
 
-A compiled graph contains the equations of the cell as text. torch.compile does not trace the step itself. It adds a
-guard for each value that traced code reads. It is therefore made to trace the code in this module, which reads the
-numbers and strings in the attributes, class attributes and globals of a cell and its inner cells.
+A compiled graph contains the equations of the cell as text. torch.compile does not trace the step itself. It adds
+guards only for values that traced code reads. Therefore it traces `add_guards`, which reads the numbers and strings in
+the attributes, class attributes and globals of a cell and its inner cells.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,8 +32,8 @@ def add_guards(cell: Cell) -> tuple[CodeType, ...]:
     for path, value in _values(cell):
         if _value_at(cell, path) != value:
             raise AssertionError("a value changed while it was read")
-    for path, names in _globals(cell):
-        for name, value in names:
+    for path, scalars in _globals(cell):
+        for name, value in scalars:
             if type(_value_at(cell, path)).step.__globals__[name] != value:
                 raise AssertionError("a global changed while it was read")
     return tuple([type(_value_at(cell, path)).step.__code__ for path, _ in _globals(cell)])
@@ -59,12 +59,12 @@ def _values(cell: Cell) -> tuple[tuple[_Path, Any], ...]:
 @assume_constant
 def _globals(cell: Cell) -> tuple[tuple[_Path, tuple[tuple[str, Any], ...]], ...]:
     """For the cell and each inner cell, the numbers and strings that its step reads from globals."""
-    scalars = []
+    by_cell = []
     for path, inner in ((), cell), *islice(_reachable_values(cell, (), 0), _MAX_VALUES):
         if isinstance(inner, Cell) and isinstance(step := getattr(type(inner), "step", None), FunctionType):
             values = {name: step.__globals__.get(name) for name in sorted(globals_of(step.__code__))}
-            scalars.append((path, tuple((name, v) for name, v in values.items() if type(v) in _SCALARS and v == v)))
-    return tuple(scalars)
+            by_cell.append((path, tuple((name, v) for name, v in values.items() if type(v) in _SCALARS and v == v)))
+    return tuple(by_cell)
 
 
 def _reachable_values(value: Any, path: _Path, depth: int) -> Iterator[tuple[_Path, Any]]:

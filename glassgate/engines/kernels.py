@@ -135,7 +135,7 @@ class PreparedCalls:
     ) -> None:
         self.passes, self._backend, self._save = passes, backend, save
         self._noise = [(direction.noise, draw) for direction, draw in zip(directions, draws, strict=True)]
-        self._draws = any([noise for noise, _ in self._noise])
+        self._has_noise = any([noise for noise, _ in self._noise])
         cells = directions if any([d.cell is not directions[0].cell for d in directions]) else directions[:1]
         self._cells = [(d.cell, "weight_hr" in d.weights, traced_cell(d.cell)) for d in cells]
 
@@ -174,7 +174,7 @@ class PreparedCalls:
             recordings: one per direction, if gates are recorded.
         """
         passes, tensors = self.passes, (data, *operands)
-        if self._draws:
+        if self._has_noise:
             tensors = self._with_noise(tensors)
         ragged = None if lengths is None else passes.ragged(lengths)
         if self._save:

@@ -14,7 +14,7 @@ from glassgate.engines.blocks import AVAILABLE, Blocks
 
 LARGE, REUSED = 2**22, 2**25
 """Tensors of at least `LARGE` bytes use huge pages. The memory of tensors of at least `REUSED` bytes is kept for later
-calls. The C library does this only for smaller memory.
+calls; the C library keeps only smaller blocks.
 """
 MAX_FREE = 2**30
 """The largest total size of memory that is kept for later calls, in bytes."""
@@ -41,7 +41,7 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     """
     size = prod(shape) * dtype.itemsize
     if size >= REUSED and AVAILABLE:
-        # Unlike the result of `view`, that of `resize_` is not a view, so callers may change it in place.
+        # `resize_` returns no view, unlike `view`. Therefore callers may change the tensor in place.
         return torch.frombuffer(_blocks.take(size), dtype=dtype, count=prod(shape)).resize_(shape)
     memory = torch.empty(shape, dtype=dtype, device=_CPU)
     if size >= LARGE and _advise is not None:

@@ -15,7 +15,7 @@ from glassgate.engines.symbolic.costs import Costs
 from glassgate.engines.symbolic.equations import Equations, NotEquations, parse
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.trace import Trace, build_trace
-from glassgate.engines.traced_cells import assume_constant, cached_equations, current_equations, interned
+from glassgate.engines.traced_cells import assume_constant, cached_equations, current_equations, intern_equations
 
 T = TypeVar("T")
 
@@ -202,7 +202,7 @@ def parse_plans(text: str, costs: Costs) -> tuple[Plan, ...]:
 
 def _parse_plan(line: str, costs: Costs) -> Plan:
     mark, weight_names, noise_names, recorded, content = (line.split("\t") + [""] * 5)[:5]
-    equations = interned(parse(content))
+    equations = intern_equations(parse(content))
     weights, noise = tuple(weight_names.split(",")), tuple(noise_names.split(",")) if noise_names else ()
     if mark not in _PARSED_MARKS or recorded not in ("", "recorded") or set(noise) != equations.noise.keys():
         raise NotEquations("this plan cannot be read")

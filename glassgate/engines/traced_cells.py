@@ -20,7 +20,7 @@ _verified: set[tuple[str, tuple[CodeType, ...]]] = set()
 """The equations that `verify.py` has compared with a step, each with the code of the step."""
 
 
-def interned(equations: Equations) -> Equations:
+def intern_equations(equations: Equations) -> Equations:
     """Return the one object for all equations with this text, so that caches can use it as a key."""
     return _interned.setdefault(equations.text, equations)
 
@@ -56,7 +56,7 @@ class TracedCell:
             cell = self.cell()
             assert cell is not None
             try:
-                result = interned(self._verified_equations(cell, projected))
+                result = intern_equations(self._verified_equations(cell, projected))
             except NotTraceable as error:
                 result = str(error)
             self.cached[projected] = result
@@ -129,7 +129,7 @@ def current_equations(cell: Cell, projected: bool = False) -> Equations:
 def cached_equations(cell: Cell, projected: bool) -> Equations:
     """The equations from the cache, without a check whether the cell has changed.
 
-    Only for calls that have already checked it, by `traced_cell` or `current_equations`.
+    Only for callers that have already checked the cell with `traced_cell` or `current_equations`.
     """
     traced = _cache.get(id(cell))
     equations = traced.cached.get(projected) if traced is not None and traced.cell() is cell else None

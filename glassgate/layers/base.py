@@ -23,7 +23,7 @@ class Internals:
         eval_cell: the cell without noise.
         hidden_sizes: the hidden sizes of each layer, one per direction.
         parts: one for each layer and direction, in torch's order.
-        prepared_calls: a `repeated.PreparedCalls`. Its type is `Any` because `repeated.py` imports this module.
+        prepared_calls: a `PreparedCalls`. Its type is `Any` because `prepared_calls.py` imports this module.
 
     Attributes:
         watchers: functions that receive each call of the layer as an `Observed`.

@@ -139,7 +139,7 @@ class RecurrentCell(Drawable, nn.Module):
         return new if len(new) > 1 else new[0]
 
     def _step_by_torch(self, input: Any, hx: Any) -> Any:
-        """Compute the step with a function of torch. None if this call is not supported or has an error to report."""
+        """Compute the step with a function of torch. None if the function does not support the call, or on an error."""
         function = torch_kernels.step_function(self.cell)
         if function is None or type(input) is not Tensor or input.dim() != 2 or not is_eager():
             return None

@@ -177,7 +177,7 @@ class Edits:
             for edit in edits:
                 factor, replacement = edit.combined_with(f"{part.label}.{name}", factor, replacement, layout.rows)
             for kind, values in ((SCALE, factor), (REPLACEMENT, replacement)):
-                if kind in kinds(edits):
+                if kind in noise_kinds(edits):
                     values = values.expand(-1, layout.rows, -1)
                     noise[f"{kind}_{name}"] = layout.to_flat(values) if per_step else layout.to_ranks(values[0])
         return noise
@@ -187,13 +187,13 @@ class Edits:
         key = id(cell), part.label
         if key not in self._cells:
             by_name = self.changes[part.label]
-            numbers = {name: (kinds(edits), any(edit.per_step for edit in edits)) for name, edits in by_name.items()}
+            numbers = {name: (noise_kinds(edits), any(e.per_step for e in edits)) for name, edits in by_name.items()}
             self._cells[key] = cell, edited_cell(cell, projected, numbers)
         return self._cells[key][1]
 
 
-def kinds(edits: Sequence[Edit]) -> tuple[str, ...]:
-    """Return the kinds of numbers that the edits of one gate or state need."""
+def noise_kinds(edits: Sequence[Edit]) -> tuple[str, ...]:
+    """Return the kinds of numbers (`SCALE`, `REPLACEMENT`) that the edits of one gate or state need."""
     scales = any(edit.kind == "scale" for edit in edits)
     replaces = any(edit.kind != "scale" for edit in edits)
     return (SCALE,) * scales + (REPLACEMENT,) * replaces

@@ -1,4 +1,4 @@
-"""`gg.explain` reports which engine would run a call of a layer, and why not the others."""
+"""`gg.explain` reports which engine would run a call of a layer, and why the others would not."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def explain(
     return_states: bool = False,
     **kwargs: Any,
 ) -> choose.Choice:
-    """Report which engine would run a call, and why not the others.
+    """Report which engine would run a call, and why the others would not.
 
     Args:
         layer: a layer of this package.

@@ -35,7 +35,7 @@ _MAX_SIGNATURES = 256
 
 
 class FrozenLayer(nn.Module):
-    """A copy of a layer with packed weights. It is called like a `Recurrent`, also by several threads at once.
+    """A copy of a layer with packed weights. Call it like a `Recurrent`. Several threads may call it at once.
 
     Args:
         spec: the structure of the layer.
@@ -47,7 +47,7 @@ class FrozenLayer(nn.Module):
 
     Attributes:
         compute_dtype: the dtype of the computation.
-        packed: each layer of the stack with packed weights.
+        packed: the layers of the stack, with packed weights.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class FrozenLayer(nn.Module):
         outputs, results = self._run(steps, initial, restart_states, return_states, recordings)
         outputs = [v.to(spec.dtype) for v in outputs]
         results = [Result(*[tuple([v.to(spec.dtype) for v in part]) for part in result]) for result in results]
-        return states.returned(spec.parts, outputs, results, layout, return_states)
+        return states.user_results(spec.parts, outputs, results, layout, return_states)
 
     def _run(
         self,

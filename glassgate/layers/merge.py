@@ -15,13 +15,13 @@ def merge(mode: str, outputs: list[Tensor], residual: Sequence[Tensor] = ()) -> 
         residual: the tensors that a residual connection adds, one for each returned tensor. A tensor is added if its
             shape is that of the output. Empty for a layer without a residual connection.
     """
-    merged = _merged(mode, outputs)
+    merged = _merge_directions(mode, outputs)
     if not residual:
         return merged
     return [out + x if out.shape == x.shape else out for out, x in zip(merged, residual, strict=True)]
 
 
-def _merged(mode: str, outputs: list[Tensor]) -> list[Tensor]:
+def _merge_directions(mode: str, outputs: list[Tensor]) -> list[Tensor]:
     if len(outputs) == 1 or mode == "none":
         return outputs
     if mode == "concat":

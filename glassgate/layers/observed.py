@@ -49,17 +49,17 @@ class Observed(Generic[LayerType]):
     def steps(self) -> Steps:
         """The input of the first layer, (S, H_in)."""
         data, sizes, resets = self._steps
-        return Steps(_rows(data), sizes, None if resets is None else resets.reshape(-1))
+        return Steps(_flatten_rows(data), sizes, None if resets is None else resets.reshape(-1))
 
     @cached_property
     def initial(self) -> States:
         """The initial states of each direction, (N, W)."""
-        return [tuple(map(_rows, states)) for states in self._initial()]
+        return [tuple(map(_flatten_rows, states)) for states in self._initial()]
 
     @cached_property
     def results(self) -> list[Result]:
         """The results of each direction, (S, W) and (N, W)."""
-        return [Result(*[tuple(map(_rows, tensors)) for tensors in result]) for result in self.in_graph]
+        return [Result(*[tuple(map(_flatten_rows, tensors)) for tensors in result]) for result in self.in_graph]
 
     @property
     def source(self) -> Tensor:
@@ -72,7 +72,7 @@ class Observed(Generic[LayerType]):
         return self._steps.batch_sizes
 
     def input_gradient(self, target: Tensor) -> Tensor | None:
-        """Return the gradient (S, H_in) of a scalar with respect to the input, or None if it does not depend on it."""
+        """Return the gradient (S, H_in) of a scalar with respect to the input; None if the input does not affect it."""
         skipped = [recording.skips_input for recording in self.recordings]
         for recording in self.recordings:
             recording.skips_input = False
@@ -81,7 +81,7 @@ class Observed(Generic[LayerType]):
         finally:
             for recording, skips in zip(self.recordings, skipped, strict=True):
                 recording.skips_input = skips
-        return None if gradient is None else _rows(gradient)
+        return None if gradient is None else _flatten_rows(gradient)
 
 
 Watcher = Callable[[Observed[Any]], None]
@@ -104,6 +104,6 @@ def graph_leaf(data: Tensor, recordings: Sequence[Recording]) -> Tensor:
     return data.detach().requires_grad_()
 
 
-def _rows(tensor: Tensor) -> Tensor:
+def _flatten_rows(tensor: Tensor) -> Tensor:
     """Flatten all axes except the last."""
     return tensor if tensor.dim() == 2 else tensor.reshape(-1, tensor.shape[-1])

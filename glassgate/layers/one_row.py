@@ -1,6 +1,6 @@
 """Training calls of an RNN on one sequence of one step, which run on a function of torch.
 
-Such a call has so few operations that torch's function is slightly faster than our kernels, which must be prepared.
+Such a call has so few operations that torch's function is slightly faster than our prepared kernels.
 `gg.explain` reports this as the reason for the choice.
 """
 
@@ -47,7 +47,7 @@ def torch_function(layer: BaseLayer, input: Any, hx: Any) -> TorchFunction | Non
         return None
     if hx is not None and not _is_plain_state(hx, _state_shape(layer)):
         return None
-    function: Callable[..., Any] = getattr(torch._VF, _name(cell))
+    function: Callable[..., Any] = getattr(torch._VF, _function_name(cell))
     options = (layer.bias, layer.num_layers, layer.dropout, layer.training, layer.bidirectional, layer.batch_first)
 
     # `resets` and `lengths` are None here. They are arguments because prepared calls pass them.
@@ -60,8 +60,8 @@ def torch_function(layer: BaseLayer, input: Any, hx: Any) -> TorchFunction | Non
 
 def equations_check(cell: Cell) -> Callable[[], bool]:
     """Return a function that reports whether the cell's equations have stayed the same since this call."""
-    name = _name(cell)
-    return lambda: _name(cell) == name
+    name = _function_name(cell)
+    return lambda: _function_name(cell) == name
 
 
 def zero_states(layer: BaseLayer, input: Tensor) -> tuple[Tensor]:
@@ -89,10 +89,10 @@ def _is_plain_layer(layer: BaseLayer) -> bool:
 
 
 def _is_plain_state(hx: Any, shape: tuple[int, ...]) -> bool:
-    """Return whether torch's function supports this state. If it has an error, the checks of other calls report it."""
+    """Return whether torch's function supports this state. Other calls check it and report its errors."""
     return type(hx) is Tensor and hx.shape == shape and hx.dtype is torch.float32 and is_plain(hx)
 
 
-def _name(cell: Cell) -> str:
+def _function_name(cell: Cell) -> str:
     """Return the name of torch's function."""
     return f"rnn_{getattr(cell, 'nonlinearity', '')}"

@@ -1,4 +1,4 @@
-"""A prepared call of a stack of layers; see `repeated.py`."""
+"""A prepared call of a stack of layers; see `prepared_calls.py`."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -46,7 +46,7 @@ class PreparedStack:
             lengths: the lengths of the sequences, if they differ.
         """
         output, results = self._run(data, operands, mask, lengths)
-        return output, *_stacked(results)
+        return output, *_stack_final_states(results)
 
     def run_observed(
         self, data: Tensor, operands: Sequence[Tensor], mask: Tensor | None, recordings: Sequence[Recording]
@@ -59,7 +59,7 @@ class PreparedStack:
         """
         if len(self._layers) > 1 or self._D > 1:
             output, results = self._run(data, operands, mask, None, recordings)
-            return output, _stacked(results), results
+            return output, _stack_final_states(results), results
         tensors = self._layers[0].run(data, operands, mask, None, recordings)
         result = Result(tuple(tensors[: self._visible_count]), tuple(tensors[self._visible_count :]))
         return tensors[0], result.final, [result]
@@ -94,6 +94,6 @@ class PreparedStack:
         return data, results
 
 
-def _stacked(results: Sequence[Result]) -> tuple[Tensor, ...]:
+def _stack_final_states(results: Sequence[Result]) -> tuple[Tensor, ...]:
     """Return the final states of all parts in the user's shape."""
     return tuple([torch.stack(states) for states in zip(*[result.final for result in results], strict=True)])

@@ -85,9 +85,9 @@ class Noisy(Cell):
                 f"cell {type(self.cell).__name__}: recurrent dropout on the update needs a step that passes the "
                 "update to a.update(...)"
             )
-        return tuple(self._zoned_out(name, a, old, v) for name, old, v in zip(self.state, s, new, strict=True))
+        return tuple(self._apply_zoneout(name, a, old, v) for name, old, v in zip(self.state, s, new, strict=True))
 
-    def _zoned_out(self, state: str, a: PreActivations, old: Any, new: Any) -> Any:
+    def _apply_zoneout(self, state: str, a: PreActivations, old: Any, new: Any) -> Any:
         """Return a state after zoneout."""
         if state not in self.zoneout:
             return new
@@ -95,7 +95,7 @@ class Noisy(Cell):
         return keep * old + (1 - keep) * new
 
 
-def regularised(
+def add_regularisers(
     name: str,
     cell: Cell,
     zoneout: float | tuple[float, ...] | Mapping[str, float],

@@ -22,8 +22,8 @@ from glassgate.layers.frozen import freeze_layer
 from glassgate.layers.merge import merge
 from glassgate.layers.observed import Observed, graph_leaf
 from glassgate.layers.parts import HiddenSizes, check_sizes, output_size, parts_of, sizes_by_layer
-from glassgate.layers.regularisers import drop_between_layers, regularised, with_noise, without_noise
-from glassgate.layers.repeated import PreparedCalls
+from glassgate.layers.prepared_calls import PreparedCalls
+from glassgate.layers.regularisers import add_regularisers, drop_between_layers, with_noise, without_noise
 from glassgate.layers.states import State, States
 from glassgate.layers.stream import Stream
 from glassgate.layers.symbolic_call import symbolic_call
@@ -124,7 +124,7 @@ class Recurrent(Drawable, BaseLayer):
         self.num_directions = 2 if bidirectional else 1
         for flag in _FLAGS:
             check_flag(name, flag, getattr(self, flag))
-        training_cell = regularised(name, cell, zoneout, recurrent_dropout, recurrent_dropout_on, weight_dropout)
+        training_cell = add_regularisers(name, cell, zoneout, recurrent_dropout, recurrent_dropout_on, weight_dropout)
         hidden_sizes = sizes_by_layer(name, hidden_size, num_layers, self.num_directions)
         check_sizes(name, cell, hidden_sizes, proj_size, merge, bidirectional)
         for warning in _unused_option_warnings(self):
@@ -270,7 +270,7 @@ def _run_general(
     restart: State | None,
     return_states: bool,
 ) -> Any:
-    """Run a call for which `repeated.py` has no prepared call. The arguments are those of `Recurrent.forward`."""
+    """Run a call for which `prepared_calls.py` has no prepared call. The arguments are those of `Recurrent.forward`."""
     if resets is None and restart is None and lengths is None and not return_states:
         torch_results = one_row.run(layer, input, hx)
         if torch_results is not None:
@@ -282,7 +282,7 @@ def _run_general(
     outputs, results = _run_stack(layer, steps, layout, initial, restart_states, return_states, recordings)
     for watch in layer.glassgate.watchers:
         watch(Observed(layer, layout, steps, lambda: initial, results, recordings))
-    return states.returned(layer.glassgate.parts, outputs, results, layout, return_states)
+    return states.user_results(layer.glassgate.parts, outputs, results, layout, return_states)
 
 
 def _run_stack(

@@ -92,7 +92,7 @@ def as_hx(final: list[tuple[Tensor, ...]], layout: Layout) -> State:
     return states[0] if len(states) == 1 else tuple(states)
 
 
-def returned(
+def user_results(
     parts: Sequence[Part], outputs: Sequence[Tensor], results: Sequence[Result], layout: Layout, return_states: bool
 ) -> Any:
     """Return the results of a call, in the layout of its input, as `Recurrent.forward` returns them.

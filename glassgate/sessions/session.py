@@ -230,7 +230,7 @@ def _snapshot(module: nn.Module, precision: str | None, keep: Sequence[str]) -> 
     for name, part in layers.items():
         prefix = f"{name}." if name else ""
         kept = {short for short, _ in part.named_parameters() if any(fnmatchcase(prefix + short, p) for p in keep)}
-        layer = part if isinstance(part, Recurrent) else _converted(part)
+        layer = part if isinstance(part, Recurrent) else _convert_layer(part)
         frozen[id(part)] = freeze_layer(layer, precision, kept.__contains__)
     if id(module) in frozen:
         return frozen[id(module)]
@@ -240,7 +240,7 @@ def _snapshot(module: nn.Module, precision: str | None, keep: Sequence[str]) -> 
     return copy
 
 
-def _converted(part: nn.Module) -> Recurrent:
+def _convert_layer(part: nn.Module) -> Recurrent:
     """Convert a layer of `torch.nn` to one of Glassgate with the same parameters."""
     (layer,) = convert(nn.Sequential(part)).children()
     if not isinstance(layer, Recurrent):

@@ -24,7 +24,7 @@ from glassgate.engines.llvm_cpu.pool import threads
 from glassgate.engines.plan import Plan, directions_of, format_plans, without_final_states
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.torch_op import operators
-from glassgate.layers.repeated import PreparedCalls
+from glassgate.layers.prepared_calls import PreparedCalls
 from tests.compare import EXACT, check, measure, noise
 
 

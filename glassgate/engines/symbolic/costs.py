@@ -1,4 +1,4 @@
-"""The costs of operations and memory of a backend. They determine which values are stored and which are recomputed."""
+"""The costs of a backend's operations and memory accesses. They determine which values are stored or recomputed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

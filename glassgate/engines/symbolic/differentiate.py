@@ -24,15 +24,15 @@ def gradients(
     terms: defaultdict[Node, list[Node]] = defaultdict(list)
     """The terms of the gradient of each node."""
     terms_over_units: defaultdict[tuple[Node, Axis], list[Node]] = defaultdict(list)
-    """For each node with one number per row and each axis: terms to be summed over the units of this axis."""
-    transposed: defaultdict[Node, list[tuple[Node, Node]]] = defaultdict(list)
-    """For each row vector, the recurrent products with it, each with the gradient of the product."""
+    """For each per-row node and each axis: the terms of its gradient that are summed over the units of this axis."""
+    products_of: defaultdict[Node, list[tuple[Node, Node]]] = defaultdict(list)
+    """For each row vector, the recurrent products that read it, each with the gradient of the product."""
     for name, state in zip(cell.state, states, strict=True):
         terms[state].append(Node("grad", (name,), state.axis))
     d: dict[Node, Node] = {}
     for node in reversed(topological_order(states)):
-        if node in transposed:
-            products, d_products = zip(*sorted(transposed[node], key=lambda pair: column[pair[0]]), strict=True)
+        if node in products_of:
+            products, d_products = zip(*sorted(products_of[node], key=lambda pair: column[pair[0]]), strict=True)
             gates = tuple(product.args[0] for product in products)
             terms[node].append(Node("hh_t", (gates, *d_products), node.axis))
         for axis in (UNITS, PROJECTED):
@@ -45,7 +45,7 @@ def gradients(
         if total.name is None and node.name is not None:
             total.name = f"d_{node.name}"
         if node.op in ("hh", "sum"):
-            transposed[node.args[1]].append((node, broadcast(total, UNITS)))
+            products_of[node.args[1]].append((node, broadcast(total, UNITS)))
         elif node.op == "hr":
             terms[node.args[0]].append(Node("hr_t", (broadcast(total, PROJECTED),), UNITS))
         elif node.op == "row_sum":

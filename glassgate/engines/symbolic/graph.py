@@ -161,8 +161,8 @@ class Node:
         """The number of units of the value."""
         return 1.0 if self.axis == PER_ROW else Node("size", (self.axis,), PER_ROW)
 
-    def filled(self, value: float) -> "Node":
-        """A constant of the same shape."""
+    def constant_like(self, value: float) -> "Node":
+        """A constant with the shape of this value."""
         return Node("constant", (float(value),), self.axis)
 
     @classmethod
@@ -209,7 +209,7 @@ class Node:
         return make("abs", self)
 
     def __invert__(self) -> "Node":
-        return make("logical_not", _mask(self, "~"))
+        return make("logical_not", _expect_mask(self, "~"))
 
     __add__, __radd__ = _operator_pair("add")
     __sub__, __rsub__ = _operator_pair("sub")
@@ -238,8 +238,8 @@ def make(op: str, *args: Any) -> Node:
     if _tracing.refusals is not None:
         _check_mode()
     if op in _MASK_OPERATORS:
-        op, args = _MASK_OPERATORS[op][0], tuple([_mask(arg, _MASK_OPERATORS[op][1]) for arg in args])
-    values = [_value(arg) for arg in args]
+        op, args = _MASK_OPERATORS[op][0], tuple([_expect_mask(arg, _MASK_OPERATORS[op][1]) for arg in args])
+    values = [_operand(arg) for arg in args]
     if op == "where" and isinstance(values[0], Node) and values[0].op not in MASKS:
         raise NotTraceable("torch.where with a condition that is not a mask")
     if op in _LOGICAL:
@@ -263,7 +263,7 @@ _LOGICAL = ("logical_and", "logical_or", "logical_not")
 _MASK_OPERATORS = {"bitwise_and": ("logical_and", "&"), "bitwise_or": ("logical_or", "|"), "bitwise_xor": ("ne", "^")}
 
 
-def _mask(value: Any, sign: str) -> "Node":
+def _expect_mask(value: Any, sign: str) -> "Node":
     if isinstance(value, Node) and value.op in MASKS:
         return value
     raise NotTraceable(f"`{sign}` on a value that is not a mask")
@@ -277,7 +277,7 @@ def _check_mode() -> None:
         raise NotTraceable("torch.autocast")
 
 
-def _value(arg: Any) -> "Node | float":
+def _operand(arg: Any) -> "Node | float":
     if isinstance(arg, Node):
         if arg in _tracing.overwritten:
             raise NotTraceable(f"{arg.name or 'a value'} again after it was written to through another name")
@@ -297,7 +297,7 @@ def check_state(value: Any) -> "Node":
     """
     if not isinstance(value, Node) or value.op in MASKS:
         raise NotTraceable("a value that is not one number per unit")
-    _value(value)
+    _operand(value)
     return value
 
 

@@ -17,7 +17,7 @@ class GraphCell(Cell):
     """A cell that evaluates equations with torch's functions.
 
     Args:
-        equations: the equations of the step. For a layer with a projection, they include it.
+        equations: the equations of the step. For a layer with a projection, they include the projection.
         recorded: whether the cell runs in a recording. Values that need no gradient, such as constants, are then
             attached to the autograd graph, and only gates have names.
 
@@ -72,7 +72,7 @@ class GraphCell(Cell):
                     template, number = templates[node.axis], args[0]
                     if isinstance(template, Tensor):
                         return template.new_full(template.shape, number)
-                    return template.filled(number)
+                    return template.constant_like(number)
             raise AssertionError(f"a step has no {node.op}")
 
         to_attach = {*equations.states, *equations.gate_values.values()} if self.recorded else set()

@@ -1,4 +1,4 @@
-"""The elementwise operations that kernels support, with their derivatives, and torch's functions composed of them.
+"""The elementwise operations that kernels support, with their derivatives, and torch functions composed of these.
 
 All functions here take nodes (`graph.Node`), on which Python's operators and torch's functions work.
 """
@@ -110,7 +110,7 @@ def _softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
 
 
 def _log_of_one_plus_exp(z: Any) -> Any:
-    # At 0 the derivative of the first term is 0 and that of the second 1/2, which is the derivative of softplus.
+    # At 0 the derivatives of the two terms are 0 and 1/2. Their sum is the derivative of softplus.
     return torch.where(z > 0, z, 0.0) + torch.log1p(torch.exp(torch.where(z > 0, -z, z)))
 
 
@@ -182,9 +182,9 @@ COMPOSED: dict[str, Callable[..., Any]] = {
     "bitwise_or": lambda x, other: x | other,
     "bitwise_xor": lambda x, other: x ^ other,
     "invert": lambda x: ~x,
-    "zeros_like": lambda x: x.filled(0.0),
-    "ones_like": lambda x: x.filled(1.0),
-    "full_like": lambda x, fill_value: x.filled(fill_value),
+    "zeros_like": lambda x: x.constant_like(0.0),
+    "ones_like": lambda x: x.constant_like(1.0),
+    "full_like": lambda x, fill_value: x.constant_like(fill_value),
 }
 """torch's functions, composed of the operations above. Their optional arguments have the names that torch uses."""
 

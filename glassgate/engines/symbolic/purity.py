@@ -1,7 +1,7 @@
 """The pure functions that a step may call while it is traced.
 
-A step's functions run only while it is traced, and kernels reuse their results. An impure function may return another
-result at each call, or have side effects. A cell that calls an impure function therefore runs on the reference engine.
+The functions that a step calls run only during tracing, and kernels reuse their results. An impure function may return
+another result at each call, or have side effects. A cell that calls one therefore runs on the reference engine.
 `watch.py` handles the values that a step may read.
 """
 
@@ -55,7 +55,7 @@ _READS_FILES = frozenset({"from_file"})
 """Functions of torch that are not pure, because they read files."""
 _NUMPY_MODULES = ("numpy._core.", "numpy.core.", "numpy.lib._function_base", "numpy.lib._shape_base")
 TRUSTED = frozenset({*sys.stdlib_module_names, "torch", "numpy", "glassgate"}) - {"__main__", "this", "antigravity"}
-"""Packages whose code does not change. Calls from their code are not checked; calls from other code to them are."""
+"""Packages whose code does not change. Only calls from other code to these packages are checked."""
 
 
 class Impure(NotTraceable):

@@ -49,7 +49,7 @@ def _select_columns(
 
     If a costly operation is the only reader of a pre-activation, its result is saved in place of the pre-activation.
     """
-    kept, readers, backward_readers = dict(columns), _single_readers(states), _single_readers(results)
+    selected, readers, backward_readers = dict(columns), _single_readers(states), _single_readers(results)
     for key, node in columns.items():
         while key[0] in ("ih", "hh") and node in readers and node in recomputed:
             reader = recomputed.get(readers[node])
@@ -57,16 +57,16 @@ def _select_columns(
                 break
             node = readers[node]
             if costs.of(node.op) > costs.read:
-                kept[key] = node
-    saved = set(kept.values())
+                selected[key] = node
+    saved = set(selected.values())
     for k, state in enumerate(states):
         if state in recomputed and state not in saved and costs.of(state.op) > costs.read:
-            kept["state", k] = state
-    saved = set(kept.values())
+            selected["state", k] = state
+    saved = set(selected.values())
     for k, node in enumerate(topological_order(states)):
         if node in recomputed and node not in saved and node.axis == UNITS and costs.of(node.op) > costs.keep:
-            kept["kept", k] = node
-    return kept
+            selected["kept", k] = node
+    return selected
 
 
 def _single_readers(results: Collection[Node]) -> dict[Node, Node]:

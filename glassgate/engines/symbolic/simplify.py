@@ -20,7 +20,7 @@ def simplify(op: str, *args: Any) -> Any:
     """
     numbers = [arg for arg in args if isinstance(arg, float)]
     if len(numbers) == len(args):
-        return _folded(op, *numbers)
+        return _fold_constants(op, *numbers)
     for k, arg in enumerate(args):
         if isinstance(arg, float) and _NEUTRAL.get((op, k)) == arg:
             return args[1 - k]
@@ -35,7 +35,7 @@ def simplify(op: str, *args: Any) -> Any:
         case "div" if isinstance(last, float) and abs(math.frexp(last)[0]) == 0.5:
             return first * (1.0 / last)
         case "pow" if isinstance(last, float) and last == 0 and not isinstance(first, float):
-            return first.filled(1.0)
+            return first.constant_like(1.0)
         case "pow" if isinstance(last, float) and last == 0.5:
             return torch.sqrt(first)
         case "pow" if isinstance(last, float) and last in _SMALL_POWERS:
@@ -46,7 +46,7 @@ def simplify(op: str, *args: Any) -> Any:
     return None
 
 
-def _folded(op: str, *args: float) -> float:
+def _fold_constants(op: str, *args: float) -> float:
     tensors = [torch.tensor(arg, dtype=torch.float64, device="cpu") for arg in args]
     if op == "where":
         tensors[0] = tensors[0] != 0

@@ -28,7 +28,7 @@ class TangentCell(NamedTuple):
     - g_of_weight_tangent, whose recurrent half is `dW_hh u + db_hh`, without an input half. It exists only if
       parameters have tangents.
 
-    The tangent of a parameter p is another parameter. That of a parameter per gate is its block for the gate g_tangent.
+    The tangent of a parameter is another parameter; that of a per-gate parameter is its block for the gate g_tangent.
 
     Attributes:
         equations: the equations of the tangent cell.
@@ -57,12 +57,12 @@ def tangent_of(cell: Equations, weights_have_tangents: bool) -> TangentCell:
     new = rewrite_graph([*cell.states, *tangents])
     states = tuple([new[state] for state in (*cell.states, *tangents)])
     make_names_unique(states)
-    blocks = ("", suffix, rules.weight_suffix) if weights_have_tangents else ("", suffix)
+    gate_suffixes = ("", suffix, rules.weight_suffix) if weights_have_tangents else ("", suffix)
     tangent_parameters = {
         name + suffix: p for name, p in cell.parameters.items() if weights_have_tangents and not p.per_gate
     }
     equations = Equations(
-        gates=tuple([gate + block for block in blocks for gate in cell.gates]),
+        gates=tuple([gate + s for s in gate_suffixes for gate in cell.gates]),
         state=(*cell.state, *(name + suffix for name in cell.state)),
         parameters={**cell.parameters, **tangent_parameters},
         noise=cell.noise,
@@ -109,7 +109,7 @@ class _Rules(NamedTuple):
             case "state" | "ih":
                 return Node(node.op, (node.args[0] + self.suffix,), node.axis)
             case "hh":
-                return _sum(self._of_product(node, d))
+                return _sum(self._terms_of_product(node, d))
             case "parameter" if self.weights_have_tangents:
                 name, gate = node.args
                 args = (name + self.suffix, None) if gate is None else (name, gate + self.suffix)
@@ -119,7 +119,7 @@ class _Rules(NamedTuple):
             case "add" if {arg.op for arg in node.inputs} == {"ih", "hh"}:
                 # Add the input half to one recurrent product, so that kernels compute both as one sum.
                 ih, hh = sorted(node.inputs, key=lambda arg: arg.op != "ih")
-                return _sum([d[ih], *self._of_product(hh, d)])
+                return _sum([d[ih], *self._terms_of_product(hh, d)])
         derivative = OPERATIONS[node.op].derivative if node.op in OPERATIONS else None
         if derivative is None:
             return None
@@ -127,7 +127,7 @@ class _Rules(NamedTuple):
         terms = [derivative(d[arg], node, *node.args)[k] for k, arg in with_tangent]
         return _sum([term for term in terms if isinstance(term, Node)])
 
-    def _of_product(self, hh: Node, d: dict[Node, Node]) -> list[Node]:
+    def _terms_of_product(self, hh: Node, d: dict[Node, Node]) -> list[Node]:
         """The terms of the tangent of a recurrent product."""
         gate, u = hh.args
         terms = [Node("hh", (gate + self.suffix, d[u]), hh.axis)] if u in d else []

@@ -86,11 +86,11 @@ class Trace:
         return Counter(name for name, _ in self.backward.outputs)
 
 
-def _with_shared_halves(states: tuple[Node, ...]) -> dict[Node, Node]:
-    """Replace each pre-activation whose two halves the step only adds by a node "sum". Return a map from old to new."""
+def _fold_halves(states: tuple[Node, ...]) -> dict[Node, Node]:
+    """Replace the sum of two halves that the step reads nowhere else by a node "sum". Return a map from old to new."""
     users = Counter([*states, *(arg for node in topological_order(states) for arg in node.inputs)])
 
-    def fold_halves(node: Node, args: tuple[Any, ...]) -> Node | None:
+    def fold(node: Node, args: tuple[Any, ...]) -> Node | None:
         halves = {arg.op: arg for arg in node.inputs}
         if node.op != "add" or halves.keys() != {"ih", "hh"}:
             return None
@@ -100,7 +100,7 @@ def _with_shared_halves(states: tuple[Node, ...]) -> dict[Node, Node]:
         _, u = next(arg for arg in args if arg.op == "hh").args
         return Node("sum", (hh.args[0], u), UNITS, node.name or f"{hh.args[0]}_pre")
 
-    new = rewrite_graph(states, fold_halves)
+    new = rewrite_graph(states, fold)
     make_names_unique([new[s] for s in states])
     return new
 
@@ -114,13 +114,13 @@ def build_trace(cell: Equations, costs: Costs, record: bool = False, record_fact
         record: whether gates and their gradients are results too.
         record_factors: see `Trace.records_factors`.
     """
-    folded = _with_shared_halves(cell.states)
+    folded = _fold_halves(cell.states)
     states = [folded[state] for state in cell.states]
     order = topological_order(states)
     products = sorted(
         (node for node in order if node.op in ("hh", "sum")), key=lambda node: cell.gates.index(node.args[0])
     )
-    # Products with the same row vector have adjacent columns, those with the state in the middle.
+    # Products with the same row vector have adjacent columns. Products with the state are in the middle.
     hh_only = tuple(sorted((node for node in products if node.op == "hh"), key=lambda node: -node.args[1].serial))
     shared = tuple(sorted((node for node in products if node.op == "sum"), key=lambda node: node.args[1].serial))
     ih_leaves = {node.args[0]: node for node in order if node.op == "ih"}
@@ -190,7 +190,7 @@ def _is_state(node: Node, name: str) -> bool:
 def _zero_gradient(state: str, axis: Axis) -> Node:
     """The gradient of an old state that the step does not read.
 
-    It is 0, but depends on the gradient of the new state, so that it is stored only after that has been read.
+    It is 0, but depends on the gradient of the new state, so that kernels read that gradient before they store the 0.
     """
     d = Node("grad", (state,), axis)
     return make("where", d == d, 0.0, 0.0)

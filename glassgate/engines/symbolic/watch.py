@@ -46,7 +46,7 @@ _TRANSPARENT = frozenset(
     {"builtins", "abc", "typing", "enum", "collections", "collections.abc", "dataclasses", "types", "numbers"}
     | {"argparse", "fractions", "decimal", "functools", "random", "_random", "torch", "numpy"}
 )
-"""Modules of libraries whose objects keep their whole state in attributes, items and numbers, where it can be watched.
+"""Library modules whose objects keep their whole state in attributes, items and numbers, which can be watched.
 `purity.py` refuses draws of random numbers."""
 _LIBRARIES = TRUSTED - {"glassgate"}
 """Packages whose code does not change."""
@@ -118,8 +118,8 @@ class Watch:
         for key, value in zip(keys, values, strict=True):
             self._visit(value, describe(key))
 
-    def _refuse(self, place: str) -> None:
-        self.refused = self.refused or place
+    def _refuse(self, description: str) -> None:
+        self.refused = self.refused or description
 
     def _visit(self, value: Any, where: str) -> None:
         """Watch everything that can change in a value and in the values that it refers to."""
@@ -128,7 +128,7 @@ class Watch:
         self._seen[id(value)] = value
         match value:
             case FunctionType():
-                self._function(value)
+                self._watch_function(value)
             case MethodType():
                 self._visit((value.__func__, value.__self__), where)
             case partial():
@@ -138,11 +138,11 @@ class Watch:
             case property():
                 self._visit(value.fget, where)
             case type():
-                self._class(value)
+                self._watch_class(value)
             case ModuleType():
-                self._module(value)
+                self._watch_module(value)
             case Tensor():
-                self._tensor(value, where)
+                self._watch_tensor(value, where)
             case list() | tuple():
                 if isinstance(value, list):
                     self._contents.append((_identities, value, _identities(value), where))
@@ -153,19 +153,19 @@ class Watch:
                 for item in value:
                     self._visit(item, where)
             case Mapping() if not hasattr(value, "__dict__"):
-                self._mapping(value, value, lambda key: f"{where}[{key!r}]", where)
+                self._watch_mapping(value, value, lambda key: f"{where}[{key!r}]", where)
             case _ if "__wrapped__" in getattr(value, "__dict__", {}):
                 self._visit(vars(value)["__wrapped__"], where)
             case _ if type(value).__module__ == "numpy" and not callable(value):
-                self._array(value, where)
+                self._watch_array(value, where)
             case _:
-                self._object(value, where)
+                self._watch_instance(value, where)
 
-    def _mapping(self, mapping: Any, keys: Iterable[Any], describe: Callable[[Any], str], where: str) -> None:
+    def _watch_mapping(self, mapping: Any, keys: Iterable[Any], describe: Callable[[Any], str], where: str) -> None:
         self._sizes.append((mapping, len(mapping), where))
         self._watch(mapping.get, keys, describe)
 
-    def _object(self, value: Any, where: str) -> None:
+    def _watch_instance(self, value: Any, where: str) -> None:
         """Watch an instance: the attributes that code may read, and its class."""
         cls, is_cell = type(value), isinstance(value, Cell)
         slots = {name for c in cls.__mro__ for name in _slots(c)}
@@ -189,14 +189,14 @@ class Watch:
             names = [
                 name for name in attributes if reads_any or name in self._names or (is_cell and name in _ALWAYS_READ)
             ]
-            self._mapping(attributes, names, lambda name: f"{prefix}{name}", where or "its attributes")
+            self._watch_mapping(attributes, names, lambda name: f"{prefix}{name}", where or "its attributes")
         in_slots = [name for name in slots if (reads_any or name in self._names) and hasattr(value, name)]
         self._watch(partial(getattr, value), in_slots, lambda name: f"{prefix}{name}")
         if isinstance(value, dict):
-            self._mapping(value, value, lambda key: f"{where}[{key!r}]", where)
-        self._class(cls)
+            self._watch_mapping(value, value, lambda key: f"{where}[{key!r}]", where)
+        self._watch_class(cls)
 
-    def _class(self, cls: type) -> None:
+    def _watch_class(self, cls: type) -> None:
         """Watch the parts of a class and its bases that code may read.
 
         They are the attributes whose names occur in the code of the step and, except in cells, the special methods.
@@ -213,9 +213,9 @@ class Watch:
                 or (is_cell and name in _ALWAYS_READ)
                 or (name.startswith("__") and isinstance(value, FunctionType) and not is_cell)
             ]
-            self._mapping(attributes, names, lambda name, c=c: f"{c.__name__}.{name}", f"class {c.__name__}")  # type: ignore[misc]
+            self._watch_mapping(attributes, names, lambda name, c=c: f"{c.__name__}.{name}", f"class {c.__name__}")  # type: ignore[misc]
 
-    def _module(self, module: ModuleType) -> None:
+    def _watch_module(self, module: ModuleType) -> None:
         if module.__name__ == "numpy.random" or (module.__name__ == "numpy" and "random" in self._names):
             self._refuse("numpy's random numbers, which a kernel would draw once")
         attributes = vars(module)
@@ -226,19 +226,19 @@ class Watch:
             self._watch(attributes.get, tuple(names), lambda name: f"{module.__name__}.{name}")
         else:
             for name in attributes.keys() & self._names:
-                self._of_library(attributes[name], f"{module.__name__}.{name}")
+                self._watch_library_value(attributes[name], f"{module.__name__}.{name}")
 
-    def _of_library(self, value: Any, where: str) -> None:
+    def _watch_library_value(self, value: Any, where: str) -> None:
         """Watch a value of a library. Functions, classes and constants of libraries never change; refuse others."""
         if isinstance(value, ModuleType):
             self._visit(value, where)
         elif not (isinstance(value, (*_IMMUTABLE, type, FunctionType, tuple, frozenset)) or callable(value)):
             self._refuse(f"{where}, a {type(value).__name__}, whose changes cannot be watched")
 
-    def _function(self, function: FunctionType) -> None:
+    def _watch_function(self, function: FunctionType) -> None:
         """Watch a function, its globals and its closure. Functions of libraries and of the engines never change."""
         module, name = function.__globals__.get("__name__") or "", function.__qualname__
-        names = _names(function.__code__)
+        names = _names_in(function.__code__)
         if top_package(module) in _LIBRARIES or module == "glassgate.cell" or module.startswith("glassgate.engines"):
             return
         self._names |= names.attributes | (_READERS & names.globals)
@@ -248,14 +248,14 @@ class Watch:
             return
         attributes = ("__code__", "__defaults__", "__kwdefaults__")
         self._watch(partial(getattr, function), attributes, lambda attribute: f"{attribute.strip('_')} of {name}")
-        for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            self._watch(_variable, (cell,), lambda _, variable=variable: f"variable {variable} of {name}")  # type: ignore[misc]
+        for variable, closure_cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            self._watch(_variable, (closure_cell,), lambda _, variable=variable: f"variable {variable} of {name}")  # type: ignore[misc]
         variables = [v for v in names.globals if v in function.__globals__ or not hasattr(builtins, v)]
         self._watch(function.__globals__.get, variables, lambda variable: f"global {variable}")
         for module in names.imports:
             self._visit(sys.modules.get(module), module)
 
-    def _tensor(self, tensor: Tensor, where: str) -> None:
+    def _watch_tensor(self, tensor: Tensor, where: str) -> None:
         is_plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.device.type == "cpu"
         if not is_plain or tensor.layout != torch.strided:
             self._refuse(f"{where}, a tensor that is not a plain dense tensor on the CPU")
@@ -264,7 +264,7 @@ class Watch:
         else:
             self._contents.append((_content, tensor, _content(tensor), where))
 
-    def _array(self, array: Any, where: str) -> None:
+    def _watch_array(self, array: Any, where: str) -> None:
         if not hasattr(array, "tobytes") or array.dtype.hasobject:
             self._refuse(f"{where}, a numpy.{type(array).__name__} that is not an array of numbers")
         elif array.size > _MAX_ELEMENTS:
@@ -280,7 +280,7 @@ class _Names(NamedTuple):
 
 
 @lru_cache(4096)
-def _names(code: CodeType) -> _Names:
+def _names_in(code: CodeType) -> _Names:
     """The names of globals, attributes and imported modules that code and the functions in it read."""
     of_globals, attributes, imports = set(), set(), set()
     for function_code in _all_code(code):
@@ -296,7 +296,7 @@ def _names(code: CodeType) -> _Names:
 
 def globals_of(code: CodeType) -> frozenset[str]:
     """The names of globals that code reads."""
-    return _names(code).globals
+    return _names_in(code).globals
 
 
 def _all_code(code: CodeType) -> Iterator[CodeType]:
@@ -312,10 +312,10 @@ def _slots(cls: type) -> tuple[str, ...]:
     return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
 
 
-def _variable(cell: CellType) -> Any:
+def _variable(closure_cell: CellType) -> Any:
     """The value of a variable of an enclosing function; None if it has no value yet."""
     try:
-        return cell.cell_contents
+        return closure_cell.cell_contents
     except ValueError:
         return None
 

@@ -16,7 +16,7 @@ from glassgate.engines.plan import Plan
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.tangent import tangent_of
-from glassgate.engines.traced_cells import current_equations, interned
+from glassgate.engines.traced_cells import current_equations, intern_equations
 
 
 def tangent_call(
@@ -77,7 +77,7 @@ def values_and_tangents(results: Sequence[Tensor], plans: Sequence[Plan]) -> tup
 @lru_cache(256)
 def _tangent_cell(cell: Equations, weights_have_tangents: bool) -> tuple[GraphCell, str]:
     equations, suffix = tangent_of(cell, weights_have_tangents)
-    return GraphCell(interned(equations)), suffix
+    return GraphCell(intern_equations(equations)), suffix
 
 
 def _or_zeros(d: Tensor | None, like: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ from glassgate.engines.llvm_cpu.pool import threads
 from glassgate.engines.llvm_cpu.processor import Processor, host, pretend
 from glassgate.engines.llvm_cpu.tasks import Launch
 from glassgate.engines.memory import Matrices
-from glassgate.layers.repeated import PreparedCalls
+from glassgate.layers.prepared_calls import PreparedCalls
 from tests.compare import noise
 from tests.engines.llvm_cpu.test_bfloat16 import TILES, Own
 

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 import glassgate as gg
 from glassgate.engines.llvm_cpu import workspace
-from glassgate.layers import repeated
+from glassgate.layers import prepared_calls
 from tests.compare import noise as noise64
 
 
@@ -153,7 +153,7 @@ def test_prepared_calls_under_autocast_give_the_same_bits(name, result):
     mask = noise(9, 15, 3) > 1
     for data in (x, x.detach().to(result).requires_grad_()):
         for hx, resets in ((None, None), (initial, None), (initial, mask)):
-            layer.glassgate.prepared_calls, results = repeated.PreparedCalls(), []
+            layer.glassgate.prepared_calls, results = prepared_calls.PreparedCalls(), []
             for _ in range(4):
                 with torch.autocast("cpu", torch.bfloat16 if kept is torch.float64 else result):
                     values = flat(layer(data, hx, resets=resets))
@@ -172,7 +172,7 @@ def test_prepared_calls_under_autocast_give_the_same_bits(name, result):
 
 
 def test_the_number_of_prepared_signatures_is_limited(monkeypatch):
-    monkeypatch.setattr(repeated, "_MAX_SIGNATURES", 2)
+    monkeypatch.setattr(prepared_calls, "_MAX_SIGNATURES", 2)
     layer = gg.LSTM(6, 5).eval()
     for L in (20, 30, 40, 50, 20, 50):
         x = noise(L, L, 2, 6)

@@ -89,7 +89,7 @@ class PreparedCalls:
         if data is not input:
             read_lengths = None if lengths is not None else _packed_lengths(input)
         elif lengths is not None:
-            read_lengths = _lengths(lengths, input, layer.batch_first)
+            read_lengths = _padded_lengths(lengths, input, layer.batch_first)
         if (has_lengths and read_lengths is None) or not PLAIN.issuperset(map(type, tensors)):
             return None
         needs_grad = torch.is_grad_enabled() and (recorded or any(map(_requires_grad, (*tensors, *cache.weights))))
@@ -146,7 +146,7 @@ class _Arguments(NamedTuple):
     """Whether the layer is being recorded."""
 
 
-def _lengths(lengths: Any, input: Tensor, batch_first: bool) -> list[int] | None:
+def _padded_lengths(lengths: Any, input: Tensor, batch_first: bool) -> list[int] | None:
     """Return the lengths of a batch, or an empty list if all are L. None if the general path must read them."""
     if type(lengths) is Tensor and lengths.dtype is torch.int64 and lengths.dim() == 1 and lengths.is_cpu:
         lengths = lengths.tolist()
@@ -188,7 +188,7 @@ class _Call(NamedTuple):
     transposed: bool
     """Whether to transpose input and output: the layer is batch-first, and both axes are longer than 1."""
     dtype: torch.dtype | None = None
-    """The dtype of the parameters, to which the input is converted, if the results have another dtype; else None."""
+    """The dtype of the parameters if the results have another dtype. The input is then converted to this dtype."""
 
     def __call__(
         self,
