@@ -186,8 +186,8 @@ class Loader:
         batches: the pieces of each batch
         padding: the padding value of each field
         skip: the number of batches to skip
-        shard: the rows to read. If a batch has none of them, or only empty ones, another row is read as a placeholder
-            and `idle` is true, because all processes must compute a step
+        shard: the rows to read. All processes must compute a step, so if these rows of a batch are missing or empty,
+            another row is read as a placeholder, and `idle` is true
     """
 
     encoded: Sequence[Encoded]

@@ -258,7 +258,7 @@ class Reader:
 
 
 def _is_complete(example: Labelled, missing: str) -> bool:
-    """Whether an example has a text and a label; one without is an error unless `missing` is "drop"."""
+    """Whether an example has a text and a label. If not, raise an error unless `missing` is "drop"."""
     text_is_empty = isinstance(example.content, str) and not example.content.strip()
     if not text_is_empty and (example.label is None or example.label.strip()):
         return True

@@ -24,7 +24,7 @@ _MAX_MEAN_LENGTH = 4  # characters of a Chinese or Japanese word; longer tokens 
 
 
 class RawTokeniser:
-    """Splits raw text into tokens like those of a vocabulary. They may be shorter than the words between blanks.
+    """Splits raw text into tokens like those of a vocabulary. The tokens may be shorter than the words between blanks.
 
     Args:
         vocabulary: the tokens of the training data

@@ -109,7 +109,7 @@ def _class_names(features: Mapping[str, Any]) -> LabelNames:
 
 
 def _names_of_feature(feature: Any) -> Sequence[str] | None:
-    """The names of a `ClassLabel` or of a list of them, given as an object or as the JSON of a Parquet file."""
+    """The names of a `ClassLabel`, or of a list of `ClassLabel`s, as an object or as JSON in a Parquet file."""
     if feature is None:
         return None
     get = feature.get if isinstance(feature, Mapping) else lambda key: getattr(feature, key, None)
@@ -142,8 +142,8 @@ def find_key(
         noun: "key" or "column", for messages
 
     Raises:
-        DataError: the row has no such key; or it has several usual keys of texts or of their labels, but not the
-            most usual one
+        DataError: the row has no such key; or it has several usual keys of texts or labels, but not the first of
+            `usual_names`
     """
     keys = row if isinstance(row, dict) else {}
     if name is None and usual_names[0] not in keys:

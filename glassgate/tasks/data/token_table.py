@@ -12,7 +12,7 @@ from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.errors import DataError
 
 _EXAMINED_ROWS = 20_000
-_EXAMINED_ROWS_OF_UNKNOWN_FILES = 200  # by `is_token_table`
+_EXAMINED_ROWS_OF_UNKNOWN_FILES = 200  # that `is_token_table` examines
 _SENTENCE_NAMES = {
     "sentence",
     "sentence #",

@@ -17,7 +17,7 @@ class Parts:
     Attributes:
         modules: the modules of the network by name; `gg.to_c` exports each as C functions
         code: the tables, the functions and `main` of the program
-        states: the variable for the state of a module, if its name differs from that of the module
+        states: the name of a module's state variable, if it differs from the module's name
         reads: a description of the input
         prints: a description of the output
     """

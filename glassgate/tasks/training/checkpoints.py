@@ -142,7 +142,7 @@ class Checkpointer:
         if log_due:
             self._log()
         between_steps = training.batch % options.accumulate == 0
-        signal, save_due = self._combine(self._requests() if single_process else step.requests)
+        signal, save_due = self._parse_requests(self._requests() if single_process else step.requests)
         # After the last batch, `after_epoch` saves the checkpoint, with the scores of the epoch.
         if between_steps and not last and (signal or save_due):
             self.save()
@@ -197,7 +197,7 @@ class Checkpointer:
         self.save()
         if self.logs:
             self.logs.draw(ended=self.finished)
-        signal, _ = self._combine(training.processes.sum(torch.tensor(self._requests())).tolist())
+        signal, _ = self._parse_requests(training.processes.sum(torch.tensor(self._requests())).tolist())
         if signal and not self.finished:
             raise Interrupted(signal)
 
@@ -239,7 +239,7 @@ class Checkpointer:
         stops = [float(self.stop.received == signal) for signal in SIGNALS]
         return [*stops, float(save_due and self.training.processes.is_main)]
 
-    def _combine(self, sums: Sequence[float]) -> tuple[int, bool]:
+    def _parse_requests(self, sums: Sequence[float]) -> tuple[int, bool]:
         """Return the signal that some process has received, 0 if there is none, and whether a checkpoint is due.
 
         Args:

@@ -71,7 +71,7 @@ class LayerStatistics:
         return statistics
 
     def _directions(self) -> Iterator[tuple[str, dict[str, Tensor], gg.Cell, str]]:
-        """Label, parameters by names such as "bias_ih", cell and forget gate of each layer and direction."""
+        """Yield the label, parameters by name (such as "bias_ih"), cell and forget gate of each layer and direction."""
         for name, layer in self.layers.items():
             for index, (cell, weights) in enumerate(layer.weights()):
                 depth, direction = divmod(index, layer.num_directions)

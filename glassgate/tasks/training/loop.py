@@ -43,7 +43,7 @@ def train(
             checkpointer.logs = Logs(run, task.monitor, training.steps)
             training.layer_values = {}
         try:
-            with checkpointer.stop.listening():
+            with checkpointer.stop.listen():
                 _run_epochs(training, checkpointer)
         finally:
             task.network.cpu()

@@ -41,7 +41,7 @@ class Schedule:
         return planned if self.ending is None else min(planned, sum(self.ending))
 
     def done(self, position: float) -> float:
-        """The completed fraction of the training; it stands still during the plateau.
+        """The completed fraction of the training; it is constant during the plateau.
 
         Args:
             position: the position, in epochs from the start

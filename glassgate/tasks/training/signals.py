@@ -27,7 +27,7 @@ class StopRequest:
         self._former_handlers: dict[int, Callable[[int, FrameType | None], object] | int] = {}
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
+    def listen(self) -> Iterator[None]:
         """Handle both signals inside the `with`, if this is the main thread."""
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:

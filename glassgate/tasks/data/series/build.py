@@ -132,7 +132,7 @@ class _Rows:
 
     Attributes:
         names: the names of the series; one empty name if the table has no column of series names
-        rows: the number of each row in the table, `(R,)`
+        row_numbers: the number of each row in the table, `(R,)`
         values: the columns of numbers by name, `(R,)` each
         times: the time stamps, `(R,)`; the steps of each series from 0 if the table has no column of time stamps
         static: the static properties of each series
@@ -172,7 +172,7 @@ class _Rows:
             raise table.fault(None, "the file holds no row of data; give one with a row for each time step")
         progress.converting(table.source, 1.0)
         self.names = list(index_of_series)
-        self.rows = rows.whole()
+        self.row_numbers = rows.whole()
         series_of_row = series_indices.whole()
         self.bounds = np.concatenate([[0], np.cumsum(np.bincount(series_of_row, minlength=len(self.names)))])
         self.order = np.argsort(series_of_row, kind="stable")
@@ -182,7 +182,7 @@ class _Rows:
             if chosen_format:
                 self.notes.append(f"time stamps read as {chosen_format}, in which they are regular")
         else:
-            self.times = np.arange(len(self.rows)) - self.bounds[series_of_row]
+            self.times = np.arange(len(self.row_numbers)) - self.bounds[series_of_row]
         self._reverse_descending()
 
     def _reverse_descending(self) -> None:
@@ -199,7 +199,7 @@ class _Rows:
     def frequency(self) -> Frequency:
         """The distance between the time stamps of the longest series."""
         longest = int(np.diff(self.bounds).argmax())
-        times = self.times[self._rows_of(longest)[:_SAMPLE_SIZE]]
+        times = self.times[self._positions_of(longest)[:_SAMPLE_SIZE]]
         if len(times) < 2 or (times == times[0]).all():
             raise self.table.fault(
                 self._row_number(longest, 0),
@@ -241,23 +241,23 @@ class _Rows:
                 yield from ([column[start : start + _BATCH_SIZE] for column in joined] for start in starts)
                 pending.clear()
 
-    def _rows_of(self, index: int) -> np.ndarray:
+    def _positions_of(self, index: int) -> np.ndarray:
         """The positions of the rows of a series."""
         return self.order[self.bounds[index] : self.bounds[index + 1]]
 
     def _row_number(self, index: int, k: int) -> int:
         """The number, in the table, of row k of a series, counted from 0."""
-        return int(self.rows[self._rows_of(index)[k]])
+        return int(self.row_numbers[self._positions_of(index)[k]])
 
     def _check_series(self, index: int, frequency: Frequency) -> tuple[list[np.ndarray], dict[str, Any]]:
         """Check a series; return its columns, with gaps filled, and its description."""
-        row_positions = self._rows_of(index)
+        row_positions = self._positions_of(index)
         times = self.times[row_positions]
         steps, on_grid = frequency.steps(times)
         self._check_times(index, times, steps, on_grid, frequency)
         # In a gap, each step takes the row before the gap.
         selected = row_positions[np.searchsorted(steps, np.arange(steps[-1] + 1), side="right") - 1]
-        row_numbers, targets, arrays = self.rows[selected], [], []
+        row_numbers, targets, arrays = self.row_numbers[selected], [], []
         for name, column in self.values.items():
             values = np.array(column[selected])
             if name in self.schema.target:

@@ -1,1 +1,1 @@
-"""Examples as Arrow, in memory or in the cache folder."""
+"""Examples in Arrow format, in memory or in the cache folder."""

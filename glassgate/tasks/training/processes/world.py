@@ -83,7 +83,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> World:
 
 
 def in_slurm_step(env: Mapping[str, str] = os.environ) -> bool:
-    """Whether srun has started several processes; a batch script and a shell have one task."""
+    """Whether srun has started several processes; the steps of a batch script and of a shell have one task."""
     return _number(env, "SLURM_STEP_NUM_TASKS", 1) > 1
 
 
