@@ -43,7 +43,7 @@ class Comparison:
 
     Attributes:
         cells, problems: the names of cells and problems.
-        lags: the lags in steps: the distances between inputs and the outputs that depend on them.
+        lags: the numbers of steps between inputs and the outputs that depend on them.
         seeds: the number of seeds.
         sequences: the maximum number of sequences per training.
         parameters: the maximum number of parameters of a recurrent layer.

@@ -154,7 +154,7 @@ def _accuracy(network: DirectionalNetwork, text: Text) -> float:
 def sensitivity(network: DirectionalNetwork, text: Text, targets: Tensor) -> list[float]:
     """Measure the sensitivity of an output to its input tokens, |d logit_t / d x_k| for k - t from -REACH to REACH.
 
-    The logit is that of the target at step t, the middle of a full window. The norm is over the features of the
+    The logit belongs to the target at step t, the middle of a full window. The norm is over the features of the
     embedded token x_k. Norms are averaged over windows and divided by the largest mean.
     """
     t = LENGTH // 2

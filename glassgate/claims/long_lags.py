@@ -242,7 +242,7 @@ def _results_table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _initial_biases(row: dict[str, Any]) -> str:
-    """The initial biases of a training as text; empty for those of `gg.init.long_memory`."""
+    """The initial biases of a training as text; empty for the default, `gg.init.long_memory`."""
     if row["forget_bias"] is None:
         return ""
     return f", forget bias {row['forget_bias']:g}" + (f", input {-row['forget_bias']:g}" if row["closed"] else "")

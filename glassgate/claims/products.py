@@ -66,7 +66,7 @@ def measure(
             report(f"N={size[0]}, H={size[1]} ...")
             rows += _measure_variants(Size(*size), rounds, peak)
             if find_spec("onnxruntime") and find_spec("onnx"):
-                # In a separate process, because its threads wait actively and would slow down the other variants.
+                # ONNX Runtime needs a separate process: its threads wait actively and would slow down other variants.
                 with ProcessPoolExecutor(1, get_context("spawn")) as pool:
                     rows.append(pool.submit(_measure_onnx, Size(*size), rounds, peak).result())
     finally:

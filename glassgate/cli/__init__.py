@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status.
 
     Args:
-        arguments: the arguments after `glassgate`; those of the process if None
+        arguments: the arguments after `glassgate`; `sys.argv[1:]` if None
     """
     argv = list(sys.argv[1:] if arguments is None else arguments)
     if not argv or argv[0] in ("-h", "--help", "help"):

@@ -30,7 +30,7 @@ _MAX_ACTIVE_UNITS = 8
 
 
 _STATE_FIELDS, _COMMON_FIELDS = ("states", "low", "scale", "deviation"), ("starts", "text_bytes", "text_ends")
-"""The attributes of an index with a tensor per state, and those with one tensor."""
+"""The attributes of an index that have one tensor per state, and the attributes that are a single tensor."""
 
 
 class NotAnIndex(ValueError):

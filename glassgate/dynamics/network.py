@@ -260,9 +260,9 @@ class Network:
         return StateDerivative({}, differences[:, slot.columns])
 
     @staticmethod
-    def _all_rows(part: str, by_slot: Sequence[dict[str, Tensor]]) -> Tensor:
+    def _all_rows(label: str, by_slot: Sequence[dict[str, Tensor]]) -> Tensor:
         """One part of the Jacobian, (B, S, S): the rows of all slots. They are zero for a slot without this part."""
-        blocks = [of_slot[part] if part in of_slot else torch.zeros_like(of_slot["total"]) for of_slot in by_slot]
+        blocks = [of_slot[label] if label in of_slot else torch.zeros_like(of_slot["total"]) for of_slot in by_slot]
         return torch.cat(blocks, 1) if len(blocks) > 1 else blocks[0].contiguous()
 
     def _linearize_by_autograd(self, states: Tensor, input: Tensor) -> tuple[Tensor, Tensor]:

@@ -65,7 +65,7 @@ class FixedPoints:
         return 1 / self.eigenvalues.abs().log().abs()
 
     def plot(self, trajectories: Tensor, path: str | Path) -> None:
-        """Draw the points and the visited states in the plane of the first two principal components of these states.
+        """Draw the points and trajectories in the plane of the first two principal components of the trajectories.
 
         A line through each point shows the direction of the eigenvector with the largest eigenvalue. Along it, a
         deviation shrinks slowest at a stable point and grows fastest at an unstable point.
@@ -177,8 +177,8 @@ def _search(network: Network, states: Tensor, x: Tensor, tolerance: float, steps
         states[active], damping[active] = moved, damping[active] * factors
         contraction = length / newton_lengths[active]
         newton_lengths[active] = length
-        # With quadratic convergence, the next step is about contraction² times this step. The contraction itself
-        # gives a safe upper bound of the distance to the fixed point.
+        # With quadratic convergence, the next step is about contraction² times this step. The radius is contraction
+        # times this step, a safe upper bound of the distance to the fixed point.
         duplicates = _duplicates(moved, torch.where(contraction < CONTRACTION, contraction * length, torch.nan))
         dropped[active[duplicates]] = True
         active = active[~duplicates]

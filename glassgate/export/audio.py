@@ -151,7 +151,7 @@ def from_rtneural(path: str | os.PathLike[str]) -> Effect:
         the modules, in eval mode.
 
     Raises:
-        ExportError: the file cannot be read, is damaged, or contains another kind of layer.
+        ExportError: the file cannot be read, is damaged, or contains another kind of layer or activation.
 
     Example:
         >>> import tempfile, glassgate as gg
@@ -198,8 +198,8 @@ def _recurrent(kind: str, width: int, entry: dict[str, Any]) -> Recurrent:
     kernel, recurrent, bias = (torch.tensor(values, dtype=torch.float32) for values in entry["weights"])
     layer = _LAYERS[kind](width, int(entry["shape"][-1]), batch_first=True)
     ((cell, weights),) = layer.weights()
-    halves = bias if kind == "gru" else [bias, torch.zeros_like(bias)]
-    for name, values in zip(weights, (kernel.t(), recurrent.t(), *halves), strict=True):
+    biases = bias if kind == "gru" else [bias, torch.zeros_like(bias)]
+    for name, values in zip(weights, (kernel.t(), recurrent.t(), *biases), strict=True):
         weights[name].copy_(_reorder(values, _RTNEURAL_GATES[kind], cell.gates))
     return layer
 

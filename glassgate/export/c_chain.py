@@ -63,7 +63,7 @@ class Chain:
 
     @property
     def functions(self) -> Iterator[str]:
-        """The functions of the chain, which call those of the stages."""
+        """The functions of the chain. They call the functions of the stages."""
         name, real = self.name, self.real
         resets = []
         for stage in self.stages:

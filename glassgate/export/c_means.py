@@ -59,7 +59,7 @@ class _Rewriting:
     def rewrite(self, value: StepValue) -> StepValue:
         """Return the value with its means in the weights."""
         new = self._rewrite_argument(value)
-        assert isinstance(new, StepValue)  # only means, which are single numbers, become 0.0
+        assert isinstance(new, StepValue)  # unsupported: a state or summand that is zero because of a zero mean
         return new
 
     def _rewrite_argument(self, arg: StepValue | float) -> StepValue | float:

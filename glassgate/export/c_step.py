@@ -172,7 +172,7 @@ class StepFunction:
         for total in totals:
             yield f"    const real {total.name} = sum_lanes(sum_{total.name});"
             self._variables[total] = total.name
-        # Later phases load the stored values of this one.
+        # Later phases load the stored values of this phase.
         self._variables |= {value: f"all_{value.name}" for value in computed if value in self._stored}
 
     def _scalars(self, level: int) -> Iterator[str]:
@@ -260,7 +260,7 @@ class StepFunction:
         return f"all_{vector.name}" if vector in self._stored else self._variables[vector]
 
     def _constants(self, operations: Sequence[Pointwise]) -> list[Constant]:
-        """The constants with one number per unit that these operations and the new states read, with unique names."""
+        """The constants, one number per unit, that these operations or new states read. Makes their names unique."""
         read = [*(arg for operation in operations for arg in operation.args), *self.step.new_states.values()]
         constants = list(dict.fromkeys(arg for arg in read if isinstance(arg, Constant) and not arg.is_scalar))
         names = {value.name for value in self.step.values if not isinstance(value, Constant)}

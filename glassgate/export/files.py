@@ -32,7 +32,7 @@ def replacing(path: str | os.PathLike[str], operation: str) -> Iterator[Path]:
 
 
 def write_all(folder: str | os.PathLike[str], files: Mapping[str, str | bytes], operation: str) -> list[Path]:
-    """Write files into a folder, which is created if it is missing. An error while writing leaves none of them.
+    """Write files into a folder, which is created if it is missing. An error while writing leaves no new file.
 
     Args:
         folder: the folder.

@@ -236,7 +236,7 @@ class Step:
     def _axis_of(self, lowered: Value) -> Axis:
         """The axis of a lowered value without its axes of gates, steps and sequences.
 
-        A pass with several heads divides this axis into two axes, which together have its factors.
+        A pass with several heads splits this axis into two axes. The factors of both identify it.
         """
         axes = self.program.axes
         own = [name for name in lowered.type.axes if name not in ("T", "N") and not axes[name].labels]
