@@ -70,13 +70,13 @@ class PreparedCall(NamedTuple):
     Attributes:
         passes: the prepared passes of the layer.
         backend: the name of the backend.
-        lengths: the layout of the sequences, if lengths differ or rows are packed.
+        layout: the layout of the sequences, if their lengths differ or rows are packed.
         recordings: one per direction, if gates are recorded.
     """
 
     passes: PreparedPasses
     backend: str
-    lengths: RaggedLayout | None
+    layout: RaggedLayout | None
     recordings: Sequence[Recording] | None
 
 
@@ -90,27 +90,27 @@ class PreparedFunction(torch.autograd.Function):
         resets: Tensor | None,
         *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
-        passes, _, lengths, recordings = call
-        visible, saved, kernel_tensors = passes.forward(tensors, resets, lengths, recordings)
+        passes, _, layout, recordings = call
+        visible, saved, kernel_tensors = passes.forward(tensors, resets, layout, recordings)
         ctx.call, ctx.count = call, len(tensors)
-        ctx.save_for_backward(resets, *tensors, *(() if lengths is None else kernel_tensors), *saved)
+        ctx.save_for_backward(resets, *tensors, *(() if layout is None else kernel_tensors), *saved)
         ctx.set_materialize_grads(False)
         return tuple(visible)
 
     @staticmethod
     def backward(ctx: Any, *d_visible: Tensor | None) -> tuple[Tensor | None, ...]:
         _reject_batched_gradients(d_visible)
-        passes, _, lengths, recordings = ctx.call
+        passes, _, layout, recordings = ctx.call
         n, (resets, *saved) = ctx.count, ctx.saved_tensors
         tensors = saved[:n]
-        kernel_tensors, saved = (tensors, saved[n:]) if lengths is None else (saved[n : 2 * n], saved[2 * n :])
+        kernel_tensors, saved = (tensors, saved[n:]) if layout is None else (saved[n : 2 * n], saved[2 * n :])
         needed = ctx.needs_input_grad[2:]
         if recordings:
             _pass_gradients_to_recordings(recordings, _gradients_by_direction(passes, d_visible))
         if torch.is_grad_enabled():
             return None, None, *_prepared_gradients_by_operator(ctx.call, tensors, resets, saved, d_visible, needed[0])
         needed = _needed_gradients(needed, recordings)
-        return None, None, *passes.backward(kernel_tensors, saved, resets, d_visible, needed, lengths, recordings)
+        return None, None, *passes.backward(kernel_tensors, saved, resets, d_visible, needed, layout, recordings)
 
 
 def _prepared_gradients_by_operator(
@@ -122,16 +122,16 @@ def _prepared_gradients_by_operator(
     needs_d_data: bool,
 ) -> list[Tensor | None]:
     """The gradients of a prepared call, in the shapes of the user's call, computed by the differentiable operator."""
-    passes, backend, lengths, _ = call
+    passes, backend, layout, _ = call
     rows: dict[int, Tensor | None] = {}
     """For ragged sequences, by the index of the input or initial state: the indices of the rows that kernels read; None
     for all rows in order."""
     order = None
-    if lengths is not None:
-        order, places = lengths.order, lengths.places
+    if layout is not None:
+        order, places = layout.order, layout.places
         rows = {k: order if k else places for k in passes.shapes}
     data, *operands = [_select_rows(v, rows.get(k)) for k, v in enumerate(tensors)]
-    steps = Steps(data, None if lengths is None else lengths.batch_sizes, None if resets is None else resets.flatten())
+    steps = Steps(data, None if layout is None else layout.batch_sizes, None if resets is None else resets.flatten())
     d_flat = [
         None if d is None else _select_rows(d, rows.get(0) if k < passes.visible_count else order)
         for k, d in enumerate(d_visible)

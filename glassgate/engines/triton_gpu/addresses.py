@@ -28,7 +28,7 @@ class Addresses:
         phases: the phases of the pass.
         name: the name of the kernel.
         ragged: whether the lengths of sequences differ.
-        by_rows: whether a program computes all units of its rows.
+        by_rows: whether a program computes whole rows.
     """
 
     other_parameters: tuple[str, ...] = ("iteration", "T", "N", "H", "P", "heads")

@@ -34,7 +34,7 @@ MAX_INLINE_LENGTH = 60
 def write_step_kernels(phases: Phases, title: str, ragged: bool) -> StepKernels:
     """Write the kernels of one pass, one per phase. The last kernel also runs phase 0 of the next step.
 
-    If a program must own whole rows, the products of a phase are a separate kernel.
+    If a program must compute whole rows, the products of a phase are a separate kernel.
 
     Args:
         phases: the phases of the pass.
@@ -118,7 +118,7 @@ class Writer(Addresses):
         address, mask = self.address_and_mask(kind, value, like, gate)
         mask_and_default = f", {mask}, 0" if mask else ""
         conversion = " != 0" if like.type.dtype == "bool" else ".to(tl.float32)"
-        # A program that owns whole rows has many values. It loads carries only when it needs them.
+        # A program that computes whole rows has many values. It loads carries only when it needs them.
         lines = self.body if self.kernel.by_rows and kind == "carry" else self.loads
         lines.append(f"{variable} = tl.load({address}{mask_and_default}){conversion}")
         return Expression(variable)

@@ -61,7 +61,7 @@ class Kernel:
     Attributes:
         name: the name of the function.
         other_parameters: the parameters that are not tensors of the pass, in order.
-        by_rows: whether a program owns whole rows.
+        by_rows: whether a program computes whole rows.
         axes: the axes of the units that it computes.
         pointers: the tensors, in the order of the parameters.
         gates: the largest number of gates of a matrix product.
