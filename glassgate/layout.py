@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from glassgate.engines.contract import Steps
-from glassgate.engines.memory import on_device
+from glassgate.engines.memory import move_to_device
 from glassgate.shapes import ShapeError, check_like, check_shape
 
 
@@ -66,7 +66,7 @@ class Layout(NamedTuple):
         """Convert values (L, N, H) in the order of the user's rows to flat rows (S, H): the inverse of `by_step`."""
         if self.packed is not None:
             is_step = torch.arange(self.rows) < self.packed.batch_sizes[:, None]
-            indices = on_device(is_step.flatten().nonzero().squeeze(1), values.device)
+            indices = move_to_device(is_step.flatten().nonzero().squeeze(1), values.device)
             return self.to_ranks(values).flatten(0, 1).index_select(0, indices)
         flat = values.reshape(self.length * self.rows, values.shape[2])
         return flat if self.places is None else flat.index_select(0, self.places)
@@ -184,7 +184,7 @@ def _padded_layout(
     flat = _sort_descending(is_step.view(-1).to(torch.uint8))[1]
     step_start = flat // N * N  # torch's exporter to ONNX does not support `flat % N`
     places = step_start + order[flat - step_start]
-    order, places = (on_device(v, input.device) for v in (order, places))
+    order, places = (move_to_device(v, input.device) for v in (order, places))
     return layout._replace(order=order, places=places), is_step.sum(1)
 
 

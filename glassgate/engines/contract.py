@@ -41,7 +41,7 @@ class Direction(NamedTuple):
     reverse: bool
     """Whether time runs from the last step to the first."""
     noise: dict[str, Tensor] = {}
-    """The cell's random factors by name: (S, W) if drawn at each step, (N, W) if drawn once per sequence."""
+    """The cell's random numbers by name: (S, W) if drawn at each step, (N, W) if drawn once per sequence."""
     restart: tuple[Tensor, ...] = ()
     """The states after a reset, in the shapes of `initial`. Empty if they equal `initial`."""
 

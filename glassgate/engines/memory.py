@@ -119,7 +119,7 @@ def matrix_block(S: int, widths: tuple[tuple[str, int], ...], dtype: torch.dtype
     return MatrixBlock(S, widths, dtype)
 
 
-def on_device(tensor: Tensor, device: torch.device) -> Tensor:
+def move_to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Move a tensor to another device. A copy from the CPU to a GPU is asynchronous."""
     if device.type != "cuda" or tensor.device.type != "cpu" or torch.compiler.is_compiling():
         return tensor.to(device)

@@ -75,13 +75,13 @@ def _run(steps: Steps, direction: Direction, recording: Recording | None) -> Res
             previous = tuple(
                 torch.where(resets[t], v_0[:n], v) for v_0, v in zip(restart or initial, previous, strict=True)
             )
-        factors = {name: v[t][:n] for name, v in noise_by_step.items()}
+        noise_of_step = {name: v[t][:n] for name, v in noise_by_step.items()}
         if recording is None:
-            new_states[t] = advance(cell, weights, ih[t], previous, factors)
+            new_states[t] = advance(cell, weights, ih[t], previous, noise_of_step)
         else:
             start = sum(batch_sizes[:t])
             with _record_step(recording, cell, row_count, units, slice(start, start + n)) as store:
-                new_states[t] = advance(cell, weights, ih[t], previous, factors)
+                new_states[t] = advance(cell, weights, ih[t], previous, noise_of_step)
                 store(new_states[t])
         state = tuple(new if n == N else torch.cat([new, v[n:]]) for new, v in zip(new_states[t], state, strict=True))
     zeros = tuple(v.new_zeros(padding, v.shape[1]) for v in initial)
@@ -187,7 +187,7 @@ def advance(
         weights: the parameters of the cell.
         ih: the input halves of the pre-activations, `W_ih x + b_ih`, (..., gates * H_cell).
         state: the states before the step.
-        noise: random factors by name.
+        noise: the cell's random numbers by name.
         detach_recurrent: whether to block gradients through the recurrent matrix products. Gradients then flow from a
             state to the next only where the step reads the state directly, such as c in `f * c` of an LSTM.
     """

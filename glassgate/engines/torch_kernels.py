@@ -81,17 +81,17 @@ def run(steps: Steps, directions: list[Direction], all_states: bool = False) -> 
     flipped = len(directions) == 1 and directions[0].reverse
     N = directions[0].initial[0].shape[0]
     weights = [w for d in directions for w in d.weights.values()]
-    rest = ("bias_ih" in directions[0].weights, 1, 0.0, torch.is_grad_enabled(), len(directions) == 2)
-    function = _function(directions[0])
+    options = ("bias_ih" in directions[0].weights, 1, 0.0, torch.is_grad_enabled(), len(directions) == 2)
+    function = _sequence_function(directions[0])
     if steps.batch_sizes is None:
         data = steps.data.view(-1, N, steps.data.shape[1])
-        states = _initial(directions, N)
-        output, *final = function(data.flip(0) if flipped else data, states, weights, *rest, False)
+        states = _stack_states(directions, N)
+        output, *final = function(data.flip(0) if flipped else data, states, weights, *options, False)
         output = (output.flip(0) if flipped else output).flatten(0, 1)
     else:
         sizes = steps.batch_sizes[steps.batch_sizes > 0]
         nonempty, total = int(sizes[0]), int(sizes.sum())
-        output, *final = function(steps.data[:total], sizes, _initial(directions, nonempty), weights, *rest)
+        output, *final = function(steps.data[:total], sizes, _stack_states(directions, nonempty), weights, *options)
         final = [
             torch.cat([f, torch.stack([d.initial[k][nonempty:] for d in directions])], 1) for k, f in enumerate(final)
         ]
@@ -113,7 +113,7 @@ _STEPS: dict[tuple[type[Cell], str | None], Callable[..., Any]] = {
 }
 
 
-def _initial(directions: list[Direction], rows: int) -> list[Tensor] | Tensor:
+def _stack_states(directions: list[Direction], rows: int) -> list[Tensor] | Tensor:
     """The initial states of all directions, stacked in the format of torch's functions."""
     stacked = [
         torch.stack([v[:rows] for v in of_state]) for of_state in zip(*(d.initial for d in directions), strict=True)
@@ -121,6 +121,6 @@ def _initial(directions: list[Direction], rows: int) -> list[Tensor] | Tensor:
     return stacked if len(stacked) > 1 else stacked[0]
 
 
-def _function(direction: Direction) -> Callable[..., Any]:
+def _sequence_function(direction: Direction) -> Callable[..., Any]:
     cell = direction.cell
     return getattr(torch._VF, {LSTM: "lstm", GRU: "gru", RNN: f"rnn_{getattr(cell, 'nonlinearity', '')}"}[type(cell)])

@@ -10,7 +10,7 @@ from glassgate.cell import Cell, Weights
 from glassgate.engines.reference import advance
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph_cell import GraphCell
-from glassgate.engines.symbolic.step import in_new_thread
+from glassgate.engines.symbolic.step import run_in_new_thread
 
 _ROWS, _UNITS = 3, 4
 _TOLERANCE = 1e-6
@@ -19,7 +19,7 @@ _TOLERANCE = 1e-6
 
 def first_difference(cell: Cell, equations: Equations) -> str | None:
     """The name of the first value or gradient for which the equations and the step differ; None if all agree."""
-    name: str | None = in_new_thread(_first_difference, cell, equations)
+    name: str | None = run_in_new_thread(_first_difference, cell, equations)
     return name
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from glassgate.cell import Cell, Noise
 from glassgate.engines.contract import Direction
-from glassgate.engines.memory import on_device
+from glassgate.engines.memory import move_to_device
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Node, make
 from glassgate.engines.symbolic.graph_cell import GraphCell
@@ -27,7 +27,7 @@ from glassgate.shapes import ShapeError
 SCALE, REPLACEMENT = "scale", "replacement"
 """The two kinds of numbers that an edited gate or state reads."""
 NO_REPLACEMENT = 1e30
-"""A replacement of at least this number, such as infinity, means that the value is not replaced."""
+"""Values with a replacement of at least this number, such as infinity, are not replaced."""
 
 Positions = int | slice | Sequence[int] | Tensor | None
 """A selection of units or steps: an index, a slice, several indices, a mask, or None for all."""
@@ -85,7 +85,7 @@ class Edit:
         indices = torch.tensor(positions(f"edit: units of {name!r}", self.units, H), dtype=torch.long)
         mask = torch.zeros(L, 1, H, dtype=torch.bool)
         mask[torch.tensor(steps, dtype=torch.long)[:, None], 0, indices] = True
-        selected, units = (on_device(v, factor.device) for v in (mask, indices))
+        selected, units = (move_to_device(v, factor.device) for v in (mask, indices))
         if self.kind == "replace":
             return factor, torch.where(selected, self._values(name, factor, steps, rows), replacement)
         value = factor.new_zeros(H)

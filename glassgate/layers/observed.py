@@ -18,7 +18,7 @@ class Observed(Generic[LayerType]):
     """One call of a layer: its input, its results, and the gates of each direction.
 
     "Each direction" means each direction of each layer of the stack. The tensors of a call have one row per step of
-    each sequence, (S, W), or the shape (L, N, W) in a prepared call. The properties of this class return rows.
+    each sequence, (S, W), or the shape (L, N, W) in a prepared call. `steps`, `initial` and `results` are rows.
 
     Args:
         layer: the layer.

@@ -20,7 +20,7 @@ from glassgate.layers.calls import checked_weights, current_cell
 REASON = "torch runs this call: for one step of one sequence with gradients, its RNN is faster than the kernels"
 
 TorchFunction = Callable[..., Sequence[Tensor]]
-"""A function of the input, and of a list of all parameters followed by the state. Returns output and final state."""
+"""Takes the input, and a list of all parameters and the state. Returns the output and the final state."""
 
 
 def run(layer: BaseLayer, input: Any, hx: Any) -> tuple[Tensor, Any] | None:

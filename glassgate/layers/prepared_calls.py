@@ -179,8 +179,8 @@ class _Call(NamedTuple):
     """A prepared call of one signature, which returns the output and the final states."""
 
     run: Callable[[Tensor, Sequence[Tensor], Tensor | None, Sequence[int] | PackedLengths | None], Sequence[Tensor]]
-    """A function of the input, the parameters followed by the states, the mask of resets, and the lengths of the
-    sequences if they differ. It returns the output and the final states. All tensors are contiguous."""
+    """Takes the input, the list of all parameters and states, the mask of resets, and the lengths if they differ.
+    Returns the output and the final states. All tensors are contiguous."""
     is_valid: Callable[[], bool]
     """Returns whether the cell still has the equations for which the call was prepared."""
     default_states: tuple[Tensor, ...]
@@ -320,7 +320,7 @@ def _new_cache(layer: BaseLayer) -> _CallCache | None:
 
 
 def _prepare(layer: BaseLayer, arguments: _Arguments) -> _Call | _ObservedCall | None:
-    """Prepare calls with the signature of this one, on torch or on kernels. None if a feature is not supported."""
+    """Prepare calls with the signature of this one, on torch or on kernels. None if they need the general path."""
     input, states, restart_states, mask, hx, restart, needs_grad, ragged, return_states, recorded = arguments
     all_visible = return_states or recorded
     cell = current_cell(layer)

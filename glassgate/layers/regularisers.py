@@ -13,7 +13,7 @@ from torch.nn.functional import dropout
 
 from glassgate.cell import Cell, Named, Noise, PreActivations
 from glassgate.engines.contract import Direction, Steps, is_plain
-from glassgate.engines.memory import on_device
+from glassgate.engines.memory import move_to_device
 from glassgate.shapes import check_rate
 
 
@@ -204,7 +204,7 @@ def _drop_variationally(steps: Steps, data: Tensor, sequences: int, rate: float)
         return (data.view(-1, *factors.shape) * factors).view(data.shape)
     sizes = steps.batch_sizes
     step_starts = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
-    rank = on_device(torch.arange(len(step_starts)) - step_starts, data.device)
+    rank = move_to_device(torch.arange(len(step_starts)) - step_starts, data.device)
     padding = data.shape[0] - len(step_starts)
     return data * torch.cat([factors.index_select(0, rank), factors.new_zeros(padding, data.shape[1])])
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.backend import NativeSteps, Stepper
-from glassgate.engines.memory import on_device
+from glassgate.engines.memory import move_to_device
 from glassgate.layers.spec import Spec
 from glassgate.layers.states import States
 from glassgate.shapes import check_like, check_shape, check_size
@@ -169,4 +169,4 @@ class Stream:
             raise TypeError(f"Stream.reset: rows must be bool or integers, got {index.dtype}")
         elif index.is_cpu and bool(((index < -N) | (index >= N)).any()):
             raise IndexError(f"Stream.reset: rows must be indices from {-N} to {N - 1}, got {index.tolist()}")
-        return on_device(index, self._device)
+        return move_to_device(index, self._device)

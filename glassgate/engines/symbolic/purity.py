@@ -55,7 +55,7 @@ _READS_FILES = frozenset({"from_file"})
 """Functions of torch that are not pure, because they read files."""
 _NUMPY_MODULES = ("numpy._core.", "numpy.core.", "numpy.lib._function_base", "numpy.lib._shape_base")
 TRUSTED = frozenset({*sys.stdlib_module_names, "torch", "numpy", "glassgate"}) - {"__main__", "this", "antigravity"}
-"""Packages whose code does not change. Only calls from other code to these packages are checked."""
+"""Packages whose code does not change. Calls inside them are not checked; calls into them are checked."""
 
 
 class Impure(NotTraceable):

@@ -29,7 +29,7 @@ def equations_of(cell: Cell, projected: bool = False) -> Equations:
     """
     name = cell._class_name
     try:
-        states, named = in_new_thread(_trace, cell, projected)
+        states, named = run_in_new_thread(_trace, cell, projected)
     except Impure as error:
         raise NotTraceable(f"cell {name}: step {error}; it runs on the reference engine") from None
     except NotTraceable as error:
@@ -64,7 +64,7 @@ def _refusal(name: str, operation: str) -> NotTraceable:
     )
 
 
-def in_new_thread(function: Callable[..., Any], *args: Any) -> Any:
+def run_in_new_thread(function: Callable[..., Any], *args: Any) -> Any:
     """Run a function in a new thread, in which torch has no active modes and hooks, and return its result."""
     with ThreadPoolExecutor(1, "glassgate") as thread:
         return thread.submit(function, *args).result()

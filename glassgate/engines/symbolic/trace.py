@@ -29,7 +29,7 @@ class Trace:
     Columns of the backward pass:
         ("d_pre", k): the gradient of `[*hh_only, *shared, *ih_only][k]`.
         ("d_state", k): the gradient of state k before the step, through the step.
-        ("d_parameter", k): the gradient of the parameters whose `parameter_columns` are k, per unit and row.
+        ("d_parameter", k): the gradient of the parameters whose column in `parameter_columns` is k, per unit and row.
         ("left", k): the row vector `left[k]`, a factor of the gradient of `weight_hh`.
         ("raw", 0), ("d_hr", 0): the row vector that `weight_hr` multiplies, and the gradient of the product.
         ("d_gate", "f"), ("d_new", "c"): for recordings, the total gradients of a gate and of a new state.
@@ -133,7 +133,7 @@ def build_trace(cell: Equations, costs: Costs, record: bool = False, record_fact
     columns |= {("row", k): node for k, node in enumerate(n for n in order if n.op == "row_sum")}
     columns |= {("hr", k): node for k, node in enumerate(n for n in order if n.op == "hr")}
     leaf = {node: Node("saved", key, node.axis) for key, node in columns.items()}
-    replay = rewrite_graph(states, lambda node, args: leaf[node] if node in leaf else _detached_value(node, args))
+    replay = rewrite_graph(states, lambda node, args: leaf[node] if node in leaf else _remove_detach(node, args))
     d_pre = [*hh_only, *shared, *(ih_leaves[gate] for gate in ih_only)]
     d = gradients(cell, states, {node: k for k, node in enumerate(d_pre)}, replay)
 
@@ -196,8 +196,8 @@ def _zero_gradient(state: str, axis: Axis) -> Node:
     return make("where", d == d, 0.0, 0.0)
 
 
-def _detached_value(node: Node, args: tuple[Any, ...]) -> Node | None:
-    """The argument of `detach`, which has the same value; None for others. For graphs that are not differentiated."""
+def _remove_detach(node: Node, args: tuple[Any, ...]) -> Node | None:
+    """A rule that replaces `detach` by its argument, for `rewrite_graph` and graphs that are not differentiated."""
     return args[0] if node.op == "detach" else None
 
 
@@ -205,7 +205,7 @@ def _without_detach(trace: Trace) -> Trace:
     """The trace with `detach` removed from the forward graph. The backward graph contains no `detach`."""
     products = (*trace.hh_only, *trace.shared)
     old = [*trace.forward.outputs.values(), *trace.saved.values(), *products, *trace.left]
-    new = rewrite_graph(old, _detached_value)
+    new = rewrite_graph(old, _remove_detach)
     return replace(
         trace,
         forward=Graph({key: new[node] for key, node in trace.forward.outputs.items()}),

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.contract import Steps
-from glassgate.engines.memory import on_device
+from glassgate.engines.memory import move_to_device
 
 
 class Rows:
@@ -38,7 +38,7 @@ class Rows:
         if not self.ragged:
             return None
         end = torch.tensor([self.total])
-        return on_device(torch.cat([torch.tensor([0]), self._first, end, end]), self.device)
+        return move_to_device(torch.cat([torch.tensor([0]), self._first, end, end]), self.device)
 
     @cached_property
     def _sequence_on_cpu(self) -> Tensor:
@@ -48,7 +48,7 @@ class Rows:
     def sequence(self) -> Tensor:
         """(total,) the index of the sequence of each row."""
         if self.ragged:
-            return on_device(self._sequence_on_cpu, self.device)
+            return move_to_device(self._sequence_on_cpu, self.device)
         return torch.arange(self.N, device=self.device).repeat(self.T)
 
     def expand_to_rows(self, v: Tensor) -> Tensor:
@@ -70,4 +70,4 @@ class Rows:
         firsts = torch.cat([self._first, torch.tensor([0])])
         exists = self._sequence_on_cpu < sizes[step]
         index = self._sequence_on_cpu + torch.where(exists, self.N + firsts[step], 0)
-        return torch.cat([first, x]).index_select(0, on_device(index, self.device))
+        return torch.cat([first, x]).index_select(0, move_to_device(index, self.device))
