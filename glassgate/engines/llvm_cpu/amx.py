@@ -16,7 +16,7 @@ from glassgate.engines.llvm_cpu.processor import FEW_ROWS, Processor, host, with
 from glassgate.engines.llvm_cpu.sizes import INTEGERS
 
 TRIAL = "glassgate.engines.llvm_cpu.trial"
-"""The module of the trial. It runs in a separate process, because an illegal instruction ends its process."""
+"""The module of the trial. It runs in a separate process, because an illegal instruction ends the process."""
 TIME_LIMIT = 300
 """The time limit of the trial in seconds. It usually takes a few seconds."""
 
@@ -45,7 +45,7 @@ def is_faster(terms: int, rows: int) -> bool:
 
 
 def describe_method(terms: int = 1, rows: int = 1) -> str:
-    """Describe how `terms` products in bfloat16, which replace one in float32, are computed for a number of rows."""
+    """Describe how products in bfloat16 are computed. The arguments are those of `is_faster`."""
     processor, three = processor_for(terms), terms > 1
     if not is_faster(terms, rows):
         limit = f"more than {FEW_ROWS} sequences" if processor.tiles else f"AMX-BF16 ({obstacle()})"

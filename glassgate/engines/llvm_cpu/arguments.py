@@ -116,7 +116,7 @@ def width(axis: Axis) -> Argument:
 
 @cache
 def axis_pitch(axis: Axis) -> Argument:
-    """Return the argument for the distance in bytes between rows that have one element for each index of an axis."""
+    """Return the argument for the distance in bytes between rows with one element per index of an axis."""
     return Argument(f"{axis}_pitch")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from glassgate.engines.llvm_cpu import arguments as args
 from glassgate.engines.llvm_cpu.arguments import Argument
-from glassgate.engines.llvm_cpu.native import native
+from glassgate.engines.llvm_cpu.native import compile_native
 from glassgate.engines.llvm_cpu.tasks import Launch, Operand, ParallelTask
 
 CHUNKS = '''
@@ -44,9 +44,7 @@ If the weights are larger, the result may be as large as the weights.
 
 
 class Chunks(ParallelTask):
-    """A task for one thread. For each chunk, it runs `tasks` on the rows of the chunk, then the loop over its steps.
-
-    A chunk is a few consecutive steps.
+    """A task for one thread. For each chunk of consecutive steps, it runs `tasks` on the rows, then the loop.
 
     Args:
         tasks: the tasks for the rows of a chunk, in order.
@@ -78,7 +76,7 @@ class Chunks(ParallelTask):
             operands += [part.launch.function.address, 8 * start, 8 * (end - 1)]
         for k, slot, row_size in row_sizes:
             operands += [8 * (starts[k] + slot), row_size]
-        super().__init__(native(CHUNKS), operands, 0)
+        super().__init__(compile_native(CHUNKS), operands, 0)
         header = self.launch.arguments[:-2]  # chunks have no bounds of their own
         self.launch = Launch(self.launch.function, sum((part.launch.arguments for part in parts), header))
         for start, part in zip(starts, parts, strict=False):

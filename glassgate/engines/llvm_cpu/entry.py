@@ -10,7 +10,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from glassgate.engines.llvm_cpu.compile import loader_machine
-from glassgate.engines.llvm_cpu.native import native
+from glassgate.engines.llvm_cpu.native import compile_native
 from glassgate.engines.llvm_cpu.tasks import Launch
 
 _POINTER, _INT64 = ir.IntType(8).as_pointer(), ir.IntType(64)
@@ -41,7 +41,7 @@ class Entry:
     def __init__(self, launch: Launch, slots: Sequence[int]) -> None:
         start = launch.arguments.buffer_info()[0]
         arguments = array("q", [0, launch.function.address, start, len(slots), *[start + 8 * slot for slot in slots]])
-        self._owner, self._launch = launch, Launch(native(ENTER), arguments)
+        self._owner, self._launch = launch, Launch(compile_native(ENTER), arguments)
         self.call: Callable[[int], None] = self._call_by_ctypes
         if platform.python_implementation() == "CPython":
             self._code_and_arguments = array("q", [self._launch.function.address, arguments.buffer_info()[0]])

@@ -360,9 +360,9 @@ class Executable:
         by_launch = [constants | region.allocate_all(plan.scratch_sizes) for _ in range(count)]
         if unit_parts > 1:
             shared = region.allocate_all({argument: plan.scratch_sizes[argument] for argument in plan.shared_scratch})
-            by_launch = [own | shared | units_of_part(plan, k, unit_parts) for k, own in enumerate(by_launch)]
+            by_launch = [v | shared | units_of_part(plan, k, unit_parts) for k, v in enumerate(by_launch)]
         if d in self._directions_with_barriers:
-            by_launch = [own | {args.BARRIER: BARRIER_BYTES * d, args.PARTIES: unit_parts} for own in by_launch]
+            by_launch = [v | {args.BARRIER: BARRIER_BYTES * d, args.PARTIES: unit_parts} for v in by_launch]
         self._fixed_size = max(self._fixed_size, region.end)
         return by_launch
 
@@ -371,6 +371,6 @@ class Executable:
         loop, constants, indices = self.plans[d].loop, self._loop_constants[d], self._value_indices[d]
         if self.partition.unit_parts[d] == 1:
             bounds = self._part_bounds if self._sequence_parts > 1 else {}
-            return [loop.part(own, indices, bounds, k, len(constants)) for k, own in enumerate(constants)]
+            return [loop.part(bindings, indices, bounds, k, len(constants)) for k, bindings in enumerate(constants)]
         barrier = {args.BARRIER: (BARRIERS,)} if d in self._directions_with_barriers else {}
-        return [loop.part(own, indices | barrier) for own in constants]
+        return [loop.part(bindings, indices | barrier) for bindings in constants]

@@ -24,7 +24,7 @@ class ForwardPlan(KernelPlan):
 
     Args:
         plan, sizes, save, all_states, rounds_output, few_rows: as in `KernelPlan`.
-        processor: the result of `host()`. It is used only as a part of the key of the cache `cached_forward_plan`.
+        processor: the result of `host()`. It serves only as a part of the cache key of `cached_forward_plan`.
     """
 
     def __init__(

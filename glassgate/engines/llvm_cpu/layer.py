@@ -101,7 +101,8 @@ class Layer(NamedTuple):
         terms = 0 if self.plans[0].trace.records_factors else requested_terms(dtype, operands)
         if terms and not is_faster(terms, self._sequence_count(operands)):
             terms = 0
-        return tuple([KernelSizes(*plan.sizes(own, data), terms) for plan, own in by_direction(self.plans, operands)])
+        pairs = by_direction(self.plans, operands)
+        return tuple([KernelSizes(*plan.sizes(tensors, data), terms) for plan, tensors in pairs])
 
     def _sequence_count(self, operands: Sequence[Tensor]) -> int:
         return operands[len(self.plans[0].weights)].shape[0]

@@ -7,7 +7,7 @@ from glassgate.engines.llvm_cpu.compile import Function, compile_kernel
 from glassgate.engines.llvm_cpu.processor import Processor
 
 
-def native(text: str, bits: int = 64, terms: int = 0, **values: int) -> Function:
+def compile_native(text: str, bits: int = 64, terms: int = 0, **values: int) -> Function:
     """Compile a function from its text. Its parameters become the fields of a record, see `with_fields`.
 
     Args:

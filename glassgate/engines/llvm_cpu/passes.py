@@ -161,8 +161,8 @@ class ForwardPass(LayerPass):
         compute_dtype = torch.float64 if sizes[0].bits == 64 else torch.float32
         rounds_output = sizes[0].terms > 0 and dtype is torch.bfloat16
         kernel_plans = [
-            cached_forward_plan(plan, own, save, all_states, rounds_output, few, processor)
-            for plan, own, few in zip(plans, sizes, few_rows, strict=True)
+            cached_forward_plan(plan, size, save, all_states, rounds_output, few, processor)
+            for plan, size, few in zip(plans, sizes, few_rows, strict=True)
         ]
         super().__init__(
             kernel_plans,
@@ -174,17 +174,17 @@ class ForwardPass(LayerPass):
         self.counts: list[tuple[int, int, int]] = []
         self._results: list[tuple[bool, int, torch.dtype]] = []
         """For each result: whether it has rows for all steps, instead of one per sequence; its width; and its dtype."""
-        for plan, own in zip(plans, sizes, strict=True):
-            widths = list(plan.state_widths(own.base_sizes).values())
+        for plan, size in zip(plans, sizes, strict=True):
+            widths = list(plan.state_widths(size.base_sizes).values())
             states = widths if all_states else widths[:1]
-            kept = list(plan.kept_widths(own.base_sizes).values()) if save else []
+            kept = list(plan.kept_widths(size.base_sizes).values()) if save else []
             self.counts.append((len(states), len(widths), len(kept)))
             output_dtype = dtype if rounds_output else compute_dtype
             self._results += [(True, n, compute_dtype if k else output_dtype) for k, n in enumerate(states)]
             self._results += [(False, n, compute_dtype) for n in widths] + [(True, n, compute_dtype) for n in kept]
         self._compute_dtype = compute_dtype
         self._recorded_widths = [
-            tuple([(gate, own.H) for gate in plan.trace.recorded]) for plan, own in zip(plans, sizes, strict=True)
+            tuple([(gate, size.H) for gate in plan.trace.recorded]) for plan, size in zip(plans, sizes, strict=True)
         ]
 
     def result_specs(self, S: int) -> list[TensorSpec]:
@@ -248,8 +248,8 @@ class BackwardPass(LayerPass):
     ) -> None:
         self.plans, self.sizes, self.needs_d_data = plans, sizes, needs_d_data
         kernel_plans = [
-            cached_backward_plan(plan, own, RequestedGradients(names, needs_d_data, added=d > 0), few, processor)
-            for d, (plan, own, names, few) in enumerate(zip(plans, sizes, parameters, few_rows, strict=True))
+            cached_backward_plan(plan, size, RequestedGradients(names, needs_d_data, added=d > 0), few, processor)
+            for d, (plan, size, names, few) in enumerate(zip(plans, sizes, parameters, few_rows, strict=True))
         ]
         super().__init__(
             kernel_plans,

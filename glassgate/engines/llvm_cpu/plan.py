@@ -329,7 +329,7 @@ def have_few_rows(rows: int, sizes: Sequence[KernelSizes], backward: bool = Fals
         backward: whether the pass is a backward pass.
     """
     units_per_row = UNITS_PER_ROW_BACKWARD if backward else UNITS_PER_ROW
-    return tuple([units_per_row * rows <= own.H for own in sizes])
+    return tuple([units_per_row * rows <= size.H for size in sizes])
 
 
 def _are_adjacent(chosen: Sequence[int]) -> bool:

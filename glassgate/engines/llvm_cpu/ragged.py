@@ -15,7 +15,7 @@ from torch import Tensor
 
 from glassgate.engines.backend import PackedLengths
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout
-from glassgate.engines.llvm_cpu.native import native
+from glassgate.engines.llvm_cpu.native import compile_native
 from glassgate.engines.llvm_cpu.tasks import Launch, TaskPart
 
 SORT = '''
@@ -127,7 +127,7 @@ def sort_sequences(ragged: RaggedLayout) -> None:
     """Sort the sequences now, for a caller that needs the order before the forward pass."""
     layout = ragged.layout
     arguments = array("q", (layout.N, layout.steps, *layout.addresses))
-    native(SORT).run(arguments.buffer_info()[0])
+    compile_native(SORT).run(arguments.buffer_info()[0])
 
 
 def packed_layout(lengths: PackedLengths) -> RaggedLayout:
@@ -168,7 +168,7 @@ class CopyPlan(NamedTuple):
             address_count = 2 * len(widths)
             arguments = array("q", (N, 0, 0, 0, len(widths), by_step, *widths, *[0] * address_count))
             additions = [*enumerate(layout, 1), *enumerate(range(end - address_count, end), 6 + len(widths))]
-            return TaskPart(Launch(native(text, bits), arguments), additions)
+            return TaskPart(Launch(compile_native(text, bits), arguments), additions)
 
         sort = [create_part(SORT, (), 0, end)] if self.sorts else []
         gather = create_part(GATHER, self.gathered, self.gathered_by_step, end - 2 * len(self.scattered))

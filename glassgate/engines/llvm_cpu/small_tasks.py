@@ -3,7 +3,7 @@
 from glassgate.engines.llvm_cpu import arguments as args
 from glassgate.engines.llvm_cpu.arguments import Argument
 from glassgate.engines.llvm_cpu.gemm.products import RowVectors
-from glassgate.engines.llvm_cpu.native import native
+from glassgate.engines.llvm_cpu.native import compile_native
 from glassgate.engines.llvm_cpu.tasks import Operand, ParallelTask
 
 FILL_ROW_ADDRESSES = '''
@@ -46,7 +46,7 @@ def add(C, A, B, first, last):
 
 def fill_row_addresses(table: Argument, buffer: RowVectors, rows: Operand) -> ParallelTask:
     """Return the task that fills a table with the addresses of the rows of a buffer."""
-    return ParallelTask(native(FILL_ROW_ADDRESSES), (table, buffer.start, buffer.pitch), rows, is_light=True)
+    return ParallelTask(compile_native(FILL_ROW_ADDRESSES), (table, buffer.start, buffer.pitch), rows, is_light=True)
 
 
 def fill_state_addresses(
@@ -62,7 +62,7 @@ def fill_state_addresses(
     """
     dt = 1 if reverse else -1
     operands = (table, dt, args.SIZES, args.STARTS, args.RESETS, state.start, state.pitch, initial, restart)
-    return ParallelTask(native(FILL_STATE_ADDRESSES), operands, args.STEPS, is_light=True)
+    return ParallelTask(compile_native(FILL_STATE_ADDRESSES), operands, args.STEPS, is_light=True)
 
 
 def copy_final_states(
@@ -80,9 +80,9 @@ def copy_final_states(
         bits: the size of a number.
     """
     operands = (out, state.pitch, state.width, state.start, initial, args.SIZES, starts, args.STEPS, int(reverse))
-    return ParallelTask(native(COPY_FINAL_STATES, bits), operands, N, is_light=True)
+    return ParallelTask(compile_native(COPY_FINAL_STATES, bits), operands, N, is_light=True)
 
 
 def add(out: Operand, a: Operand, b: Operand, width: int, bits: int) -> ParallelTask:
     """Return the task that adds two vectors."""
-    return ParallelTask(native(ADD, bits), (out, a, b), width, is_light=True)
+    return ParallelTask(compile_native(ADD, bits), (out, a, b), width, is_light=True)

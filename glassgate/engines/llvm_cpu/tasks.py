@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from glassgate.engines.llvm_cpu.arguments import Argument
 from glassgate.engines.llvm_cpu.compile import Function
-from glassgate.engines.llvm_cpu.native import native
+from glassgate.engines.llvm_cpu.native import compile_native
 
 
 class Launch(NamedTuple):
@@ -39,7 +39,7 @@ def join_launches(launches: Sequence[Launch]) -> Launch:
     for launch in launches:
         header.extend((launch.function.address, 8 * (2 * len(launches) + 1 + len(arguments))))
         arguments += launch.arguments
-    return Launch(native(SEQUENCE), header + arguments)
+    return Launch(compile_native(SEQUENCE), header + arguments)
 
 
 Bindings = dict[Argument, int]
@@ -100,7 +100,7 @@ def launch_template(part: TaskPart) -> Launch:
     header.append(header[1] + 8 * len(part.launch.arguments))
     for pair in part.additions:
         header += pair
-    return Launch(native(COMPLETE), array("q", header) + part.launch.arguments)
+    return Launch(compile_native(COMPLETE), array("q", header) + part.launch.arguments)
 
 
 class ParallelTask:

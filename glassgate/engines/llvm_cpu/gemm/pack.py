@@ -12,7 +12,7 @@ from torch import Tensor
 
 from glassgate.engines.llvm_cpu.amx import processor_for
 from glassgate.engines.llvm_cpu.arguments import Argument
-from glassgate.engines.llvm_cpu.native import native
+from glassgate.engines.llvm_cpu.native import compile_native
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.simd.blocking import pack_multiple
 from glassgate.engines.llvm_cpu.tasks import Operand, ParallelTask
@@ -124,9 +124,9 @@ def pack(
     blocks, pitch = -(-width // lanes), words * sums * lanes + lanes
     row_size, gate_table = columns * size, _table(tuple(gates)).data_ptr()
     if transposed:
-        function = native(PACK_COLUMN_PAIRS if terms else PACK_COLUMNS, matrix.bits, terms)
+        function = compile_native(PACK_COLUMN_PAIRS if terms else PACK_COLUMNS, matrix.bits, terms)
     else:
-        function = native(PACK, matrix.bits, terms)
+        function = compile_native(PACK, matrix.bits, terms)
     tasks = [
         ParallelTask(
             function,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from glassgate.engines.llvm_cpu.amx import processor_for
 from glassgate.engines.llvm_cpu.gemm.pack import MicrokernelMatrix
-from glassgate.engines.llvm_cpu.native import native
+from glassgate.engines.llvm_cpu.native import compile_native
 from glassgate.engines.llvm_cpu.simd.blocking import MAX_LONG_BLOCKS, blocking, rows_at_once, size_of_sums
 from glassgate.engines.llvm_cpu.tasks import Operand, ParallelTask
 
@@ -156,7 +156,7 @@ def multiply(
     row_count = rows_at_once(processor)
     values = {"SUMS": sums, "TILE": size_of_sums(sums, processor), "ROWS": row_count, "POINTERS": 8 * row_count}
     text = MULTIPLY.replace("long_microkernel", "long_transposed_microkernel") if matrix.row_pitch else MULTIPLY
-    function = native(text, bits, matrix.terms, **values)
+    function = compile_native(text, bits, matrix.terms, **values)
     return ParallelTask(function, operands, rows)
 
 
@@ -194,7 +194,7 @@ def outer(
         "TILE": size_of_sums(1, processor),
         "POINTERS": 8 * blocking(1, processor).max_rows,
     }
-    return ParallelTask(native(OUTER, bits, terms, **values), operands, d.width)
+    return ParallelTask(compile_native(OUTER, bits, terms, **values), operands, d.width)
 
 
 ROUND_ROWS = '''
@@ -215,5 +215,5 @@ def round_rows(rows: RowVectors, out: Operand, count: Operand, terms: int) -> tu
         terms: the arithmetic of the products, not 0.
     """
     pitch = processor_for(terms).rounded_pitch(rows.width)
-    task = ParallelTask(native(ROUND_ROWS, 32, terms), (rows.start, rows.pitch, rows.width, out, pitch), count)
+    task = ParallelTask(compile_native(ROUND_ROWS, 32, terms), (rows.start, rows.pitch, rows.width, out, pitch), count)
     return task, RowVectors(out, pitch, rows.width)

@@ -128,10 +128,10 @@ def after_loop(equations: Equations, trace: Trace, bias: bool) -> AfterLoop:
         equations, trace: the equations of the cell and their graphs.
         bias: whether the layer has biases.
     """
-    return _AfterLoop(backward_pass(equations, trace, Form(bias=bias)), frozenset(equations.parameters)).gemms()
+    return _GemmFinder(backward_pass(equations, trace, Form(bias=bias)), frozenset(equations.parameters)).gemms()
 
 
-class _AfterLoop:
+class _GemmFinder:
     """Finds the GEMMs after the loop of a lowered backward pass.
 
     Args:
@@ -149,18 +149,18 @@ class _AfterLoop:
     def gemms(self) -> AfterLoop:
         values = {port.name: value for port, value in self.outputs.items() if port.role is Role.D_WEIGHT}
         gradients = {name: self.gradients(name, value) for name, value in values.items()}
-        factors = {name: [(gradient.d, gradient.gate) for gradient in own] for name, own in gradients.items()}
+        factors = {name: [(gemm.d, gemm.gate) for gemm in gemms_of_name] for name, gemms_of_name in gradients.items()}
         weights = [name for name in values if name not in BIASES]
         # A bias and a weight with the same gate gradients are computed together, because both read these gradients.
         weight_of = {bias: next(w for w in weights if factors[w] == factors[bias]) for bias in values.keys() & BIASES}
         gemms: list[WeightGradient] = []
         for weight in weights:
             biases = tuple(bias for bias in BIASES if weight_of.get(bias) == weight)
-            own = [gradient._replace(biases=biases) for gradient in gradients[weight]]
+            by_gate = [gemm._replace(biases=biases) for gemm in gradients[weight]]
             # A GEMM writes one head only. GEMMs that add to the same rows must be divided among threads in the same
             # way, so they must have the same gates.
-            separate = "K" in values[weight].type.axes or any(gradient.added for gradient in own)
-            gemms += own if separate else _join_adjacent(own)
+            separate = "K" in values[weight].type.axes or any(gemm.added for gemm in by_gate)
+            gemms += by_gate if separate else _join_adjacent(by_gate)
         (of_input,) = self.terms(self.outputs[Port(Role.D_DATA)])
         return AfterLoop(
             gemms,

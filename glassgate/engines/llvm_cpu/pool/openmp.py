@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from glassgate.engines import processors
-from glassgate.engines.llvm_cpu.native import native
+from glassgate.engines.llvm_cpu.native import compile_native
 from glassgate.engines.llvm_cpu.tasks import Launch
 
 JOBS_BEGUN, TEAM_MEMBERS, ARRIVED, LATE, TEAM_SIZE, JOB_COUNT, JOBS = range(1, 8)
@@ -63,10 +63,10 @@ def run(jobs: Sequence[Launch]) -> bool | None:
         return None
     parallel_address, team_size_address = _openmp
     members = max(len(jobs), torch.get_num_threads())
-    table = array("q", (native(MEMBER).address, 0, members, 0, 0, team_size_address, len(jobs)))
+    table = array("q", (compile_native(MEMBER).address, 0, members, 0, 0, team_size_address, len(jobs)))
     table.extend([number for job in jobs for number in (job.function.address, job.arguments.buffer_info()[0])])
     arguments = array("q", (parallel_address, table.buffer_info()[0], members))
-    native(RUN_TEAM)(arguments.buffer_info()[0])
+    compile_native(RUN_TEAM)(arguments.buffer_info()[0])
     return bool(table[LATE]) if table[ARRIVED] else None
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 
-from glassgate.engines.llvm_cpu.native import native
+from glassgate.engines.llvm_cpu.native import compile_native
 from glassgate.engines.llvm_cpu.tasks import Launch
 
 WAITING, GIVEN, TAKEN, ASLEEP = range(4)
@@ -79,7 +79,7 @@ class _Worker:
         if _current_processor is not None and (processor := _current_processor()) != self._avoided_processor:
             self._avoid(processor)
         self._mailbox[FUNCTION], self._mailbox[ARGUMENT] = job.function.address, job.arguments.buffer_info()[0]
-        native(GIVE)(self._address)
+        compile_native(GIVE)(self._address)
         if self._mailbox[FLAG]:
             self._wake_ups.put(None)
 
@@ -96,10 +96,10 @@ class _Worker:
 
     def finish(self) -> None:
         """Wait until the job is done, or run it on the calling thread if the worker has not begun."""
-        native(FINISH)(self._address)
+        compile_native(FINISH)(self._address)
 
     def _work(self) -> None:
-        serve = native(SERVE)
+        serve = compile_native(SERVE)
         while True:
             self._wake_ups.get()
             serve(self._address)
