@@ -20,7 +20,7 @@ from glassgate.cli.progress import Bar
 from glassgate.tasks import task_class_of_run
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.language_model import LanguageModel, LanguageModelOptions
-from glassgate.tasks.language_model.sampling import choose
+from glassgate.tasks.language_model.sampling import sample_token
 from glassgate.tasks.runs import write
 from glassgate.tasks.task import Split
 from tests.tasks.corpus import sentences, write_conllu
@@ -199,7 +199,7 @@ def test_demo_every_zero(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_lowest_temperature_takes_the_likeliest() -> None:
     random = torch.Generator().manual_seed(1)
-    assert {choose(torch.tensor([1.0, 9.0, 8.9]), 1e-300, 0, 1.0, random) for _ in range(9)} == {1}
+    assert {sample_token(torch.tensor([1.0, 9.0, 8.9]), 1e-300, 0, 1.0, random) for _ in range(9)} == {1}
 
 
 def test_a_seed_beyond_torchs(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

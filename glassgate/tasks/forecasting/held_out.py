@@ -12,7 +12,7 @@ from glassgate.tasks.forecasting.statistics import season_of
 
 @dataclass(frozen=True)
 class LastHorizons(LastSteps[Series]):
-    """Holds out the last steps of each series: by default a fraction, but at least one horizon, for dev and for test.
+    """Holds out the last steps of each series. By default, dev and test have a fraction each, but at least one horizon.
 
     The dev and the test part begin with the steps that their first forecast reads. These steps also belong to the
     previous part.
@@ -21,7 +21,7 @@ class LastHorizons(LastSteps[Series]):
     options: ForecastingOptions
 
     def sizes(self, example: Series, fraction: float) -> tuple[int, int, int]:
-        """Return the numbers of train, dev and test steps: those that the options set, or those of the fraction.
+        """Return the numbers of train, dev and test steps, as set by the options or else by the fraction.
 
         Raises:
             OptionError: a part is too short for a window

@@ -9,7 +9,7 @@ MIN_TEMPERATURE = 1e-30
 """The minimum temperature above 0. In float32, scores divided by a smaller one could become NaN."""
 
 
-def choose(logits: Tensor, temperature: float, top_k: int, top_p: float, random: torch.Generator) -> int:
+def sample_token(logits: Tensor, temperature: float, top_k: int, top_p: float, random: torch.Generator) -> int:
     """Sample a token, and return its index.
 
     Args:
@@ -20,7 +20,7 @@ def choose(logits: Tensor, temperature: float, top_k: int, top_p: float, random:
         random: the random generator
 
     Example:
-        >>> choose(torch.tensor([0.0, 9.0, 8.0]), 1.0, 1, 1.0, torch.Generator())
+        >>> sample_token(torch.tensor([0.0, 9.0, 8.0]), 1.0, 1, 1.0, torch.Generator())
         1
     """
     if temperature == 0:

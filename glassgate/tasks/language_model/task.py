@@ -24,7 +24,7 @@ from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.language_model.network import LanguageNetwork
 from glassgate.tasks.language_model.options import NOTES, LanguageModelOptions
-from glassgate.tasks.language_model.sampling import MIN_TEMPERATURE, check_sampling, choose
+from glassgate.tasks.language_model.sampling import MIN_TEMPERATURE, check_sampling, sample_token
 from glassgate.tasks.loss import Loss, Mean, cross_entropy, to_float
 from glassgate.tasks.networks.states import step_mask
 from glassgate.tasks.predictions import Record, text_record
@@ -188,7 +188,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
         random.seed() if seed is None else random.manual_seed(seed)
         network = self.frozen().network
         if self.options.tokens != NOTES:
-            sample = partial(choose, temperature=temperature, top_k=top_k, top_p=top_p, random=random)
+            sample = partial(sample_token, temperature=temperature, top_k=top_k, top_p=top_p, random=random)
             return self._generate_text(network, self._split_prompt(prompt), length, sample)
         if prompt or top_k or top_p < 1:
             raise OptionError("prompt, top_k, top_p: music takes none of them; leave them out")

@@ -59,11 +59,11 @@ class LabelledNetwork(nn.Module):
             count = len(task.vocabularies["units"])
             return Model(self, {"units": "N L", "lengths": "N"}, lambda N, L: random_indices(N, L, count), outputs)
 
-        def series(N: int, L: int) -> tuple[Tensor, Tensor]:
+        def random_series(N: int, L: int) -> tuple[Tensor, Tensor]:
             _, lengths = random_indices(N, L, 3)
             return scale[0] + scale[1] * torch.randn(N, L, scale.shape[1]), lengths
 
-        return Model(self, {"series": "N L *", "lengths": "N"}, series, outputs)
+        return Model(self, {"series": "N L *", "lengths": "N"}, random_series, outputs)
 
 
 def names(layer: gg.Recurrent, suffix: str) -> list[str]:

@@ -67,12 +67,12 @@ def export(task: Translation) -> Exported:
     layer, attends = decoder.layer, decoder.attention is not None
     memory_names = ["values", "keys"] if attends else []
 
-    def source(N: int, L: int) -> tuple[Tensor, Tensor]:
+    def encoder_inputs(N: int, L: int) -> tuple[Tensor, Tensor]:
         return inputs.random_indices(N, L, len(vocabularies["source"]))
 
     @torch.no_grad()
-    def step(N: int, L: int) -> tuple[Tensor | States | None, ...]:
-        tokens, lengths = source(N, L)
+    def decoder_inputs(N: int, L: int) -> tuple[Tensor | States | None, ...]:
+        tokens, lengths = encoder_inputs(N, L)
         memory, state = network.encode(tokens, lengths)
         previous = torch.randint(len(vocabularies["target"]), (N,))
         readout = torch.randn(N, decoder.readout_size) if decoder.input_feeding else None
@@ -87,10 +87,10 @@ def export(task: Translation) -> Exported:
             Model(
                 _Encoder(network),
                 {"source": "N S", "lengths": "N"},
-                source,
+                encoder_inputs,
                 [*inputs.names(layer, "0"), *memory_names],
                 "encoder",
             ),
-            Model(_Decoder(network), axes, step, outputs, "decoder"),
+            Model(_Decoder(network), axes, decoder_inputs, outputs, "decoder"),
         ]
     )

@@ -36,7 +36,7 @@ Window = tuple[int, int]
 """The first step of a window, and the step after its last."""
 
 
-class Answers(NamedTuple):
+class PassageComparison(NamedTuple):
     """The answers for a passage, compared with those of the whole network: (A,) each.
 
     Attributes:
@@ -50,7 +50,7 @@ class Answers(NamedTuple):
     control_losses: np.ndarray
 
 
-def causes(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study: Study) -> None:
+def add_causes(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study: Study) -> None:
     """Add causes to a study: the effect of each part of the layers, and of each window of steps.
 
     Args:
@@ -66,12 +66,13 @@ def causes(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study: St
     with torch.no_grad():
         whole = [answers_of(index, 1) for index in range(len(lengths))]
 
-    def compare_passage(index: int, copies: int = 1) -> list[Answers]:
+    def compare_passage(index: int, copies: int = 1) -> list[PassageComparison]:
         elsewhere = whole[(index + max(1, len(whole) // 2)) % len(whole)]
         comparison = compare(answers_of(index, copies), whole[index], elsewhere)
-        return [Answers(*row) for row in zip(*(each.double().cpu().numpy() for each in comparison), strict=True)]
+        rows = zip(*(each.double().cpu().numpy() for each in comparison), strict=True)
+        return [PassageComparison(*row) for row in rows]
 
-    def compare_all(_: str = "") -> list[Answers]:
+    def compare_all(_: str = "") -> list[PassageComparison]:
         return [compare_passage(index)[0] for index in range(len(lengths))]
 
     # For a short text, a loop in plain torch takes less time than compiling a kernel that can be edited.
@@ -85,26 +86,26 @@ def causes(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study: St
         held_parts = hold(encoder_values)
         by_part = run_with_parts_held(network, compare_all, lambda *_: hold(decoder_values)) if decoder_values else {}
         by_part = {name: each for name, each in by_part.items() if name} | {name: [] for name in held_parts}
-        by_window: list[tuple[int, Window, Answers]] = []
+        by_window: list[tuple[int, Window, PassageComparison]] = []
         for index, length in enumerate(lengths):
             held_windows = {each: hold_window(encoder_values, means, each) for each in _windows(length, sum(lengths))}
             # If the layer is called only once per sequence, the rows of a batch can hold different values.
             held_length = length if len(rows[LAYER]) == len(lengths) else None
             run = partial(_run_held, network, partial(compare_passage, index), encoder_values, held_length)
-            for name, answers in zip(held_parts, run(list(held_parts.values())), strict=True):
-                by_part[name].append(answers)
-            for window, answers in zip(held_windows, run(list(held_windows.values())), strict=True):
-                by_window.append((index, window, answers))
+            for name, comparison in zip(held_parts, run(list(held_parts.values())), strict=True):
+                by_part[name].append(comparison)
+            for window, comparison in zip(held_windows, run(list(held_windows.values())), strict=True):
+                by_window.append((index, window, comparison))
     _fill(study, whole, unchanged, by_part, by_window)
 
 
 def _run_held(
     network: nn.Module,
-    compare_copies: Callable[[int], list[Answers]],
+    compare_copies: Callable[[int], list[PassageComparison]],
     editable: Editable,
     length: int | None,
     held_sets: Sequence[HeldPart],
-) -> Iterator[Answers]:
+) -> Iterator[PassageComparison]:
     """The answers for a passage with each set of held values. Each row of a batch holds one set.
 
     Args:
@@ -120,9 +121,9 @@ def _run_held(
 def _fill(
     study: Study,
     whole: Sequence[BatchAnswers],
-    unchanged: Sequence[Answers],
-    by_part: Mapping[str, Sequence[Answers]],
-    by_window: Sequence[tuple[int, Window, Answers]],
+    unchanged: Sequence[PassageComparison],
+    by_part: Mapping[str, Sequence[PassageComparison]],
+    by_window: Sequence[tuple[int, Window, PassageComparison]],
 ) -> None:
     answers = [each for passage in study.passages for each in passage.answers]
     are_choices = all(each.best[0][1] is not None and each.agreement is None for each in answers)
@@ -132,8 +133,8 @@ def _fill(
     if have_targets:
         study.shuffled_loss = float(np.concatenate([each.control_losses for each in unchanged]).mean())
 
-    def effect(with_held: Sequence[Answers], without: Sequence[Answers]) -> dict[str, Any]:
-        held, base = (Answers(*map(np.concatenate, zip(*each, strict=True))) for each in (with_held, without))
+    def effect(with_held: Sequence[PassageComparison], without: Sequence[PassageComparison]) -> dict[str, Any]:
+        held, base = (PassageComparison(*map(np.concatenate, zip(*each, strict=True))) for each in (with_held, without))
         loss = held.losses - base.losses
         low, high = bootstrap.mean_interval(loss, bootstrap.resampling_groups([len(each.losses) for each in with_held]))
         return {
@@ -146,8 +147,8 @@ def _fill(
 
     causes = [Cause(_short_name(name, by_part), **effect(each, unchanged)) for name, each in by_part.items()]
     study.causes = sorted(causes, key=lambda cause: -cause.loss)
-    for index, window, answer in by_window:
-        study.windows.append(WindowCause(index, *window, **effect([answer], [unchanged[index]])))
+    for index, window, comparison in by_window:
+        study.windows.append(WindowCause(index, *window, **effect([comparison], [unchanged[index]])))
 
 
 def _short_name(name: str, all_names: Iterable[str]) -> str:

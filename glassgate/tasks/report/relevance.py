@@ -21,7 +21,7 @@ _MAX_RELEVANCES = 120_000  # per passage: answers times steps
 _MAX_GRADIENT_SIZE = 2**22  # the elements of the gradients that one backward pass computes for several answers
 
 
-def relevances(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study: Study) -> None:
+def add_relevances(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study: Study) -> None:
     """Add the relevance of each step to a study.
 
     Args:

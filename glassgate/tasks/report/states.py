@@ -76,7 +76,7 @@ def places_of(
         study: the study of the report.
         size: the approximate size of the result in bytes.
     """
-    labels = {each.label: f"{each.label.removeprefix(f'{LAYER}.')}.{each.states[0]}" for each in study.directions}
+    state_names = {each.label: f"{each.label.removeprefix(f'{LAYER}.')}.{each.states[0]}" for each in study.directions}
     units = sum(each.values[each.states[0]].shape[1] for each in study.directions)
     bytes_per_step = float(np.mean([len(step.encode()) for each in study.passages for step in each.steps]))
     max_steps = steps_within(size, units, bytes_per_step)
@@ -97,13 +97,13 @@ def places_of(
         if left > 0 and not any(text in passage or passage in text for passage in passages):
             texts.append(steps[:left])
             sequences.append(sequence)
-            states.append({label: index.values(name, sequence)[:left] for label, name in labels.items()})
+            states.append({label: index.values(name, sequence)[:left] for label, name in state_names.items()})
             left -= len(steps)
     if not texts:
         return None
-    values = {label: torch.cat([each[label] for each in states]).numpy().T for label in labels}
-    mean = {label: index.mean(name).numpy() for label, name in labels.items()}
-    deviation = {label: index.deviation[name].numpy() for label, name in labels.items()}
+    values = {label: torch.cat([each[label] for each in states]).numpy().T for label in state_names}
+    mean = {label: index.mean(name).numpy() for label, name in state_names.items()}
+    deviation = {label: index.deviation[name].numpy() for label, name in state_names.items()}
     return Places(values, mean, deviation, texts, sequences, (index.about or {}).get("data", ""), index.steps)
 
 

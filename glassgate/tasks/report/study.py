@@ -22,9 +22,9 @@ from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.report.answers import BatchAnswers, visible
-from glassgate.tasks.report.causes import causes
+from glassgate.tasks.report.causes import add_causes
 from glassgate.tasks.report.dynamics import add_dynamics
-from glassgate.tasks.report.relevance import relevances
+from glassgate.tasks.report.relevance import add_relevances
 from glassgate.tasks.report.task_view import LAYER, TaskView, view_of
 from glassgate.tasks.runs import Run
 from glassgate.tasks.task import Split, Task
@@ -282,9 +282,9 @@ def study(
         for each, weights, excerpt in zip(result.connections, attention, excerpts, strict=True)
     ]
     tick("dividing each answer among the steps")
-    relevances(view, batch_of, result)
+    add_relevances(view, batch_of, result)
     tick("holding each part at its mean")
-    causes(view, batch_of, result)
+    add_causes(view, batch_of, result)
     if hasattr(network, "decoder"):
         # The decoder's layers have labels as well, so those of the encoder begin with its name.
         for direction in (*result.directions, *chain(*result.controls)):

@@ -34,8 +34,7 @@ class Tagger(nn.Module):
         vocabulary_size: the number of tokens, including padding and unknown
         input_size: the size of the embedding of a token
         label_names: the names of the labels, in the order of their indices
-        first_singleton: the index of the first token that occurs once in training, as all following tokens do;
-            `vocabulary_size` if there is none
+        first_singleton: tokens from this index on occur only once in training; `vocabulary_size` without such tokens
         num_characters: the number of characters, including padding and unknown; 0 for no character network
         requires_bio: whether predicted paths must be valid BIO
         num_intents: the number of intents

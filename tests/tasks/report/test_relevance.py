@@ -13,7 +13,7 @@ from glassgate.glass.data import decode_array, page_data
 from glassgate.glass.study import Passage, PassageAnswer, Relevances, Study
 from glassgate.tasks.data.batches import Batch, collate
 from glassgate.tasks.data.pieces import Piece
-from glassgate.tasks.report.relevance import relevance, relevances
+from glassgate.tasks.report.relevance import add_relevances, relevance
 from glassgate.tasks.report.task_view import TaskView, view_of
 from tests.export.test_javascript import Sorted
 from tests.tasks.report.live import excerpts, trained
@@ -105,7 +105,7 @@ def test_a_cell_without_a_graph_leaves_a_note() -> None:
     excerpt = excerpts(task)[0]
     rows = collate([task.encode(excerpt.example)], [Piece(0, excerpt.start, excerpt.stop)], task.padding)
     made = Study("", "", [Passage(["play"] * 7, [PassageAnswer(0, [("O", 1.0)], None)] * 7)], [])
-    relevances(view_of(task), lambda *_: rows, made)
+    add_relevances(view_of(task), lambda *_: rows, made)
     assert not made.relevances
     (note,) = made.notes
     assert note.startswith("relevance: it is left out, because the cell cannot be traced (cell")
