@@ -23,8 +23,8 @@ class RequestedGradients(NamedTuple):
     Attributes:
         weights: the names of the parameters.
         data: whether the gradient of the input is requested.
-        added: whether the gradient of the input is added to the contents of its memory, which is the gradient from
-            another direction.
+        added: whether the gradient of the input is added to the gradient from another direction, which its memory
+            contains.
     """
 
     weights: tuple[str, ...]

@@ -59,4 +59,4 @@ _FUNCTIONS = (
     "write_row_addresses write_state_addresses"
 )
 ENGINE_NAMES = frozenset(f"_{name}" for name in (*_VARIABLES.split(), *_FUNCTIONS.split()))
-"""The names of a kernel's own variables and of the functions of `namespace.py`. No value and no argument gets them."""
+"""The names of a kernel's own variables and the functions of `namespace.py`. Values and arguments get other names."""

@@ -311,7 +311,7 @@ class KernelPlan:
 
 
 UNITS_PER_ROW, UNITS_PER_ROW_BACKWARD = 8, 32
-"""Packing the weights of this many units takes as long as the additional time of unpacked weights in one row.
+"""Packing the weights of this many units takes as much time as packed weights save in one row.
 
 The first number is for forward passes, the second for backward passes.
 """

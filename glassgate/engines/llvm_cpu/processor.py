@@ -29,8 +29,8 @@ class Processor(NamedTuple):
     """The instructions for tile registers, a key of `tiles.TILE_INSTRUCTIONS`; empty without tile registers."""
     integers: str = ""
     """The method for products of 8-bit integers: "vnni" for its instructions; "madd" for several other instructions;
-    "portable"; "emulated" for the portable method with the memory layout of "vnni", for tests; empty if products are
-    not in integers."""
+    "portable" for any processor; "emulated" for the portable method with the memory layout of "vnni", for tests; empty
+    if products are not in integers."""
     terms: int = 1
     """The number of bfloat16 products per product of two numbers: 1 if both are rounded; 3 if each is the sum of a high
     and a low part, and the product of the low parts is omitted."""

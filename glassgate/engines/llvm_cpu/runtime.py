@@ -51,8 +51,8 @@ def write_state_addresses(
 ):
     """Write the addresses of a state before a step to a table, for the sequences `first` to `last` - 1.
 
-    After a reset, the address is that of the restart state. At the first step of a sequence, it is that of the initial
-    state. Otherwise, it is that of the state after the previous step.
+    After a reset, this state is the restart state; at the first step of a sequence, the initial state; otherwise, the
+    state after the previous step.
 
     Args:
         pointers: the table, with an entry per sequence.

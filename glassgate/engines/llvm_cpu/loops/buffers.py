@@ -44,7 +44,7 @@ class Kind(Enum):
     D_STATE = "d_{}", RowPer.STEP
     """The gradient of the output or of a state at a step, passed by the caller."""
     D_NEXT = "d_{}_next", RowPer.SEQUENCE
-    """The gradient of a state that a step passes to the previous step. After the loop, that of the initial state."""
+    """The gradient that a step passes to the previous step. After the loop, the gradient of the initial state."""
     D_RESTART = "d_{}_0", RowPer.SEQUENCE
     """The gradient of the states after a reset."""
 

@@ -15,7 +15,7 @@ from glassgate.engines.symbolic.trace import Trace
 
 
 class StateBefore(NamedTuple):
-    """A state before the step: that of the previous step, or the initial state at the start and after a reset."""
+    """A state before the step: the state of the previous step, or the initial state at the start and after a reset."""
 
     state: str
 

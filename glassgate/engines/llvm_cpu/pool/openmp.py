@@ -86,7 +86,7 @@ def _address(function: Any) -> int:
 
 
 def _disable() -> None:
-    """Stop using OpenMP in a forked child, which has no OpenMP threads although its OpenMP runtime assumes them."""
+    """Stop using OpenMP in a forked child. Its OpenMP runtime assumes threads that exist only in the parent."""
     global _openmp
     _openmp = None
 

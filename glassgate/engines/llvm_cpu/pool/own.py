@@ -22,7 +22,7 @@ FUNCTION, ARGUMENT, FLAG = 1, 2, 3
 """The indices of the words of a mailbox after its state: the address of a function, the function's argument, and a flag
 that kernels set for Python to read."""
 POLLS = 1500
-"""The number of polls before a thread sleeps. It yields its core after each poll."""
+"""The number of polls before a thread sleeps. The thread yields its core after each poll."""
 
 SERVE = f'''
 def serve(mailbox):
@@ -86,7 +86,7 @@ class _Worker:
     def _avoid(self, processor: int) -> None:
         """Exclude a processor from the affinity of the thread.
 
-        Some systems run an awakened thread on the processor of the thread that woke it, although others are idle.
+        Some systems run an awakened thread on the processor of the waking thread, although other processors are idle.
         """
         self._avoided_processor = processor
         with suppress(OSError):  # where a sandbox forbids it
