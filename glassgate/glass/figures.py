@@ -81,9 +81,9 @@ def half_lives(direction: Direction, state: str) -> Figure:
     plot.rule(0, min(median, high), len(values), min(median, high))
     plot.text(0, min(median, high), f"median: {_half_life_text(median)}", up=5)
     order = np.argsort(direction.half_life[state], kind="stable")
-    for place, unit in enumerate(order):
+    for rank, unit in enumerate(order):
         value = float(direction.half_life[state][unit])
-        cx, cy = plot.at(place, min(max(value, low), high))
+        cx, cy = plot.at(rank, min(max(value, low), high))
         plot.parts.append(f'<circle class="dot state" cx="{cx:.1f}" cy="{cy:.1f}" r="2.5" data-u="{unit}"/>')
     return Figure(plot.svg(), sentence, ("half_life", state))
 
@@ -216,12 +216,12 @@ def training(study: Study) -> list[Figure]:
         words = title.replace("_", " ")
         sentence = f"{words[0].upper()}{words[1:]} at the end: {', '.join(ends)}."
         plot = Plot(Axis(0, last, "training steps"), Axis(low - margin, high + margin, words), 340, 220, sentence)
-        for place, (_, points) in enumerate(curves):
-            kind = f"k{place % 6}"
+        for k, (_, points) in enumerate(curves):
+            kind = f"k{k % 6}"
             plot.line([x for x, _ in points], [y for _, y in points], kind)
             if len(points) < 40:
                 plot.dots([x for x, _ in points], [y for _, y in points], kind, 2, units=False)
-        plot.legend([(f"k{place % 6}", _curve_name(name)) for place, (name, _) in enumerate(curves[:6])])
+        plot.legend([(f"k{k % 6}", _curve_name(name)) for k, (name, _) in enumerate(curves[:6])])
         figures.append(Figure(plot.svg(), sentence))
     return figures
 
@@ -242,7 +242,7 @@ def series(study: Study, number: int, start: int) -> Figure | None:
         shown = (shown - shown.mean(0)) / np.maximum(shown.std(0), 1e-9)
     numbers = np.concatenate([shown.ravel(), *([[each.value, _true_value(each)] for each in forecasts] if one else [])])
     margin = 0.08 * (float(np.ptp(numbers)) or 1.0)
-    end = max(length, *(each.place + 0.5 / rows_per_step for each in forecasts)) if forecasts else max(1, length)
+    end = max(length, *(each.position + 0.5 / rows_per_step for each in forecasts)) if forecasts else max(1, length)
     names = list(passage.names) or [f"channel {k + 1}" for k in range(many)]
     plot = Plot(
         Axis(0, end, "" if passage.times else "step", ticks=_dates(passage, end)),
@@ -256,9 +256,9 @@ def series(study: Study, number: int, start: int) -> Figure | None:
     for channel in range(shown.shape[1]):
         plot.line(xs, shown[:, channel].tolist(), f"thin k{channel % 6}")
     if forecasts and one:
-        places = [each.place for each in forecasts]
-        plot.line(places, [math.nan if each.target is None else each.target for each in forecasts], "thin k0")
-        plot.line(places, [each.value for each in forecasts], "forecast")
+        positions = [each.position for each in forecasts]
+        plot.line(positions, [math.nan if each.target is None else each.target for each in forecasts], "thin k0")
+        plot.line(positions, [each.value for each in forecasts], "forecast")
     legend = [(f"thin k{k % 6}", name) for k, name in enumerate(names[: shown.shape[1]])] if not one else []
     legend += [("thin k0", f"{names[0]}, true values"), ("forecast", "forecast")] if forecasts and one else []
     plot.legend(legend)

@@ -60,8 +60,8 @@ def followers_in(study: Study, direction: Direction) -> list[Follower]:
     correlation = correlations(direction, np.stack(list(by_name.values()), 1))
     units = np.argmax(np.round(correlation, 9), 0)
     return [
-        Follower(name, direction.label, int(unit), direction.states[-1], float(correlation[unit, place]))
-        for place, (name, unit) in enumerate(zip(by_name, units, strict=True))
+        Follower(name, direction.label, int(unit), direction.states[-1], float(correlation[unit, column]))
+        for column, (name, unit) in enumerate(zip(by_name, units, strict=True))
     ]
 
 

@@ -81,7 +81,7 @@ def differentiate(
             _collect(tape, study, [passage_index] * len(batch), after, layer)
             tick()
         if initial is not None:
-            batch = [chosen[place] for place in evenly_spaced(len(chosen), MAX_INITIAL_ANSWERS)]
+            batch = [chosen[k] for k in evenly_spaced(len(chosen), MAX_INITIAL_ANSWERS)]
             tape, _ = _backward(initial, answer_values, passage_index, batch, layer)
             _collect(tape, study, [passage_index] * len(batch), before, layer)
             tick()

@@ -9,27 +9,27 @@ from glassgate.glass.heat_map import Scale, heat_map, similarity_order
 from glassgate.glass.study import Direction, Study
 from glassgate.glass.wording import count, quoted, steps
 
-# The maximum number of passages with a connectivity picture.
+# The maximum index of passages with a connectivity picture.
 _MAX_PICTURES = 4
 
 
 def connectivity_section(study: Study) -> Section:
     """The section Connectivity: the contribution of each step to each answer, and the attention."""
     blocks, has_attention = [], False
-    for place, each in enumerate(study.connections[:_MAX_PICTURES] if len(study.passages) > 1 else study.connections):
-        passage = study.passages[place]
+    for index, each in enumerate(study.connections[:_MAX_PICTURES] if len(study.passages) > 1 else study.connections):
+        passage = study.passages[index]
         sentence = f"{count(len(passage.answers), 'answer', 'answers')}, {len(passage.steps)} steps. "
         peak = np.maximum(np.abs(each.matrix).max(1, keepdims=True), 1e-12)
         legend = colour_scale("against", "for", "signed")
         blocks.append(
-            _matrix(study, place, each.matrix / peak, "signed", legend, sentence + _distance_sentence(study, place))
+            _matrix(study, index, each.matrix / peak, "signed", legend, sentence + _distance_sentence(study, index))
         )
         if each.attention is not None:
             has_attention = True
             most = passage.steps[int(each.attention.sum(0).argmax())]
             sentence = f"The attention weights of the answers. {quoted(most)} has the largest total weight."
             legend = colour_scale("0", "1, attention", "gate")
-            blocks.append(_matrix(study, place, each.attention, "gate", legend, sentence))
+            blocks.append(_matrix(study, index, each.attention, "gate", legend, sentence))
     intro = (
         "The contribution of each step to each answer. It is the gradient times the input, divided by the largest "
         "contribution to that answer. A narrow diagonal means that only neighbouring steps contribute. Source: Madsen "
@@ -40,14 +40,14 @@ def connectivity_section(study: Study) -> Section:
     return Section("connectivity", "Connectivity", intro, body)
 
 
-def _matrix(study: Study, place: int, matrix: np.ndarray, scale: Scale, legend: str, sentence: str) -> str:
+def _matrix(study: Study, index: int, matrix: np.ndarray, scale: Scale, legend: str, sentence: str) -> str:
     """A picture of one passage: a row per answer and a column per step."""
-    passage, targets = study.passages[place], study.connections[place].targets
+    passage, targets = study.passages[index], study.connections[index].targets
     kind, below = ("square", "rows: answers; ") if len(targets) > 1 else ("line", "")
     at = [passage.answers[answer].step for answer in targets]
     rows = [answer + 1 if step is None else step + 1 for answer, step in zip(targets, at, strict=True)]
     return (
-        f'<figure class="heat matrix {kind}" data-passage="{place}" data-scale="{scale}"><p class="legend">{legend}</p>'
+        f'<figure class="heat matrix {kind}" data-passage="{index}" data-scale="{scale}"><p class="legend">{legend}</p>'
         f"{row_ruler(rows) if below else ''}"
         f'<div class="pane"><img alt="{escape(sentence)}" src="{heat_map(matrix, scale)}"></div>'
         f'{step_ruler(len(passage.steps))}<p class="axes">{below}columns: steps</p>'
@@ -55,9 +55,9 @@ def _matrix(study: Study, place: int, matrix: np.ndarray, scale: Scale, legend: 
     )
 
 
-def _distance_sentence(study: Study, place: int) -> str:
+def _distance_sentence(study: Study, index: int) -> str:
     """A sentence about the distance within which 90 % of the contributions lie, as the median over answers."""
-    each, passage = study.connections[place], study.passages[place]
+    each, passage = study.connections[index], study.passages[index]
     distances = []
     for answer, row in zip(each.targets, np.abs(each.matrix), strict=True):
         step = passage.answers[answer].step

@@ -60,10 +60,10 @@ class _StepsWithGradient:
 
     The gradient comes from the loss or from the layer above.
 
-    A backward pass only stores its gradients here, so that training steps stay fast. The stored gradients are examined
-    when the next ones arrive or when the mask is read. The autograd graph refers to this object. The object must not
-    refer to the call or its recording, because a reference cycle would keep the memory of all recorded steps until
-    Python collects garbage.
+    A backward pass only stores its gradients here, so that training steps stay fast. They are examined when the mask is
+    read or the next backward pass arrives. The autograd graph refers to this object. The object must not refer to the
+    call or its recording, because a reference cycle would keep the memory of all recorded steps until Python collects
+    garbage.
 
     Args:
         layout, batch_sizes: the attributes of the call with these names.

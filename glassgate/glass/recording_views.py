@@ -68,10 +68,10 @@ def plot(tape: Recorded, name: str, row: int = 0) -> Picture:
 
 
 def _image(x: float, width: float, href: str) -> str:
-    place = f'x="{x}" y="{_TOP}" width="{width}" height="{_HEIGHT}"'
+    area = f'x="{x}" y="{_TOP}" width="{width}" height="{_HEIGHT}"'
     return (
-        f'<image {place} preserveAspectRatio="none" style="image-rendering:pixelated" href="{href}"/>'
-        f'<rect {place} fill="none" stroke="{_GREY}" stroke-width="0.75"/>'
+        f'<image {area} preserveAspectRatio="none" style="image-rendering:pixelated" href="{href}"/>'
+        f'<rect {area} fill="none" stroke="{_GREY}" stroke-width="0.75"/>'
     )
 
 

@@ -38,8 +38,8 @@ def retentions(call: LayerCall, index: int) -> dict[str, Retention]:
     before = states_before(call, index)
     diagonals = {
         name: Retention(diagonal, True)
-        for place, name in enumerate(layer.cell.state)
-        if bool((diagonal := _diagonal(layer.cell, weights, ih, before, place, direct=True)).any())
+        for k, name in enumerate(layer.cell.state)
+        if bool((diagonal := _diagonal(layer.cell, weights, ih, before, k, direct=True)).any())
     }
     if not diagonals:
         diagonals = {layer.cell.state[0]: Retention(_diagonal(layer.cell, weights, ih, before, 0, direct=False), False)}
@@ -51,7 +51,7 @@ def by_step(call: LayerCall, rows: Tensor) -> Tensor:
     return call.layout.by_step(torch.cat([rows, rows.new_zeros(len(call.steps.data) - len(rows), *rows.shape[1:])]))
 
 
-def _diagonal(cell: Cell, weights: Weights, ih: Tensor, before: tuple[Tensor, ...], place: int, direct: bool) -> Tensor:
+def _diagonal(cell: Cell, weights: Weights, ih: Tensor, before: tuple[Tensor, ...], index: int, direct: bool) -> Tensor:
     """The diagonal d new_j / d old_j of one state, (S, H).
 
     Args:
@@ -59,17 +59,17 @@ def _diagonal(cell: Cell, weights: Weights, ih: Tensor, before: tuple[Tensor, ..
         weights: the weights of the direction.
         ih: the input half of the pre-activations.
         before: the states before each step.
-        place: the index of the state.
+        index: the index of the state.
         direct: whether matrix products with the states are constants, so that only the direct path remains.
     """
     with torch.enable_grad():
-        old = [state.detach().requires_grad_(k == place) for k, state in enumerate(before)]
-        new = advance(cell, weights, ih, tuple(old), detach_recurrent=direct)[place]
+        old = [state.detach().requires_grad_(k == index) for k, state in enumerate(before)]
+        new = advance(cell, weights, ih, tuple(old), detach_recurrent=direct)[index]
         if not new.requires_grad:
             return torch.zeros_like(new)
 
         def vjp(vector: Tensor) -> Tensor:
-            (gradient,) = torch.autograd.grad(new, old[place], vector, retain_graph=True, allow_unused=True)
+            (gradient,) = torch.autograd.grad(new, old[index], vector, retain_graph=True, allow_unused=True)
             return torch.zeros_like(new) if gradient is None else gradient
 
         diagonal = vjp(torch.ones_like(new))

@@ -41,14 +41,14 @@ def side_by_side(studies: Sequence[Study]) -> list[Section]:
 def _scores_section(studies: Sequence[Study]) -> Section:
     """A table of the scores of the runs, and of the answers on this page."""
     rows: dict[str, list[str]] = {}
-    for place, study in enumerate(studies):
+    for column, study in enumerate(studies):
         for data in ("dev", "test"):
             for name, value in (study.metrics.get(data) or {}).items():
-                rows.setdefault(f"{name.replace('_', ' ')}, {data} data", [_NONE] * len(studies))[place] = (
+                rows.setdefault(f"{name.replace('_', ' ')}, {data} data", [_NONE] * len(studies))[column] = (
                     f"{value:.4g}"
                 )
         for each in answers(study):
-            rows.setdefault("on this page", [_NONE] * len(studies))[place] = each.words["right"]
+            rows.setdefault("on this page", [_NONE] * len(studies))[column] = each.words["right"]
     head = "".join(f'<th class="num">{escape(each.title)}</th>' for each in studies)
     lines = "".join(
         f"<tr><th>{escape(name)}</th>{''.join(f'<td class=num>{escape(value)}</td>' for value in values)}</tr>"
@@ -153,7 +153,7 @@ def _causes_section(study: Study) -> Section:
     left = len(study.causes) - len(shown)
     more = f'<p class="source">and {left} more with smaller effects</p>' if left > 0 else ""
     points = f'<th class="num">lost {escape(study.points)}</th>' if study.points else ""
-    parts = (
+    table = (
         '<div class="scroll" tabindex="0"><table><thead><tr><th>held at its mean</th>'
         f'<th class="num">added loss, {escape(study.unit)}</th>{points}<th></th></tr></thead>'
         f"<tbody>{rows}</tbody></table>"
@@ -165,7 +165,7 @@ def _causes_section(study: Study) -> Section:
         "held at its mean. The plot shows the increase when all states are held at their means in a window of steps. "
         "An increase means that the answers depend on the part."
     )
-    return Section("causes", "Causes", intro, f'<div class="row causes">{parts}{windows}</div>' if rows else "")
+    return Section("causes", "Causes", intro, f'<div class="row causes">{table}{windows}</div>' if rows else "")
 
 
 def _part_in_words(name: str) -> str:

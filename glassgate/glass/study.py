@@ -50,12 +50,12 @@ class ForecastValue(NamedTuple):
     """A forecast of one number, and its position on the plot of a series.
 
     Attributes:
-        place: the position in steps of the passage
+        position: the position in steps of the passage
         value: the forecast
         target: the true value; None if it is unknown
     """
 
-    place: float
+    position: float
     value: float
     target: float | None
 
@@ -83,10 +83,10 @@ class Passage:
     def forecasts(self) -> list[ForecastValue]:
         """The answers that are numbers. Each is drawn in the middle of the step or row that it predicts."""
         values = []
-        for place, answer in enumerate(self.answers):
+        for number, answer in enumerate(self.answers):
             (name, chance), target = answer.best[0], answer.target
             if self.series is not None and chance is None:
-                at = len(self.steps) + (place + 0.5) / self.rows_per_step if answer.step is None else answer.step + 1.5
+                at = len(self.steps) + (number + 0.5) / self.rows_per_step if answer.step is None else answer.step + 1.5
                 values.append(ForecastValue(at, float(name), None if target is None else float(target[0])))
         return values
 
@@ -270,7 +270,7 @@ class Study:
         unit, points: the units of `loss` and `points` in causes and windows, in words
         thresholds: the value that each effect must exceed; computed once by `findings`
         nulls: the effects that each rule of `effects` measures in untrained networks, by rule
-        diagrams: the caption and the SVG of the diagram of each cell and layer
+        diagrams: the caption and the SVG of each diagram
         notes: sentences that the page shows, such as the reason why a section is left out
     """
 

@@ -121,9 +121,9 @@ class Plot:
             radius: the radius in pixels
             units: whether each dot is a unit, so that the page highlights the dot of the selected unit
         """
-        for place, (x, y) in enumerate(zip(xs, ys, strict=True)):
+        for unit, (x, y) in enumerate(zip(xs, ys, strict=True)):
             cx, cy = self.at(x, y)
-            named = f' data-u="{place}"' if units else ""
+            named = f' data-u="{unit}"' if units else ""
             self.parts.append(f'<circle class="dot {kind}" cx="{cx:.1f}" cy="{cy:.1f}" r="{radius:g}"{named}/>')
 
     def bar(self, x1: float, x2: float, y: float, kind: str) -> None:
@@ -199,5 +199,5 @@ def _picture(width: int, height: int, label: str, body: str, more: str = "") -> 
     )
 
 
-def _pair(place: tuple[float, float]) -> str:
-    return f"{place[0]:.1f} {place[1]:.1f}"
+def _pair(point: tuple[float, float]) -> str:
+    return f"{point[0]:.1f} {point[1]:.1f}"

@@ -30,9 +30,9 @@ def text_section(study: Study) -> Section:
     values = direction.values[name][:, unit]
     scale = float(np.quantile(np.abs(values), 0.98)) or 1.0
     blocks, are_letters = [], _are_characters(study)
-    for place, (start, passage) in enumerate(zip(study.starts, study.passages, strict=False)):
+    for passage_index, (start, passage) in enumerate(zip(study.starts, study.passages, strict=False)):
         shown = values[start : start + len(passage.steps)] / scale
-        blocks.append(_passage(study, place, start, shown, are_letters))
+        blocks.append(_passage(study, passage_index, start, shown, are_letters))
     wrong = any(each.is_wrong for passage in study.passages for each in passage.answers)
     sets = any(each.agreement is not None for passage in study.passages for each in passage.answers)
     marked = "Sets with an F1 score below one half" if sets else "Wrong answers"
@@ -99,13 +99,13 @@ def _mistakes(study: Study) -> str:
     """A table of wrong answers and the correct ones. Equal adjacent answers share a row."""
     rows: list[tuple[str, str, str]] = []
     last: tuple[int, int, str, str] | None = None
-    for which, passage in enumerate(study.passages):
-        for place, each in enumerate(passage.answers):
+    for passage_index, passage in enumerate(study.passages):
+        for answer_index, each in enumerate(passage.answers):
             if not each.is_wrong or each.target is None:
                 continue
-            here = (which, place, each.best[0][0], each.target[0])
+            here = (passage_index, answer_index, each.best[0][0], each.target[0])
             text = passage.steps[each.step] if each.step is not None and passage.series is None else ""
-            if last == (which, place - 1, *here[2:]) and rows:
+            if last == (passage_index, answer_index - 1, *here[2:]) and rows:
                 rows[-1] = (rows[-1][0] + text, *here[2:])
             else:
                 rows.append((text, *here[2:]))
@@ -124,8 +124,8 @@ def _mistakes(study: Study) -> str:
     )
 
 
-def _passage(study: Study, place: int, start: int, values: np.ndarray, are_letters: tuple[bool, bool]) -> str:
-    passage, (letters, whole_letters) = study.passages[place], are_letters
+def _passage(study: Study, passage_index: int, start: int, values: np.ndarray, are_letters: tuple[bool, bool]) -> str:
+    passage, (letters, whole_letters) = study.passages[passage_index], are_letters
     by_step: dict[int, PassageAnswer] = {each.step: each for each in passage.answers if each.step is not None}
     whole = [each for each in passage.answers if each.step is None]
     parts = []
@@ -139,18 +139,18 @@ def _passage(study: Study, place: int, start: int, values: np.ndarray, are_lette
             f'<span class="u {shade(value)}{wrong}" data-s="{start + step}" title="{escape(title)}">'
             f"{escape(shown)}{under}</span>"
         )
-    drawn = figures.series(study, place, start)
+    drawn = figures.series(study, passage_index, start)
     if drawn is not None:
-        ahead = max([0.0, *(each.place - len(passage.steps) for each in passage.forecasts)])
+        ahead = max([0.0, *(each.position - len(passage.steps) for each in passage.forecasts)])
         content = f'{figure_element(drawn)}<div class="strip">{"".join(parts)}{"<i></i>" * round(ahead)}</div>'
     else:
         kind = "letters" if letters else "words"
         content = f'<div class="{kind}" dir="auto">{("" if letters else " ").join(parts)}</div>'
     title = f'<p class="source">{escape(passage.title)}</p>' if passage.title else ""
-    return f'<div class="passage">{title}{content}{_answers(passage, place, whole, whole_letters)}</div>'
+    return f'<div class="passage">{title}{content}{_answers(passage, passage_index, whole, whole_letters)}</div>'
 
 
-def _answers(passage: Passage, place: int, whole: list[PassageAnswer], letters: bool) -> str:
+def _answers(passage: Passage, passage_index: int, whole: list[PassageAnswer], letters: bool) -> str:
     """The answers about a whole passage: a sentence for one answer, a text for several, with corrections if needed."""
     if passage.forecasts:
         return ""
@@ -158,9 +158,9 @@ def _answers(passage: Passage, place: int, whole: list[PassageAnswer], letters: 
         return "".join(f'<p class="answer{_wrong(each)}">{escape(sentence_about(each))}</p>' for each in whole)
     kind, between = ("letters", "") if letters else ("words", " ")
     row = between.join(
-        f'<span class="u{_wrong(each)}{_ending(each.best[0][0])}" data-p="{place}" data-a="{number}" '
+        f'<span class="u{_wrong(each)}{_ending(each.best[0][0])}" data-p="{passage_index}" data-a="{answer_index}" '
         f'title="{escape(sentence_about(each))}">{escape(each.best[0][0])}</span>'
-        for number, each in enumerate(passage.answers)
+        for answer_index, each in enumerate(passage.answers)
         if each.step is None
     )
     html = f'<p class="answer">prediction</p><div class="{kind}" dir="auto">{row}</div>'

@@ -308,7 +308,7 @@ class _Drawing:
         reads_two_buses = last.reads == ("x", "h") and not self._one_bus
         return self._columns[self._plan.span[last][0]] + (offset if reads_two_buses else 0)
 
-    def _lay_fixed(self, kind: str, name: str, net: int, path: list[svg.Place], dot: str = "") -> None:
+    def _lay_fixed(self, kind: str, name: str, net: int, path: list[svg.Coordinates], dot: str = "") -> None:
         """Add a wire with a given path, without an arrow; `dot` is drawn on it."""
         self._router.lay(net, [self._point(x, y) for x, y in path])
         self._wires.append(self._wire(kind, name, svg.wire(path) + dot, path))
@@ -328,7 +328,7 @@ class _Drawing:
     def _lay(self, net: int, starts: Sequence[Port], ends: Sequence[Port], kind: str, name: str) -> None:
         """Route a wire with an arrow to one of the ends. It branches off an earlier wire of the net, if any."""
         points, start, end = self._router.route(net, starts, ends)
-        path: list[svg.Place] = [(self._xs[i], self._ys[j]) for i, j in points]
+        path: list[svg.Coordinates] = [(self._xs[i], self._ys[j]) for i, j in points]
         dot = svg.dot(*path[0]) if start is None else ""
         path = [*([start.edge] if start else []), *path, end.edge]
         self._wires.append(self._wire(kind, name, svg.wire(path) + svg.head(path) + dot, path))
@@ -338,7 +338,7 @@ class _Drawing:
         y = self._state_heights[name]
         return Port(self._point(self._right, y), LEFT, (self._right + ARROW, y))
 
-    def _wire(self, kind: str, name: str, body: str, path: Sequence[svg.Place]) -> str:
+    def _wire(self, kind: str, name: str, body: str, path: Sequence[svg.Coordinates]) -> str:
         """A wire as SVG. The first wire of each value has an empty text element, into which a page writes the value."""
         classes = f"wire {kind}".strip()
         text = svg.value_beside(path) if name not in self._names_with_text else ""

@@ -48,8 +48,8 @@ class _Drawing:
         )
 
     def _one_layer(
-        self, k: int, parts: tuple[Part, ...], below: list[svg.Place], widths: list[int]
-    ) -> tuple[list[svg.Place], list[int]]:
+        self, k: int, parts: tuple[Part, ...], below: list[svg.Coordinates], widths: list[int]
+    ) -> tuple[list[svg.Coordinates], list[int]]:
         """Draw one layer: the wires up to its boxes, the boxes, and the merge of their outputs."""
         layer, before = self._layer, below
         if k and layer.dropout:
@@ -101,7 +101,7 @@ class _Drawing:
             anchor = "at-start" if side > 0 else "at-end"
             self._body.append(svg.text(label_x, y + 5, names, f"name state-name {anchor}"))
 
-    def _residual(self, start: svg.Place, end: svg.Place) -> svg.Place:
+    def _residual(self, start: svg.Coordinates, end: svg.Coordinates) -> svg.Coordinates:
         """Draw the residual wire of a layer: from its input, around its box, to an addition with its output."""
         at, bend_y = end[1] - STEP, start[1] - 8
         side = (start[0] if self._unmerged else self._centres[-1]) + BOX[0] / 2 + 12
@@ -109,12 +109,12 @@ class _Drawing:
         self._wire([(start[0], bend_y), (side, bend_y), (side, at), (end[0] + 15, at)])
         return self._operation(end[0], at, "+")
 
-    def _dropout(self, x: float, y: float, label: str) -> svg.Place:
+    def _dropout(self, x: float, y: float, label: str) -> svg.Coordinates:
         """Draw a dropout above a point, with a wire to it; return the point at which its output leaves."""
         self._wire([(x, y), (x, y - STEP + 15)])
         return self._operation(x, y - STEP, label)
 
-    def _operation(self, x: float, y: float, label: str) -> svg.Place:
+    def _operation(self, x: float, y: float, label: str) -> svg.Coordinates:
         """Draw an operation centred on a point; return the point at which its output leaves."""
         body = svg.box(x, y, 2 * self._half_width(label), 30, 15) + svg.text(x, y + 5, escape(label))
         self._body.append(f'<g class="operation">{body}</g>')
@@ -128,5 +128,5 @@ class _Drawing:
     def _text(self, x: float, content: str, classes: str) -> None:
         self._body.append(svg.text(x, self._y + 12, escape(content), classes))
 
-    def _wire(self, points: list[svg.Place], kind: str = "") -> None:
+    def _wire(self, points: list[svg.Coordinates], kind: str = "") -> None:
         self._body.append(f'<g class="{f"wire {kind}".strip()}">{svg.wire(points)}{svg.head(points)}</g>')

@@ -1,7 +1,7 @@
 """Places the items of a diagram on a grid: states on horizontal rails at the top, gates side by side at the bottom.
 
-The spine of a state is the shortest path from the state through elementwise operations to its new value. Its items are
-on one row, the rail of the state. An item hangs from rails if it reads only values from rails above it.
+The spine of a state is the shortest path from the state through elementwise operations to its new value. All items of
+a spine are on one row, the rail of the state. An item hangs from rails if it reads only values from rails above it.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ class Plan:
         columns: the number of columns.
         row: the row of each item.
         span: the first and the last column of each item.
-        rails: the row of the rail of each state that has a spine.
+        rails: the row of each rail, by the state.
         rail_of: the state on whose rail an item is.
     """
 

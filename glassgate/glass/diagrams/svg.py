@@ -64,15 +64,15 @@ class Diagram(Picture):
     """The diagram of a cell or a layer.
 
     Each wire is a `g` of class `wire`, and each item a `g` of class `gate`, `product`, `operation` or `function`. Their
-    `data-name` is the name of their value. The first wire of a value has an empty `text` of class `value` for it. The
-    `title` of an item is its equation, which browsers show under the pointer.
+    `data-name` is the name of their value. The first wire of a value has an empty `text` of class `value`, which a
+    page can fill. The `title` of an item is its equation, which browsers show under the pointer.
     """
 
     def __repr__(self) -> str:
         return f"Diagram({len(self._svg)} characters of SVG)"
 
 
-Place = tuple[float, float]
+Coordinates = tuple[float, float]
 """The coordinates of a point in pixels."""
 
 
@@ -93,7 +93,7 @@ def box(x: float, y: float, width: float, height: float, radius: float) -> str:
     return f'<rect x="{left}" y="{top}" width="{number(width)}" height="{number(height)}" rx="{number(radius)}"/>'
 
 
-def wire(points: Sequence[Place], radius: float = 9.0) -> str:
+def wire(points: Sequence[Coordinates], radius: float = 9.0) -> str:
     """The path of a wire with round corners."""
     points = corners(points)
     parts = [f"M{number(points[0][0])} {number(points[0][1])}"]
@@ -106,7 +106,7 @@ def wire(points: Sequence[Place], radius: float = 9.0) -> str:
     return f'<path d="{"".join(parts)}"/>'
 
 
-def head(points: Sequence[Place], size: float = 7.0) -> str:
+def head(points: Sequence[Coordinates], size: float = 7.0) -> str:
     """An arrowhead at the end of a wire."""
     (x, y), before = points[-1], next(p for p in reversed(points) if p != points[-1])
     bx, by = _toward((x, y), before, size)
@@ -120,7 +120,7 @@ def dot(x: float, y: float) -> str:
     return f'<circle cx="{number(x)}" cy="{number(y)}" r="3"/>'
 
 
-def value_beside(points: Sequence[Place]) -> str:
+def value_beside(points: Sequence[Coordinates]) -> str:
     """An empty text next to the longest straight part of a wire, for its value."""
     points = corners(points)
     (a, b), (c, d) = max(pairwise(points), key=lambda piece: _distance(*piece))
@@ -129,9 +129,9 @@ def value_beside(points: Sequence[Place]) -> str:
     return f'<text class="value beside" x="{number(a + 5)}" y="{number((b + d) / 2)}"/>'
 
 
-def corners(points: Sequence[Place]) -> list[Place]:
+def corners(points: Sequence[Coordinates]) -> list[Coordinates]:
     """The ends and corners of a path, without other points."""
-    kept: list[Place] = []
+    kept: list[Coordinates] = []
     for point in points:
         if kept and point == kept[-1]:
             continue
@@ -158,10 +158,10 @@ def document(width: float, height: float, title: str, description: str, body: Se
     )
 
 
-def _distance(a: Place, b: Place) -> float:
+def _distance(a: Coordinates, b: Coordinates) -> float:
     return hypot(a[0] - b[0], a[1] - b[1])
 
 
-def _toward(a: Place, b: Place, length: float) -> Place:
+def _toward(a: Coordinates, b: Coordinates, length: float) -> Coordinates:
     fraction = length / (_distance(a, b) or 1.0)
     return a[0] + (b[0] - a[0]) * fraction, a[1] + (b[1] - a[1]) * fraction

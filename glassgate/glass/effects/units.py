@@ -61,8 +61,8 @@ def twins(study: Study) -> Iterator[Effect]:
         first, second = (alive[units] for units in np.nonzero(np.triu(together, 1)))
 
         def interval(values: np.ndarray = values, first: np.ndarray = first, second: np.ndarray = second) -> Interval:
-            units, place = np.unique(second, return_index=True)
-            return _twins_interval(values, passage_groups(study), first[place], units)
+            units, first_index = np.unique(second, return_index=True)
+            return _twins_interval(values, passage_groups(study), first[first_index], units)
 
         pairs = [f"{a} and {b}" for a, b in zip(first[:3], second[:3], strict=True)]
         words = {

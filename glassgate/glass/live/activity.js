@@ -51,9 +51,9 @@ const paintHeat = (canvas, values, units, order, kind) => {
     for (let t = 0; t < count; t++) {
       const fraction = clamp(values[t * units + unit] / range.peak, -1, 1);
       const ink = range.gate ? gate : fraction >= 0 ? high : low;
-      const place = 4 * (row * count + t);
-      for (let k = 0; k < 3; k++) pixels.data[place + k] = paper[k] + Math.abs(fraction) * (ink[k] - paper[k]);
-      pixels.data[place + 3] = 255;
+      const at = 4 * (row * count + t);
+      for (let k = 0; k < 3; k++) pixels.data[at + k] = paper[k] + Math.abs(fraction) * (ink[k] - paper[k]);
+      pixels.data[at + 3] = 255;
     }
   });
   canvas.getContext("2d").putImageData(pixels, 0, 0);

@@ -32,7 +32,7 @@ const withMinus = (text) => text.replace("-", "−");
 const brief = (value, digits = 2) => (value === undefined || Number.isNaN(value) ? "–" : withMinus(value.toFixed(digits)));
 const percent = (fraction) => `${fraction >= 0.1 || fraction === 0 ? (100 * fraction).toFixed(0) : (100 * fraction).toPrecision(2)} %`;
 const plural = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
-const argmax = (numbers) => numbers.reduce((best, value, place) => (value > numbers[best] ? place : best), 0);
+const argmax = (numbers) => numbers.reduce((best, value, index) => (value > numbers[best] ? index : best), 0);
 const quoted = (text) => (text.trim().length > 1 ? text : `“${text === "\n" ? "↵" : text === " " ? "␣" : text}”`);
 
 const softmax = (scores) => {
@@ -89,9 +89,9 @@ const largest = (numbers, most) => {
   const found = [];
   for (let k = 0; k < numbers.length; k++) {
     if (found.length === most && !(numbers[k] > numbers[found.at(-1)])) continue;
-    let place = found.length;
-    while (place && numbers[k] > numbers[found[place - 1]]) place--;
-    found.splice(place, 0, k);
+    let index = found.length;
+    while (index && numbers[k] > numbers[found[index - 1]]) index--;
+    found.splice(index, 0, k);
     if (found.length > most) found.pop();
   }
   return found;

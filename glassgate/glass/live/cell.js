@@ -39,7 +39,7 @@ const makePlot = (label, height) => {
 };
 
 // The signal: drawn with the pointer, or changed at the cursor by the keyboard.
-const makeSignal = (place, now, changed) => {
+const makeSignal = (container, now, changed) => {
   const plot = makePlot("the signal; arrows move the cursor and change the value", 120);
   plot.svg.classList.add("signal");
   Object.assign(plot.svg, { tabIndex: 0 });
@@ -87,7 +87,7 @@ const makeSignal = (place, now, changed) => {
     now.signal.forEach((_, t) => (now.signal[t] = value(t)));
     changed();
   } }, name));
-  place.append(plot.svg, element("div", { className: "live-controls" }, element("span", { className: "live-note" }, "Draw on the signal, or begin with"), ...buttons));
+  container.append(plot.svg, element("div", { className: "live-controls" }, element("span", { className: "live-note" }, "Draw on the signal, or begin with"), ...buttons));
   return { show };
 };
 
@@ -103,14 +103,14 @@ const groupAndLabel = (name, { products }) => {
 };
 
 // Sliders for each weight, in a group for each gate.
-const makeWeights = (place, direction, changed) => {
+const makeWeights = (container, direction, changed) => {
   const groups = new Map();
   for (const [name, array] of Object.entries(direction.weights)) {
     const [group, words] = groupAndLabel(name, direction);
     if (!groups.has(group)) groups.set(group, []);
     groups.get(group).push([words, array]);
   }
-  place.replaceChildren(...[...groups].map(([group, arrays]) => {
+  container.replaceChildren(...[...groups].map(([group, arrays]) => {
     const rows = arrays.flatMap(([words, array]) => [...array.keys()].map((k) => {
       const columns = array.length / direction.units;
       const of = direction.units === 1 ? "" : columns === 1 ? ` ${k}` : ` ${k % columns} to ${Math.floor(k / columns)}`;
@@ -127,15 +127,15 @@ const makeWeights = (place, direction, changed) => {
 };
 
 // One cell: its plots, diagram and weights.
-const makeCell = (place, spec, now) => {
+const makeCell = (container, spec, now) => {
   const plots = new Map();
   const stack = element("div", { className: "plots" });
   const weights = element("div", { className: "weights" });
   const readout = new Map();
   const details = element("details", { className: "live-card", open: spec.alone }, element("summary", {}, element("h3", {}, "Weights")), weights);
-  const diagram = place.querySelector("figure");
+  const diagram = container.querySelector("figure");
   diagram.before(stack);
-  place.append(details);
+  container.append(details);
   const random = element("button", { type: "button", onclick: () => {
     for (const array of Object.values(direction.weights)) array.forEach((_, k) => (array[k] = 2 * (2 * Math.random() - 1)));
     begin();

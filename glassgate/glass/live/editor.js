@@ -1,10 +1,10 @@
 // A text field that colours its text: a transparent textarea over the same text in spans.
-const makeEditor = (place, label, text, listeners) => {
+const makeEditor = (container, label, text, listeners) => {
   const paint = element("div", { className: "live-paint", ariaHidden: "true" });
   const area = element("textarea", { value: text, spellcheck: false, rows: 1, maxLength: 4000, autocomplete: "off", oninput: () => listeners.typed(area.value) });
   area.setAttribute("aria-label", label);
   area.setAttribute("autocapitalize", "off");
-  place.append(element("div", { className: "live-editor" }, paint, area));
+  container.append(element("div", { className: "live-editor" }, paint, area));
   let tokens = [];
   let spans = [];
   const tokenAt = (at) => {
@@ -50,7 +50,7 @@ const makeEditor = (place, label, text, listeners) => {
 const colourOf = (names) => {
   const plain = names.findIndex((name) => ["O", "other", "text", "none"].includes(name));
   const order = names.map((_, k) => k).filter((k) => k !== plain);
-  const classes = new Map(order.map((k, place) => [k, `c${place % 12}`]));
+  const classes = new Map(order.map((k, index) => [k, `c${index % 12}`]));
   return (k) => classes.get(k) ?? "";
 };
 const legendOf = (names, used, of) =>

@@ -57,13 +57,13 @@ const pythonOf = (edits, { setup, call, other }) => {
 };
 
 // The list of edits. `page` provides the directions, the selected gate or state, and the values of another text.
-const makeEdits = (place, page, changed) => {
+const makeEdits = (container, page, changed) => {
   const rows = [];
   const list = element("div");
   const add = element("button", { type: "button", className: "primary", onclick: () => append() }, "Add a change");
   const clear = element("button", { type: "button", hidden: true, onclick: () => reset() }, "Undo all");
   const hint = element("p", { className: "live-note" }, "Hold, scale or replace any gate or state, for any units and steps. The new answer is shown next to the original one.");
-  place.append(hint, list, element("div", { className: "live-controls" }, add, " ", clear));
+  container.append(hint, list, element("div", { className: "live-controls" }, add, " ", clear));
   const reset = () => {
     rows.length = 0;
     list.replaceChildren();

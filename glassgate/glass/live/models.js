@@ -26,7 +26,7 @@ const barsOf = (answer, before) => {
   return element("dl", { className: "live-bars" }, ...rows);
 };
 
-const showAnswers = (place, plain, shown, step, title) => {
+const showAnswers = (container, plain, shown, step, title) => {
   const [now, before] = [answersAt(shown, step), answersAt(plain, step)];
   const blocks = now.map((answer, k) => {
     const words = element("p", { className: "live-note" }, title(answer));
@@ -35,7 +35,7 @@ const showAnswers = (place, plain, shown, step, title) => {
     const changed = from !== to ? element("p", { className: "live-note" }, `Without the changes: ${quoted(answer.names[from])} ${percent(before[k].chances[from])}.`) : "";
     return element("div", {}, words, barsOf(answer, before[k]), changed);
   });
-  place.replaceChildren(...blocks);
+  container.replaceChildren(...blocks);
 };
 
 // A description of how the answers differ: the number of changed answers, the loss of the original ones, and the largest change.
@@ -65,12 +65,12 @@ const pythonSetup = ({ path }, imports = []) => [
 // tooltip, and `legend(result)` the elements of the key.
 const textModel = ({ colour, titled, legend, title, offset = 0, extra = null }) => ({
   kind: "text",
-  input(place, given, listeners) {
-    const editor = makeEditor(place, "Text that the network reads", given, { typed: listeners.typed, moved: (token, marked) => listeners.moved(token + offset, marked) });
+  input(container, given, listeners) {
+    const editor = makeEditor(container, "Text that the network reads", given, { typed: listeners.typed, moved: (token, marked) => listeners.moved(token + offset, marked) });
     const key = element("p", { className: "live-key" });
-    place.append(key);
+    container.append(key);
     this.editor = editor;
-    extra?.(place, this, listeners);
+    extra?.(container, this, listeners);
     return {
       get: () => editor.text,
       set: (text) => (editor.text = text),
@@ -82,9 +82,9 @@ const textModel = ({ colour, titled, legend, title, offset = 0, extra = null }) 
       },
     };
   },
-  answers(place, plain, shown, step) {
-    if (!plain.count) place.replaceChildren();
-    else showAnswers(place, plain, shown, step, (answer) => title(answer, plain));
+  answers(container, plain, shown, step) {
+    if (!plain.count) container.replaceChildren();
+    else showAnswers(container, plain, shown, step, (answer) => title(answer, plain));
   },
   compare: compareAnswers,
   python: (text, run) => ({

@@ -1,7 +1,7 @@
 // A series as a plot whose values can be dragged, and its forecast with a band for each pair of quantiles.
 const seriesModel = ({ title, compare }) => ({
   kind: "series",
-  input(place, given, listeners) {
+  input(container, given, listeners) {
     const rows = given.rows.map((row) => [...row]);
     const channels = rows[0].length;
     const total = rows.length + (given.target?.length ?? 0);
@@ -22,7 +22,7 @@ const seriesModel = ({ title, compare }) => ({
       listeners.typed();
     } }, "Undo changes");
     const readout = element("output");
-    place.append(svg, element("div", { className: "live-controls" }, ...(channels > 1 ? [element("label", {}, "channel ", choice)] : []), reset, element("span", { className: "live-note" }, "Drag a value, or use the arrow keys."), readout));
+    container.append(svg, element("div", { className: "live-controls" }, ...(channels > 1 ? [element("label", {}, "channel ", choice)] : []), reset, element("span", { className: "live-note" }, "Drag a value, or use the arrow keys."), readout));
 
     const x = (t) => edge + ((t + 0.5) * (width - 2 * edge)) / total;
     const range = () => {
@@ -100,9 +100,9 @@ const seriesModel = ({ title, compare }) => ({
     });
     return {
       get: () => rows,
-      mark: (place) => {
+      mark: (chosen) => {
         const rowsPerStep = given.rowsPerStep ?? 1;
-        if (Math.floor(step / rowsPerStep) !== place) step = clamp(place * rowsPerStep, 0, rows.length - 1);
+        if (Math.floor(step / rowsPerStep) !== chosen) step = clamp(chosen * rowsPerStep, 0, rows.length - 1);
         draw();
       },
       shown: (was, now) => {
@@ -111,9 +111,9 @@ const seriesModel = ({ title, compare }) => ({
       },
     };
   },
-  answers(place, plain, shown, step) {
-    if (!shown.numbers) return showAnswers(place, plain, shown, step, (answer) => title(answer, plain));
-    showNumbers(place, plain, shown, title(null, plain));
+  answers(container, plain, shown, step) {
+    if (!shown.numbers) return showAnswers(container, plain, shown, step, (answer) => title(answer, plain));
+    showNumbers(container, plain, shown, title(null, plain));
   },
   compare: (plain, shown) => (shown.numbers ? compareNumbers(plain, shown) : compareAnswers(plain, shown)),
   python: (rows, run, given) => {
@@ -125,10 +125,10 @@ const seriesModel = ({ title, compare }) => ({
   },
 });
 
-const showNumbers = (place, plain, shown, title) => {
+const showNumbers = (container, plain, shown, title) => {
   const rows = shown.numbers.map((value, k) => [shown.names?.[k] ?? `${k + 1}`, value, plain.numbers[k]]);
   const cells = rows.slice(0, 24).map(([name, value, was]) => element("tr", {}, element("th", {}, name), element("td", { className: "num" }, withMinus(value.toPrecision(5))), element("td", { className: "num" }, shown === plain ? "" : `was ${withMinus(was.toPrecision(5))}`)));
-  place.replaceChildren(element("p", { className: "live-note" }, title), element("table", {}, element("tbody", {}, ...cells)));
+  container.replaceChildren(element("p", { className: "live-note" }, title), element("table", {}, element("tbody", {}, ...cells)));
 };
 
 const compareNumbers = (plain, shown) => {

@@ -65,7 +65,7 @@ const signedBar = (value, peak) => {
 };
 
 // A block for each matrix product of the unit: its sum, and the inputs that contribute most.
-const showProducts = (place, where, inputs) => {
+const showProducts = (container, where, inputs) => {
   const { direction } = where.run;
   const blocks = Object.entries(direction.products).map(([name, parts]) => {
     const found = parts.map((part) => ({ ...part, ...termsOf(part, where, inputs) }));
@@ -78,5 +78,5 @@ const showProducts = (place, where, inputs) => {
     const bars = rows.flatMap(([label, value]) => [element("dt", {}, label), signedBar(value, peak), element("dd", { className: "number" }, brief(value, 3))]);
     return element("div", { className: "live-product" }, title, element("dl", { className: "live-bars" }, ...bars));
   });
-  place.replaceChildren(...blocks);
+  container.replaceChildren(...blocks);
 };

@@ -67,7 +67,7 @@ const BLANK = "\u2581";
 const PIECES = /[!-/:-@[-`{-~\p{P}]|\u2581?[^\u2581!-/:-@[-`{-~\p{P}]+|\u2581/gu;
 const subwordSplitter = ({ letters, merges }) => {
   const known = new Set(letters);
-  const rank = new Map(merges.map((pair, place) => [pair.join("\n"), place]));
+  const rank = new Map(merges.map((pair, index) => [pair.join("\n"), index]));
   const rankOf = (parts, k) => rank.get(`${parts[k]}\n${parts[k + 1]}`) ?? Infinity;
   const splitPiece = (piece) => {
     const parts = [...piece].map((letter) => (known.has(letter) ? letter : `\0${letter}`));
@@ -94,7 +94,7 @@ const subwordSplitter = ({ letters, merges }) => {
 
 // Returns a function from a text to its tokens, {text, number, from, to}. `from` and `to` are indices into the text.
 const tokenizer = ({ unit, symbols, raw = null, known_only: knownOnly = false, lower = false, letters = [], merges = null }) => {
-  const known = new Map(symbols.map((symbol, place) => [symbol, place + FIRST]));
+  const known = new Map(symbols.map((symbol, index) => [symbol, index + FIRST]));
   if (merges) {
     const split = subwordSplitter({ letters, merges });
     return (given) => split(lower ? given.toLowerCase() : given).map((token) => ({ ...token, number: known.get(token.text) ?? UNKNOWN }));

@@ -11,8 +11,8 @@ const report = (data, run, reports) => {
   const stepSpans = new Map(all(".passage [data-s]").map((span) => [Number(span.dataset.s), span]));
   const paint = shading(data, reading, now, stepSpans, byDataId);
 
-  const searching = all(".search:has(form)").map((place) => {
-    const [form, output, list] = ["form", "output", "ol"].map((name) => place.querySelector(name));
+  const searching = all(".search:has(form)").map((section) => {
+    const [form, output, list] = ["form", "output", "ol"].map((name) => section.querySelector(name));
     return { form, output, list, note: byDataId("places-note"), passage: byDataId("sequence"), steps: byDataId("steps"), units: byDataId("units") };
   })[0];
   const bands = all(".heat.time .pane").map((pane) => {
@@ -111,7 +111,7 @@ const report = (data, run, reports) => {
       if (height === 1) across.style.display = "none";
       const isAttention = figure.dataset.scale === "gate";
       const numbers = isAttention ? row.attention : row.numbers;
-      const most = numbers.reduce((best, each, place) => (Math.abs(each) > Math.abs(numbers[best]) ? place : best), 0);
+      const most = numbers.reduce((best, each, index) => (Math.abs(each) > Math.abs(numbers[best]) ? index : best), 0);
       const where = `step ${most + 1}, ${quote(steps[row.start + most])}`;
       output.textContent = isAttention
         ? `The answer at the cursor attends most to ${where} (${short(numbers[most])}).`
@@ -119,8 +119,8 @@ const report = (data, run, reports) => {
     }
     for (const { path, first, count, x1, x2, y1, y2 } of timePlots) {
       const inside = now.step >= first && now.step < first + count;
-      const place = x1 + ((x2 - x1) * (now.step - first + 0.5)) / count;
-      path.setAttribute("d", inside ? `M${place} ${y1}V${y2}` : "");
+      const cursorX = x1 + ((x2 - x1) * (now.step - first + 0.5)) / count;
+      path.setAttribute("d", inside ? `M${cursorX} ${y1}V${y2}` : "");
     }
     if (highlighted.key !== `${now.part} ${now.unit}`) {
       for (const dot of highlighted.dots) dot.classList.remove("on");
@@ -217,17 +217,17 @@ const report = (data, run, reports) => {
       const width = svg.viewBox.baseVal.width;
       go(first + clamp(Math.floor(((x * width - x1) / (x2 - x1)) * count), count - 1));
     });
-  // Dragging marks steps, and in a picture of gates also units. `place` returns {step, row} for an event.
-  const markOnDrag = (pane, place) => {
+  // Dragging marks steps, and in a picture of gates also units. `stepAndRow` returns {step, row} for an event.
+  const markOnDrag = (pane, stepAndRow) => {
     let from = null;
     pane.addEventListener("pointerdown", (event) => {
-      from = event.button === 0 ? { x: event.clientX, y: event.clientY, ...place(event) } : null;
+      from = event.button === 0 ? { x: event.clientX, y: event.clientY, ...stepAndRow(event) } : null;
     });
     // Without this, the browser would drag the picture or select text.
     for (const kind of ["mousedown", "dragstart"]) pane.addEventListener(kind, (event) => event.preventDefault());
     pane.addEventListener("pointermove", (event) => {
       if (!from || !(event.buttons & 1) || Math.hypot(event.clientX - from.x, event.clientY - from.y) < 6) return;
-      const to = place(event);
+      const to = stepAndRow(event);
       const [low, high] = [from.row, to.row].sort((a, b) => a - b);
       marks.mark(from.step, to.step, from.row === undefined ? null : data.parts[now.part].order.slice(low, high + 1));
     });

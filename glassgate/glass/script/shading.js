@@ -16,8 +16,8 @@ const shading = (data, reading, now, stepSpans, byDataId) => {
   const shadeOfRow = (row) => {
     const peak = row ? Math.max(1e-30, ...row.numbers.map(Math.abs)) : 1;
     return (step) => {
-      const place = row ? step - row.start : -1;
-      return place >= 0 && place < (row ? row.numbers.length : 0) ? shadeOf(row.numbers[place] / peak) : "p0";
+      const index = row ? step - row.start : -1;
+      return index >= 0 && index < (row ? row.numbers.length : 0) ? shadeOf(row.numbers[index] / peak) : "p0";
     };
   };
   const shadeKinds = {

@@ -8,8 +8,8 @@ const unpack = (packed) => {
   }
   return packed;
 };
-const numberAt = (packed, place) => {
-  const raw = unpack(packed).numbers[place];
+const numberAt = (packed, index) => {
+  const raw = unpack(packed).numbers[index];
   return packed.type === "<f4" ? raw : packed.low + raw * packed.spacing;
 };
 const rowOf = (packed, row, width) => Array.from({ length: width }, (_, k) => numberAt(packed, row * width + k));
@@ -17,14 +17,14 @@ const rowOf = (packed, row, width) => Array.from({ length: width }, (_, k) => nu
 // The values, answers and contributions of one run; `now` is its cursor.
 const readings = (data, now) => {
   for (const part of data.parts) {
-    part.place = new Map(part.shown.map((unit, k) => [unit, k]));
+    part.columnOf = new Map(part.shown.map((unit, k) => [unit, k]));
     for (const packed of [...Object.values(part.values), ...Object.values(part.wires)])
       packed.width = packed.units === 1 ? 1 : part.shown.filter((u) => u < packed.units).length;
   }
   const value = (part, name, step, unit) => {
     const packed = part.values[name] || part.wires[name];
-    const place = packed && packed.units === 1 ? 0 : part.place.get(unit);
-    return packed && place !== undefined && place < packed.width ? numberAt(packed, step * packed.width + place) : undefined;
+    const index = packed && packed.units === 1 ? 0 : part.columnOf.get(unit);
+    return packed && index !== undefined && index < packed.width ? numberAt(packed, step * packed.width + index) : undefined;
   };
 
   // The answers by step, and those about a whole passage.
