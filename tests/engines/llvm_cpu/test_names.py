@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import glassgate as gg
 from glassgate.engines.llvm_cpu import phase_printer
 from glassgate.engines.llvm_cpu.costs import COSTS
-from glassgate.engines.llvm_cpu.kernel import printed
+from glassgate.engines.llvm_cpu.kernel import print_kernel
 from glassgate.engines.llvm_cpu.simd.mathematics import FUNCTIONS
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.engines.symbolic.trace import build_trace
@@ -43,7 +43,7 @@ def cell_with_names(names):
 def kernels(cell):
     traced = build_trace(equations_of(cell), COSTS)
     with patch.object(phase_printer, "MAX_LENGTH", 10**6):  # a value of a long expression has a name of its own
-        return [printed(cell, traced, is_backward).text for is_backward in (False, True)]
+        return [print_kernel(cell, traced, is_backward).text for is_backward in (False, True)]
 
 
 def assigned_names(kernel):
