@@ -59,7 +59,7 @@ def ablate(
 ) -> Ablation:
     """Measure the increase of the loss when a part of a model's recurrent layers is held at its mean.
 
-    The model runs in eval mode, once over the data for each part. All runs use the same kernel.
+    The model runs in eval mode, once over the data for each part. All runs with a held part use the same kernel.
 
     Args:
         model: a layer, or a model that contains some.
@@ -106,7 +106,7 @@ def run_with_parts_held(
 
     Args:
         model: a layer, or a model that contains some.
-        run: called with the name of each part.
+        run: called with the name of each part, and with "" for the unchanged model.
         edits_by_part: takes the editable values and their means by name. Returns the edits for each part.
         per_step: whether parts are held at selected steps only.
     """
@@ -160,7 +160,7 @@ def hold_in_rows(model: nn.Module, editable: Editable, held: Sequence[HeldPart],
         model: the model whose layers are edited.
         editable: the editable values of the layers.
         held: the edits of each row, all from `hold`.
-        length: the length of the sequences. If `held` has one item, None applies its edits in every call of any length.
+        length: the length of the sequences; None applies the only item of `held` at any length.
     """
     changes = held[0] if length is None else _in_rows(editable, held, length)
     with torch.no_grad(), eval_mode(model), apply_edits(_with_neutral_edits(editable, changes, True)):

@@ -10,7 +10,7 @@ from glassgate.layers.stack import Recurrent
 CONTROLS = 4
 """The number of untrained networks with which a report compares the trained one."""
 MANY_CONTROLS = 40
-"""The number for rules that select the best of many units. Only effects above the threshold of `CONTROLS` need it."""
+"""The number if a rule selects the best of many units and an effect exceeds the threshold from `CONTROLS` networks."""
 
 
 def with_random_weights(tape: Recorded, seed: int) -> Recorded:

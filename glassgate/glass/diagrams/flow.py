@@ -222,7 +222,7 @@ class _ItemBuilder:
         return Item(kind, label, name, f"{term.name} = {text}" if term.name else text, tuple(inputs), tuple(reads))
 
     def _arithmetic_chain(self, term: _Term) -> list[_Term]:
-        """The term and the preceding operations with numbers and parameters, last first; all unnamed and read once."""
+        """The term and the unnamed operations with numbers and parameters before it that are read once, last first."""
         chain = [term]
         while _is_affine(chain[-1]):
             (before,) = chain[-1].wired_terms

@@ -16,7 +16,7 @@ class Effect(NamedTuple):
     Attributes:
         key: the name of the effect, which is the same in every study of a network
         value: the size; larger is stronger
-        interval: computes the interval of the size on demand, because this takes longer than the size itself
+        interval: computes the interval of the size on demand, because this is slower than the size
         words: the text for each name in braces in the sentence and the meaning of the rule
         null: the size under the rule's null model, if the study contains it
         unit: the label of the direction and the unit, if the effect is about a unit
