@@ -57,10 +57,9 @@ class _Rewriting:
         self._rewritten: dict[StepValue, StepValue | float] = {}
 
     def rewrite(self, value: StepValue) -> StepValue:
-        """Return the value with its means in the weights."""
+        """Return the value with its means in the weights, or the same value if it is zero because of a zero mean."""
         new = self._rewrite_argument(value)
-        assert isinstance(new, StepValue)  # unsupported: a state or summand that is zero because of a zero mean
-        return new
+        return new if isinstance(new, StepValue) else value
 
     def _rewrite_argument(self, arg: StepValue | float) -> StepValue | float:
         if not isinstance(arg, StepValue):

@@ -58,6 +58,17 @@ class NamesOfHelpers(gg.Cell):
         return LANES * broadcast
 
 
+class ZeroMean(gg.Cell):
+    """A state that is zero, because it contains the mean of centred pre-activations."""
+
+    gates = ("n",)
+    state = ("h", "m")
+
+    def step(self, a: Any, s: Any) -> Any:
+        centred = a.n - a.n.mean(-1, keepdim=True)
+        return torch.tanh(centred + s.m), torch.tanh(a.n) * centred.mean(-1, keepdim=True)
+
+
 CELLS: dict[str, Any] = {name: getattr(gg.cells, name)() for name in gg.cells.__all__} | {
     "RNN with relu": gg.cells.RNN("relu"),
     "SLSTM of 2 heads": gg.cells.SLSTM(2),
@@ -65,6 +76,7 @@ CELLS: dict[str, Any] = {name: getattr(gg.cells, name)() for name in gg.cells.__
     "custom": Leaky(),
     "every operation": Everything(),
     "names of helpers": NamesOfHelpers(),
+    "zero mean": ZeroMean(),
 }
 STRUCTURES: dict[str, dict[str, Any]] = {
     "stack": {"num_layers": 2, "residual": True},
