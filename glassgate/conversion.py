@@ -103,7 +103,7 @@ def restore(model: nn.Module) -> nn.Module:
 
 
 def description(value: object) -> str:
-    """Describe a value that is not a layer of this library, for the end of an error message: its class and a remedy."""
+    """Return the end of an error message: the class of a value that is not a layer of this library, and a remedy."""
     if isinstance(value, type):
         return f"the class {value.__name__}; create an object of it"
     name = type(value).__name__
@@ -144,7 +144,7 @@ def _attached_attributes(part: nn.Module) -> dict[str, Any]:
 
 
 def _conflicting_name(part: nn.Module, namesake: type[nn.Module]) -> str | None:
-    """Return an attached attribute of a layer whose name the namesake itself uses, or None."""
+    """Return the name of an attribute attached to a layer, if the namesake also uses this name, or None."""
     new = namesake(1, 1, device="meta")
     used = set(dir(new)) - set(new._parameters)
     return min(used & {*_attached_attributes(part), *part._parameters, *part._buffers, *part._modules}, default=None)

@@ -1,4 +1,4 @@
-"""An LSTM cell with one module per gate, for readers. Each gate is a linear layer of [x, h] with an activation."""
+"""An LSTM cell with one module per gate, for teaching. Each gate is a linear layer of [x, h] with an activation."""
 
 import torch
 from torch import Tensor, nn

@@ -15,8 +15,8 @@ from glassgate.shapes import ShapeError, check_like, check_shape
 class Layout(NamedTuple):
     """The relation between a user's input and the flat rows of `Steps`, which engines read.
 
-    A flat row is one step of one sequence: a row of `Steps.data`. The row of a sequence is its position in the user's
-    batch. The rank of a sequence is its position in `Steps`, where the longest sequence is first.
+    A flat row is one step of one sequence: one of the S rows of `Steps.data`. The row of a sequence is its position in
+    the user's batch. The rank of a sequence is its position in `Steps`, where the longest sequence is first.
     """
 
     operation: str
@@ -147,7 +147,7 @@ def _packed_layout(operation: str, input: PackedSequence, lengths: object) -> tu
 def _padded_layout(
     operation: str, input: Tensor, batch_first: bool, lengths: Tensor | Sequence[int] | None
 ) -> tuple[Layout, Tensor | None]:
-    """Return the layout and the batch sizes of a padded or unbatched input. The sizes are None for equal lengths."""
+    """Return the layout and the batch sizes of a padded or unbatched input. The sizes are None if all lengths are L."""
     if not isinstance(input, Tensor):
         raise TypeError(f"{operation}: input must be a tensor or a PackedSequence, got {type(input).__name__}")
     if input.dim() not in (2, 3):

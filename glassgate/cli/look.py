@@ -57,9 +57,9 @@ def command(argv: list[str]) -> None:
         "--examples", type=positive, default=3, metavar="N", help="number of examples to print (default: 3)"
     )
     arguments, rest = parser.parse_known_args(argv)
-    formats = Parser(prog="glassgate look", add_help=False)
-    formats.add_argument("--format", default="")
-    task = arguments.task or detect_task(arguments.file, formats.parse_known_args(rest)[0].format)
+    format_parser = Parser(prog="glassgate look", add_help=False)
+    format_parser.add_argument("--format", default="")
+    task = arguments.task or detect_task(arguments.file, format_parser.parse_known_args(rest)[0].format)
     task_type = task_class(task)
     task_parser = Parser(prog="glassgate look", add_help=False)
     add_options(task_parser, task_type.options_type, task_type.builtin_options)

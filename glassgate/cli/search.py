@@ -116,7 +116,7 @@ def _print_matches(console: Console, index: gg.dynamics.Index, matches: Sequence
 
 
 def _parse_steps(text: str) -> tuple[int, int]:
-    """The index of the first step, from 0, and that of the step after the last one."""
+    """Return the index of the first step, from 0, and the index after the last step."""
     match = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
     first = int(match[1]) if match else 0
     last = int(match[2] or match[1]) if match else 0

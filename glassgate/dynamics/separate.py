@@ -55,7 +55,7 @@ def separate(layer: Recurrent, inputs: Tensor) -> list[SeparateLayer]:
     _, _, states = stack(*data, return_states=True)
     layers = []
     for depth in range(stack.num_layers):
-        parts = [part for part in stack.glassgate.parts if part.layer == depth]
+        parts = [part for part in stack.glassgate.parts if part.layer == depth]  # one per direction
         for part in parts:
             below = data[part.direction % len(data)]
             layers.append(
@@ -76,7 +76,7 @@ def _extract_layer(stack: Recurrent, part: Part) -> Recurrent:
         learn_initial_state=stack.learn_initial_state,
         dtype=torch.float64,
     )
-    (own,) = layer.glassgate.parts
+    (new_part,) = layer.glassgate.parts
     for name in (*part.shapes, *(f"{state}_0" for state in part.widths if stack.learn_initial_state)):
-        getattr(layer, name + own.suffix).copy_(getattr(stack, name + part.suffix))
+        getattr(layer, name + new_part.suffix).copy_(getattr(stack, name + part.suffix))
     return layer.eval().requires_grad_(False)

@@ -63,9 +63,9 @@ def cell_from_json(text: str) -> "JsonCell":
     """
     try:
         content = json.loads(text)
-        name, number = content["name"], content["format"]
-        if number != _FORMAT:
-            raise ValueError(f"expected format {_FORMAT}, got {number!r}; upgrade glassgate")
+        name, format = content["name"], content["format"]
+        if format != _FORMAT:
+            raise ValueError(f"expected format {_FORMAT}, got {format!r}; upgrade glassgate")
         if not (isinstance(name, str) and name.isidentifier()):
             raise ValueError(f"expected the name of a class, got {name!r}")
         equations = _parse_equations(content["equations"], projected=False)

@@ -50,7 +50,7 @@ class DirectionSpec:
         reverse: whether time runs from the last step to the first.
         input_size, hidden_size: H_in and H_cell.
         widths: the width of each state, by name; the first state is the output.
-        initial: the initial value of each state, by name, (W,).
+        initial: the initial value of each state, by name, (width,).
     """
 
     label: str

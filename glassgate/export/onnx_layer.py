@@ -22,7 +22,7 @@ class Call:
 
     Attributes:
         x: (L, N, H_in).
-        initial: the initial states, (N, W) each.
+        initial: the initial states, (N, width of the state) each.
         lengths: (N,) int32; None if every sequence has L steps.
         resets: (L, N) bool; None without resets.
         is_single_step: whether there is only one step (L = 1), which needs no loop.
@@ -59,7 +59,7 @@ def emit_direction(
         call: the inputs of the direction.
 
     Returns:
-        the output (L, N, H_out), zero after the end of each sequence, and the final states (N, W).
+        the output (L, N, H_out), zero after the end of each sequence, and the final states.
     """
     operator = onnx_native.operator_for(equations)
     # ONNX Runtime implements its recurrent operators only for float32.

@@ -1,4 +1,4 @@
-"""Contexts in which a model is recorded, edited or analysed: modules run uncompiled, and in eval mode."""
+"""Contexts for recording, editing and analysing models: one runs modules uncompiled, one runs them in eval mode."""
 
 import sys
 from collections.abc import Iterator

@@ -83,7 +83,7 @@ class Plot:
         x, y: the axes
         width, height: the size in pixels
         label: the description of the plot for screen readers, a sentence
-        time: the first step and the number of steps on the x axis, if the page should draw its cursor
+        time: for the time cursor, the first step and the number of steps on the x axis; None without a cursor
     """
 
     def __init__(self, x: Axis, y: Axis, width: int, height: int, label: str, time: tuple[int, int] | None = None):

@@ -17,8 +17,9 @@ LayerType = TypeVar("LayerType")
 class Observed(Generic[LayerType]):
     """One call of a layer: its input, its results, and the gates of each direction.
 
-    "Each direction" means each direction of each layer of the stack. The tensors of a call have one row per step of
-    each sequence, (S, W), or the shape (L, N, W) in a prepared call. `steps`, `initial` and `results` are rows.
+    "Each direction" means each direction of each layer of the stack. The tensors of a call are (S, width), with
+    one row per step of each sequence. In a prepared call they are (L, N, width), and `steps`, `initial` and `results`
+    reshape them to rows.
 
     Args:
         layer: the layer.
@@ -53,12 +54,12 @@ class Observed(Generic[LayerType]):
 
     @cached_property
     def initial(self) -> States:
-        """The initial states of each direction, (N, W)."""
+        """The initial states of each direction, (N, width)."""
         return [tuple(map(_flatten_rows, states)) for states in self._initial()]
 
     @cached_property
     def results(self) -> list[Result]:
-        """The results of each direction, (S, W) and (N, W)."""
+        """For each direction, the states at all steps, (S, width), and the final states, (N, width)."""
         return [Result(*[tuple(map(_flatten_rows, tensors)) for tensors in result]) for result in self.in_graph]
 
     @property

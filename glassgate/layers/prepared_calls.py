@@ -297,7 +297,7 @@ class _CallCache:
 
 
 def _kernels_can_read(arguments: _Arguments, dtype: torch.dtype) -> bool:
-    """Return whether all tensors are dense CPU tensors with the dtype of the parameters or of the results."""
+    """Return whether all tensors are dense CPU tensors of a suitable dtype, and `restart` comes with `resets`."""
     input, states, restart_states, mask, *_ = arguments
     tensors = (input.data if type(input) is PackedSequence else input, *states, *restart_states)
     return (
@@ -332,7 +332,7 @@ def _prepare(layer: BaseLayer, arguments: _Arguments) -> _Call | _ObservedCall |
     casts = result_type(dtype) is not dtype
     if _needs_general_path(layer, arguments, cell, dtype):
         return None
-    parts, edits = layer.glassgate.parts, layer.glassgate.edits
+    parts, edits = layer.glassgate.parts, layer.glassgate.edits  # a part is one direction of one layer
     is_packed, is_stack = type(input) is PackedSequence, len(parts) > 1
     if casts:
         input, *rest = to_contiguous((input, *states, *restart_states), dtype)

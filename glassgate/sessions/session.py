@@ -17,7 +17,7 @@ from glassgate.sessions import file
 from glassgate.sessions.compare import Comparison, compare
 from glassgate.sessions.file import TORCH_LAYERS
 
-NOISE = ("dropout", "weight_dropout", "recurrent_dropout", "zoneout")
+NOISE_OPTIONS = ("dropout", "weight_dropout", "recurrent_dropout", "zoneout")
 """Options of recurrent layers that draw random numbers in training mode."""
 
 
@@ -30,21 +30,21 @@ def freeze(
 ) -> "Session":
     """Create an inference session of a layer or of a whole model.
 
-    The weights are copied. Those of recurrent layers are also packed once: rearranged into the order in which the
-    kernels read them. All other modules of a model run unchanged, on copies of their weights. Layers of `torch.nn`
-    (RNN, GRU, LSTM) are converted to those of Glassgate.
+    The weights of recurrent layers are copied and packed once, in the order in which the kernels read them. All other
+    modules of a model run unchanged, on copies of their weights. RNN, GRU and LSTM layers of `torch.nn` are converted
+    to Glassgate layers.
 
     If `freeze` is called inside `with gg.engine(name)`, the session runs on that engine.
 
     Args:
         module: a recurrent layer, or a model with at least one, in eval mode, on the CPU.
         precision: the dtype of the weights and matrix products of recurrent layers: "float32", "float64", "bfloat16"
-            (needs AVX512-BF16 or AMX-BF16), or "int8". The default is the dtype of each layer, or float32 if that is
-            float16 or bfloat16. Inputs, outputs and states have the dtype of the module in any case.
+            (needs AVX512-BF16 or AMX-BF16), or "int8". The default is the dtype of each layer, or float32 for a
+            layer in float16 or bfloat16. Inputs, outputs and states have the dtype of the module in any case.
         keep: for int8, the matrices that stay in float32: names of parameters such as "encoder.weight_ih_l0", where `*`
             matches any text. Input matrices with fewer than 16 columns always stay in float32.
-        compile_for: pairs (L, N), only if `module` is one layer. The kernels for inputs of these shapes are compiled
-            now instead of at the first call.
+        compile_for: pairs (L, N), the number of steps and of sequences, only if `module` is one layer. The kernels
+            for inputs of these sizes are compiled now instead of at the first call.
 
     Returns:
         the session, which is called like the module.
@@ -220,7 +220,7 @@ def _snapshot(module: nn.Module, precision: str | None, keep: Sequence[str]) -> 
             layers[name] = part
     if not layers:
         raise ValueError(f"freeze: {type(module).__name__} has no recurrent layer; a session has at least one")
-    frozen: dict[int, Any] = {}  # by the id of the original layer, as `deepcopy` expects it
+    frozen: dict[int, Any] = {}  # by the id of the original layer: the memo of `deepcopy`
     parameters = {
         f"{name}.{short}" if name else short for name, part in layers.items() for short, _ in part.named_parameters()
     }
@@ -261,7 +261,7 @@ def _check_module(name: str, part: nn.Module) -> None:
             )
     if not part.training:
         return
-    noise = {option: value for option in NOISE if (value := getattr(part, option, 0))}
+    noise = {option: value for option in NOISE_OPTIONS if (value := getattr(part, option, 0))}
     if isinstance(part, nn.modules.dropout._DropoutNd) and part.p:
         noise = {"p": part.p}
     if isinstance(part, nn.modules.batchnorm._NormBase):

@@ -42,7 +42,7 @@ class Builder:
 
     Args:
         title: the title of the pass.
-        axes: all axes, among them T, the axis of the loop. The axes of each value have the same order.
+        axes: all axes, among them T, the axis of the loop. Each value has its axes in this order.
         reverse: whether the loop runs from the last step to the first.
 
     Example:

@@ -157,10 +157,10 @@ def _parse_content(content: Any) -> Equations:
             float.fromhex(rate),
             _expect(bool, keeps),
             _expect(bool, per_step),
-            state,
+            noisy_state,
             None if deviation is None else float.fromhex(deviation),
         )
-        for name, (rate, keeps, per_step, state, deviation) in content["noise"].items()
+        for name, (rate, keeps, per_step, noisy_state, deviation) in content["noise"].items()
     }
     _expect_names(parameters)
     _expect_names(noise)

@@ -84,13 +84,13 @@ class GraphCell(Cell):
             return torch.where(torch.ones_like(value, dtype=torch.bool), value, wide[..., :1])
 
         dtype = wide.dtype if isinstance(wide, Tensor) else None
-        value = evaluate(equations.nodes, special, dtype, attach)
-        # A gate may be called `x_ih`, which is also the name of the input half of gate `x`. The gate has priority.
+        values = evaluate(equations.nodes, special, dtype, attach)
+        # A gate may be called `x_ih`, which is also the name of the value `a.ih.x`. The gate has priority.
         named = () if self.recorded else equations.nodes
         # `values_by_name` reads `names` from the local variables of this function.
-        names = {node.name: value[node] for node in named if node.name is not None}
-        names |= {gate: value[node] for gate, node in equations.gate_values.items()}
-        return tuple(value[node] for node in equations.states)
+        names = {node.name: values[node] for node in named if node.name is not None}
+        names |= {gate: values[node] for gate, node in equations.gate_values.items()}
+        return tuple(values[node] for node in equations.states)
 
     def values_by_name(self, variables: Mapping[str, Any]) -> Mapping[str, Any]:
         """The named values of the graph, from the local variables of `new_state`."""

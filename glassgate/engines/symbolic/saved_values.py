@@ -45,7 +45,7 @@ def read_saved_values(
 def _select_columns(
     columns: dict[Key, Node], states: list[Node], recomputed: dict[Node, Node], results: Collection[Node], costs: Costs
 ) -> dict[Key, Node]:
-    """The nodes whose values are saved, by column: those of `columns`, and the results of costly operations.
+    """Return the nodes whose values are saved, by column: `columns`, and the results of costly operations.
 
     If a costly operation is the only reader of a pre-activation, its result is saved in place of the pre-activation.
     """
@@ -70,7 +70,7 @@ def _select_columns(
 
 
 def _single_readers(results: Collection[Node]) -> dict[Node, Node]:
-    """The reader of each value that only one node reads."""
+    """Map each value that only one node reads to this node."""
     reads = Counter(results)
     readers = {}
     for node in topological_order(results):

@@ -197,9 +197,9 @@ class Watch:
         self._watch_class(cls)
 
     def _watch_class(self, cls: type) -> None:
-        """Watch the parts of a class and its bases that code may read.
+        """Watch the attributes of a class and its bases that the step may read.
 
-        They are the attributes whose names occur in the code of the step and, except in cells, the special methods.
+        These are the attributes that the code of the step names and, except in cells, the special methods.
         """
         for c in cls.__mro__:
             is_layer = top_package(c.__module__) == "glassgate" and issubclass(c, torch.nn.Module)

@@ -32,7 +32,7 @@ def weight_gradients(
     Args:
         plan: the plan of the direction.
         steps, direction: the arguments of the call. All sequences have the same length.
-        states: the states after each step, (S, W), by name.
+        states: the states after each step, (L * N, width of the state), by name.
         factors: the factors that the backward pass has recorded, by name; see `Trace.records_factors`.
         groups: the number of groups. The sequences of a group are adjacent.
         names: the names of the parameters.

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-_CALL = "Tensor data, Tensor? batch_sizes, Tensor? resets, Tensor[] given"
+_CALL_ARGUMENTS = "Tensor data, Tensor? batch_sizes, Tensor? resets, Tensor[] given"
 _SCHEMAS = (
-    f"layer({_CALL}, str plans, bool all_states, bool save, ScalarType dtype) -> Tensor[]",
-    f"layer_backward({_CALL}, Tensor[] flat, Tensor[] d_results, int[] reached, str plans, bool needs_d_data) "
-    "-> Tensor[]",
+    f"layer({_CALL_ARGUMENTS}, str plans, bool all_states, bool save, ScalarType dtype) -> Tensor[]",
+    f"layer_backward({_CALL_ARGUMENTS}, Tensor[] flat, Tensor[] d_results, int[] reached, str plans, "
+    "bool needs_d_data) -> Tensor[]",
 )
 
 

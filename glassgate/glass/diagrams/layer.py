@@ -1,4 +1,4 @@
-"""Draws the diagram of a layer from bottom to top: a box per direction with its sizes, initial and final states."""
+"""Draws the diagram of a layer from bottom to top. Each direction is a box between its initial and final states."""
 
 from html import escape
 
@@ -66,12 +66,12 @@ class _Drawing:
         if len(parts) == 1 or self._unmerged:
             ends, widths_out = [(x, self._y) for x in self._centres], outputs
         else:
-            at = self._y - STEP
+            merge_y = self._y - STEP
             for x in self._centres:
                 side = -1 if x < self._middle else 1
-                self._wire([(x, self._y), (x, at), (self._middle + side * self._half_width(layer.merge), at)])
+                self._wire([(x, self._y), (x, merge_y), (self._middle + side * self._half_width(layer.merge), merge_y)])
             ends, widths_out = (
-                [self._operation(self._middle, at, layer.merge)],
+                [self._operation(self._middle, merge_y, layer.merge)],
                 [sum(outputs) if layer.merge == "concat" else outputs[0]],
             )
             self._y = ends[0][1]
@@ -103,11 +103,11 @@ class _Drawing:
 
     def _residual(self, start: svg.Coordinates, end: svg.Coordinates) -> svg.Coordinates:
         """Draw the residual wire of a layer: from its input, around its box, to an addition with its output."""
-        at, bend_y = end[1] - STEP, start[1] - 8
-        side = (start[0] if self._unmerged else self._centres[-1]) + BOX[0] / 2 + 12
-        self._wire([end, (end[0], at + 15)])
-        self._wire([(start[0], bend_y), (side, bend_y), (side, at), (end[0] + 15, at)])
-        return self._operation(end[0], at, "+")
+        sum_y, bend_y = end[1] - STEP, start[1] - 8
+        side_x = (start[0] if self._unmerged else self._centres[-1]) + BOX[0] / 2 + 12
+        self._wire([end, (end[0], sum_y + 15)])
+        self._wire([(start[0], bend_y), (side_x, bend_y), (side_x, sum_y), (end[0] + 15, sum_y)])
+        return self._operation(end[0], sum_y, "+")
 
     def _dropout(self, x: float, y: float, label: str) -> svg.Coordinates:
         """Draw a dropout above a point, with a wire to it; return the point at which its output leaves."""

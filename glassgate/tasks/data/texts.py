@@ -1,4 +1,4 @@
-"""Plain text as sequences of tokens (characters, bytes, words, or text between spaces), one per file or per line."""
+"""Plain text as tokens (characters, bytes, words, or text between spaces). Each file or each line is one sequence."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -60,7 +60,7 @@ class TextOptions(Options):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A sequence of tokens. A byte is represented by the character with its code point.
+    """A sequence of tokens. A byte is stored as the character whose code point is the byte's value.
 
     Attributes:
         tokens: the tokens, including the line ends
@@ -131,9 +131,9 @@ def gap(before: str, after: str, token_kind: str) -> str:
 def read_text(
     path: str | Path, token_kind: str, sequence: str, progress: Progress | None = None, column: str | None = None
 ) -> "list[Text] | Stored[Text]":
-    """Read a text file, or standard input, as one sequence or one sequence per line; a large file stays on disk.
+    """Read a text file, or standard input, as one sequence or one sequence per line.
 
-    A row of JSON lines or Parquet is read like a line of a text file.
+    Rows of JSON lines or Parquet are read like lines. Large data stays on disk, except rows joined to one sequence.
 
     Args:
         token_kind: one of `TOKEN_KINDS`
@@ -181,7 +181,7 @@ def text_lines(path: str | Path, column: str | None = None, encoding: str = "") 
 
 
 def from_rows(rows: Iterator[tuple[int, Any, records.LabelNames]], options: TextOptions) -> list[Text]:
-    """Convert rows to texts: one text of all rows, or one per row, by the option `sequence`.
+    """Convert rows to one text or, if the option `sequence` is "line", to one text per row.
 
     Raises:
         DataError: the key is missing, or its value is not a string

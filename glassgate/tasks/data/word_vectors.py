@@ -16,8 +16,8 @@ class Vectors:
 
     Attributes:
         size: the number of values of a vector
-        indices: the indices, in the list of requested words, of the words that have a vector
-        values: the vectors of these words, `(len(indices), size)`, float32
+        indices: for each vector, the index of its word in the list of requested words
+        values: the vectors, `(len(indices), size)`, float32
         num_lower_case: the number of words for which the file has only the lower-case form
         num_requested: the number of requested words
     """
@@ -77,27 +77,27 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> Vectors:
 
 
 def _split_lines(path: str | Path) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield the number of each line, its word and its numbers; all lines must have equally many numbers."""
+    """Yield the line number, the word and the numbers of each line; all lines must have equally many numbers."""
     size, expected_rows, rows = 0, None, 0
     with open_file(path) as file:
-        for number, raw in enumerate(file, start=1):
+        for line_number, raw in enumerate(file, start=1):
             line = raw.rstrip()
             spaces = line.count(b" ")
-            if number == 1 and spaces == 1 and line.replace(b" ", b"").isdigit():
+            if line_number == 1 and spaces == 1 and line.replace(b" ", b"").isdigit():
                 expected_rows, size = map(int, line.split())
                 continue
             size = size or spaces
             if spaces < size or not size:
                 raise DataError(
                     path,
-                    number,
+                    line_number,
                     f"expected a word and {size or 'its'} numbers, separated by blanks, got {spaces + 1} columns; "
                     "give vectors as text, as GloVe and word2vec -binary 0 write them, or download the file again",
                 )
             rows += 1
             # A word may contain spaces (as in GloVe 840B), so the numbers are counted from the end.
             word_end = line.index(b" ") if spaces == size else len(line.rsplit(b" ", size)[0])
-            yield number, line[:word_end], line[word_end:]
+            yield line_number, line[:word_end], line[word_end:]
     if not rows or (expected_rows is not None and rows < expected_rows):
         expected = "at least one word" if expected_rows is None else f"{expected_rows} words, as its first line states"
         raise DataError(path, None, f"expected {expected}, got {rows}; the file is cut short: download it again")

@@ -80,7 +80,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
 
     @property
     def statistics(self) -> TrainingStatistics:
-        """The statistics of the training part, for example scales and the season."""
+        """The statistics of the training data, for example scales and the season."""
         if self._statistics is None or self._statistics.fitted is not self.fitted:
             self._statistics = TrainingStatistics(self.options, self.fitted)
         return self._statistics
@@ -210,7 +210,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
                 yield OriginForecast(series, len(series), forecast, past[-back:].tolist(), [], naive, seasonal)
 
     def backtest(self, examples: Sequence[Series], every: int | None = None) -> Iterator[OriginForecast]:
-        """Yield forecasts from origins inside series that have a context before them and a horizon after them.
+        """Yield forecasts from origins inside series. A context precedes each origin, and a horizon follows it.
 
         Args:
             examples: the series
@@ -267,7 +267,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         return series_of(values, "generated", times[0], infer_frequency(times))
 
     def _point_and_quantiles(self, output: Output, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """The point forecast of each step, `(N, H)`, and its quantiles, `(N, H, Q)`; None if the head has none."""
+        """The point forecasts, `(N, horizon)`, and their quantiles, `(N, horizon, Q)`; None if the head has none."""
         levels, scale, paths = self.options.levels, batch["scale"][:, None], output.paths
         if output.forecast is not None:
             preds = self.head.point(output.forecast, scale)

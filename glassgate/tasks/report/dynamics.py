@@ -37,22 +37,22 @@ def add_dynamics(directions: Sequence[Direction], recording: Recorded) -> str:
     Returns:
         a sentence that states why `dynamics` is left out; empty if it is added
     """
-    label, call, _ = next(part for part in recording.directions() if part[0].startswith(f"{LAYER}."))
+    label, call, _ = next(each for each in recording.directions() if each[0].startswith(f"{LAYER}."))
     steps = call.layout.by_step(call.steps.data.detach())
     windows = _windows(steps, recording.unpadded(label).sum(0).tolist())
     if windows is None:
         return f"dynamics: the section is left out, because it needs sequences of at least {_MIN_STEPS} steps."
     try:
         with gg.engine("reference"), torch.no_grad():
-            for each, part in zip(directions, gg.dynamics.separate(call.layer, windows), strict=True):
-                each.dynamics = _dynamics(part.layer, part.inputs)
+            for direction, single in zip(directions, gg.dynamics.separate(call.layer, windows), strict=True):
+                direction.dynamics = _dynamics(single.layer, single.inputs)
     except NotTraceable as error:
         return f"dynamics: the section is left out, because the cell cannot be traced ({error})"
     return ""
 
 
 def _windows(steps: Tensor, lengths: Sequence[int]) -> Tensor | None:
-    """Windows of one length, (L, N, H_in), from sequences (T, P, H_in) with these lengths.
+    """Return windows of equal length L, (L, number of windows, H_in), from padded sequences, (T, N, H_in).
 
     L is the largest length that gives `_WINDOWS` windows or, if no length does, the length of the longest sequence.
     L is at most `_MAX_STEPS`. Returns None if the sequences are too short.

@@ -35,9 +35,9 @@ ExcerptStates = tuple[Excerpt, dict[str, Tensor]]
 def index_of(
     task: Task[Any, Any, Any], run: Run, progress: Progress, tick: Callable[[str], None] = lambda _: None
 ) -> gg.dynamics.Index:
-    """Return the index in the folder of a run, which is created if it is missing or belongs to other weights.
+    """Return the index in the folder of a run. Build it if it is missing or belongs to other weights.
 
-    It contains the states on the run's dev data, or else its test or training data, up to `MAX_STEPS` steps.
+    The index contains up to `MAX_STEPS` steps of the dev data or, if it is empty, of the test or training data.
 
     Args:
         task: the trained task.
@@ -162,7 +162,7 @@ def text_of(task: Task[Any, Any, Any], excerpt: Excerpt) -> list[str]:
 
 
 def _excerpts(view: TaskView[Any], examples: Sequence[Any], max_steps: int) -> list[Excerpt]:
-    """The examples, in excerpts of at most `MAX_LENGTH` steps, until they have about `max_steps` steps together."""
+    """Cut examples into excerpts of at most `MAX_LENGTH` steps, until there are about `max_steps` steps in total."""
     excerpts: list[Excerpt] = []
     left = max_steps
     for example in examples:

@@ -59,7 +59,7 @@ class TaskView(Generic[TaskType]):
         raise NotImplementedError
 
     def answers_for_batch(self, batch: Batch, network: nn.Module | None = None) -> BatchAnswers:
-        """Return the answers of a network, by default that of the task, for copies of one example."""
+        """Return the answers of a network, by default the task's network, for copies of one example."""
         return self.answers(self.run(network or self.task.network, batch), batch)
 
     def batch(self, encoded: Sequence[Encoded], pieces: Sequence[Piece]) -> Batch:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 import glassgate as gg
 from glassgate.tasks.networks.inputs import direction_label, recurrent_layers, watch_inputs
 
-_ROWS = 4  # the number of sequences of the dev data
+_ROWS = 4  # the maximum number of sequences
 _WARM_UP = 0.2  # fraction of the steps that are not counted, because states have not reached their attractor
 
 
@@ -17,7 +17,7 @@ class Exponents:
 
     Args:
         network: the network that contains the layers
-        steps: the maximum length of a sequence
+        steps: the maximum number of steps of a sequence
     """
 
     def __init__(self, network: nn.Module, steps: int):
@@ -34,8 +34,8 @@ class Exponents:
         exponents = {}
         with gg.engine("reference"):
             for name, data in self._inputs.items():
-                for label, layer, steps in gg.dynamics.separate(self.layers[name], data):
-                    measured = gg.dynamics.lyapunov(layer, steps, warm_up=int(_WARM_UP * len(steps)))
+                for label, layer, inputs in gg.dynamics.separate(self.layers[name], data):
+                    measured = gg.dynamics.lyapunov(layer, inputs, warm_up=int(_WARM_UP * len(inputs)))
                     exponents[f"lyapunov/{direction_label(name, label)}"] = float(measured.exponents[0])
         self._inputs.clear()
         return exponents

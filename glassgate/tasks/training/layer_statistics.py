@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import glassgate as gg
 from glassgate.tasks.networks.inputs import direction_label, recurrent_layers, watch_inputs
 
-# The number of sequences of a batch, and of their first steps, that are run again to measure saturation.
+# Saturation is measured on this many sequences of a batch, and on this many of their first steps.
 _ROWS, _STEPS = 4, 16
 _CLOSED, _OPEN = 0.1, 0.9  # a gate below or above these values is saturated
 
@@ -17,9 +17,9 @@ _CLOSED, _OPEN = 0.1, 0.9  # a gate below or above these values is saturated
 class LayerStatistics:
     """Measures the recurrent layers of a network. Training calls it only in the steps that are logged.
 
-    - gradient_norm: the norm of the gradient of one direction of a layer, before clipping
+    - gradient_norm: the gradient norm of each direction of a layer, before clipping
     - forget_bias: the mean over units of the biases (`bias_ih + bias_hh`) of the gate that keeps the state (f or z)
-    - saturation: the fraction of that gate's values below 0.1 or above 0.9, in 16 steps of 4 sequences of the batch
+    - saturation: the fraction of that gate's values below 0.1 or above 0.9, in the first 16 steps of 4 sequences
 
     Args:
         network: the network to measure
@@ -29,7 +29,7 @@ class LayerStatistics:
         self.layers = recurrent_layers(network)
         self._inputs: dict[str, Tensor] = {}
 
-    def inputs(self) -> AbstractContextManager[None]:
+    def store_inputs(self) -> AbstractContextManager[None]:
         """Return a context in which a small part of each layer's input is stored."""
         return watch_inputs(self.layers, self._keep)
 
@@ -37,7 +37,7 @@ class LayerStatistics:
         self._inputs[name] = data.detach()[:_ROWS, :_STEPS].clone()
 
     def gradients(self) -> dict[str, float]:
-        """The norm of the gradient of each layer and direction."""
+        """The gradient norm of each layer and direction."""
         norms = {}
         for label, weights, *_ in self._directions():
             grads = [weight.grad for weight in weights.values() if weight.grad is not None]
@@ -48,7 +48,7 @@ class LayerStatistics:
 
     @torch.no_grad()
     def values(self) -> dict[str, float]:
-        """The forget biases, and the saturation for the inputs that `inputs` has stored."""
+        """The forget biases, and the saturation for the inputs that `store_inputs` has stored."""
         statistics = {}
         for label, weights, cell, gate in self._directions():
             if gate and "bias_ih" in weights:

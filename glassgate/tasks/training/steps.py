@@ -130,7 +130,10 @@ class Training:
         self._seed(batch)
         self.task.begin_step(self.schedule.done(self.position()))
         with self._averaging(complete):
-            with self.layer_statistics.inputs() if self._is_logged(self.steps + 1) else nullcontext(), self._autocast():
+            with (
+                self.layer_statistics.store_inputs() if self._is_logged(self.steps + 1) else nullcontext(),
+                self._autocast(),
+            ):
                 loss = self._global_loss(self.task.loss(self.model(batch), batch), batch)
             self.scaler.scale(loss / accumulate).backward()
         self.batch += 1

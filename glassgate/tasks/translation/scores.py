@@ -92,16 +92,16 @@ def edit_distances(hypotheses: Sequence[Sequence[Any]], references: Sequence[Seq
             table[index, : len(row)] = [indices.setdefault(token, len(indices)) for token in row]
         return table, lengths
 
-    (hypothesis, lengths), (reference, reference_lengths) = pad(hypotheses), pad(references)
+    (hypothesis, hypothesis_lengths), (reference, reference_lengths) = pad(hypotheses), pad(references)
     prefix_lengths = np.arange(reference.shape[1] + 1)
-    costs = np.repeat(prefix_lengths[None], len(hypothesis), 0)  # from the tokens so far to each reference prefix
+    costs = np.repeat(prefix_lengths[None], len(hypothesis), 0)  # to edit the tokens so far into each prefix
     result = costs[np.arange(len(hypothesis)), reference_lengths]  # for empty hypotheses
     for position in range(hypothesis.shape[1]):
         substituted = costs[:, :-1] + (reference != hypothesis[:, position, None])
         without_insertions = np.minimum(costs + 1, np.concatenate([costs[:, :1] + 1, substituted], 1))
         # Insertions extend any shorter prefix, at a cost of 1 per token.
         costs = np.minimum.accumulate(without_insertions - prefix_lengths, 1) + prefix_lengths
-        ended = lengths == position + 1
+        ended = hypothesis_lengths == position + 1
         result[ended] = costs[ended, reference_lengths[ended]]
     return result
 

@@ -21,7 +21,7 @@ def test_gradient_norm_forget_bias_and_saturation(batch_first: bool) -> None:
     with torch.no_grad():
         layer.bias_ih_l0.view(4, 4)[1] = 20.0  # the forget gate is open in every step
         layer.bias_hh_l0.view(4, 4)[1] = 1.0
-    with statistics.inputs():
+    with statistics.store_inputs():
         layer(torch.randn(2, 5, 3))[0].sum().backward()
     norm = torch.stack([each.grad.square().sum() for each in layer.parameters()]).sum().sqrt()
     assert statistics.gradients() == {"gradient_norm/layer0.forward": pytest.approx(float(norm), rel=1e-5)}

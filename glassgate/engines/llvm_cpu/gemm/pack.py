@@ -1,6 +1,6 @@
 """Packing of matrices for the microkernel.
 
-A packed matrix is divided into blocks. A block has one lane of a vector for each of its units or columns.
+A packed matrix is divided into blocks. The vectors of a block have one lane per unit, or one lane per column.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.simd.blocking import pack_multiple
 from glassgate.engines.llvm_cpu.tasks import Operand, ParallelTask
 
-PACK = '''
+PACK_UNITS = '''
 def pack(B, ldb, gate_pitch, gates, order: words, units, columns, packed, block_pitch, first, last):
     """Pack some gates of a matrix with one row per unit. The order is (block, column, gate, lane); a lane is a unit."""
     for block in range(first, last):
@@ -116,17 +116,17 @@ def pack(
             of units.
         terms: the arithmetic of products, see `KernelSizes.terms`.
     """
-    lanes, size, columns = host().lanes(matrix.bits), matrix.bits // 8, matrix.columns
+    lanes, number_size, columns = host().lanes(matrix.bits), matrix.bits // 8, matrix.columns
     rows_of_gate, units = matrix.rows // matrix.gate_count, matrix.rows // matrix.gate_count // heads
     width, depth, sums = (columns, len(gates) * units, 1) if transposed else (units, columns, len(gates))
     numbers_per_word, multiple = (2, pack_multiple(processor_for(terms))) if terms else (1, 1)
     words = -(-depth // multiple) * multiple // numbers_per_word * max(terms, 1)
     blocks, pitch = -(-width // lanes), words * sums * lanes + lanes
-    row_size, gate_table = columns * size, _table(tuple(gates)).data_ptr()
+    row_size, gate_table = columns * number_size, _table(tuple(gates)).data_ptr()
     if transposed:
         function = compile_native(PACK_COLUMN_PAIRS if terms else PACK_COLUMNS, matrix.bits, terms)
     else:
-        function = compile_native(PACK, matrix.bits, terms)
+        function = compile_native(PACK_UNITS, matrix.bits, terms)
     tasks = [
         ParallelTask(
             function,
@@ -138,7 +138,7 @@ def pack(
                 gate_table,
                 units,
                 columns,
-                (start, head * blocks * pitch * size),
+                (start, head * blocks * pitch * number_size),
                 pitch,
             ),
             blocks,
@@ -146,7 +146,7 @@ def pack(
         )
         for head in range(heads)
     ]
-    return MicrokernelMatrix(start, heads * blocks * pitch * size, pitch, tasks, terms)
+    return MicrokernelMatrix(start, heads * blocks * pitch * number_size, pitch, tasks, terms)
 
 
 def unpacked_matrix(matrix: Matrix, gates: Sequence[int], transposed: bool) -> MicrokernelMatrix:

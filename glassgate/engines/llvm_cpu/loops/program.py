@@ -320,10 +320,11 @@ class _Lowering:
         return (Column(self.temporaries[node].buffer),)
 
     def _input_half(self, column: int) -> tuple[Term, ...]:
+        """Return the terms of W_ih x and its bias for one gate."""
         return Column(self.buffers[Kind.INPUT], column), Column(bias_buffer("ih", self.trace), column)
 
     def _product(self, node: Node, stage: Stage) -> tuple[Term, ...]:
-        """Return the terms of the result of a matrix product: its sums, and the input half or the bias."""
+        """Return the terms of a matrix product: its results; for "sum" also W_ih x and its bias, for "hh" its bias."""
         terms: list[Term] = []
         for product in stage.products:
             if any(result is node for result in product.results):
@@ -345,10 +346,9 @@ def weight_buffer(cell: Cell, name: str, kind: Kind = Kind.WEIGHT) -> Buffer:
 
 
 def bias_buffer(half: str, trace: Trace) -> Buffer:
-    """Return the memory of the biases for a half of the gates.
+    """Return the memory of the biases that the step adds to W_ih x ("ih") or to W_hh h ("hh").
 
-    For "ih", these are the biases of the input halves. For "hh", they are the biases of the recurrent products that the
-    equations read without the input half.
+    "hh" contains only the gates whose equations read W_hh h separately from W_ih x.
     """
     return Buffer(Kind.BIAS, half, UNITS, len(trace.ih if half == "ih" else trace.hh_only))
 

@@ -59,8 +59,7 @@ def horner_series(x: Vector, series: Callable[[int], float], radius: float, degr
 
 def estrin_series(x: Vector, series: Callable[[int], float], radius: float, degree: int) -> Vector:
     """Compute the same as `horner_series`, with Estrin's scheme: chains of dependent operations are shorter."""
-    *low, last = [x.broadcast(c) for c in economize(series, radius, degree)]
-    terms = [*low, last]
+    terms = [x.broadcast(c) for c in economize(series, radius, degree)]
     while len(terms) > 1:
         odd = terms[len(terms) // 2 * 2 :]
         terms = [b.fma(x, a) for a, b in zip(terms[::2], terms[1::2], strict=False)] + odd
@@ -89,7 +88,7 @@ def _reduce_argument(x: Vector, sign: float = 1.0, decrement: int = 0) -> tuple[
     Returns r and 2^(n - decrement), which must be a normal number.
     """
     mantissa, bias = (23, 127) if x.bits == 32 else (52, 1023)
-    # The last bits of y + shift are y, rounded to an integer, plus the bias of an exponent.
+    # The low bits of `shifted` are n + bias - decrement, the biased exponent of 2^(n - decrement).
     shift = 1.5 * 2.0**mantissa + bias - decrement
     high, low = _log_of_two(x)
     shifted = x.fma(sign / math.log(2.0), shift)
@@ -137,7 +136,7 @@ def _expm1(x: Vector) -> Vector:
 
 
 def _divide(a: Vector | float, b: Vector) -> Vector:
-    """Compute a / b, if possible without the slow division instruction. b and 1 / b are normal numbers or NaN."""
+    """Compute a / b, if possible without the slow division instruction. b and 1 / b must be normal numbers or NaN."""
     if b.bits == 32 and b.type.count == 16 and llvm.get_host_cpu_features().get("avx512f"):
         reciprocal = _approximate_reciprocal(b)
         reciprocal = reciprocal.fma(-b.fma(reciprocal, -1.0), reciprocal)

@@ -1,7 +1,7 @@
 """The matrix product on the tile registers of Intel's AMX: up to 32 rows times packed columns, summed in float32.
 
-There are eight tile registers of 16 rows of 64 bytes. Weights are packed as for kernels on vector registers: a tile
-register holds 16 rows, and a row holds a pair of numbers for each column of one vector.
+There are eight tile registers, each with 16 rows of 64 bytes. Weights are packed as for kernels on vector registers: a
+tile register holds 16 rows, and a row holds a pair of numbers for each column of one vector.
 
 The speed has not been measured on a processor with AMX. Tests run these kernels on an interpreter of the instructions.
 """

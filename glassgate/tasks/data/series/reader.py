@@ -22,7 +22,7 @@ Frame = Any
 
 
 class Table:
-    """A file or a data frame, which can be read in parts several times.
+    """A file or a data frame. `parts` reads its rows and can be called several times.
 
     Attributes:
         names: the names of the columns
@@ -68,8 +68,8 @@ class Table:
     def parts(self, names: Sequence[str]) -> Iterator[tuple[np.ndarray, pd.DataFrame]]:
         """Yield the rows in parts: the number of each row, `(R,)`, and the columns with these names.
 
-        In a text file, the number of a row is that of its line, and blank lines are skipped. In other files and frames,
-        rows are counted from 1.
+        In a text file, a row has the number of its line, and blank lines are skipped. In other files and frames, rows
+        are counted from 1.
         """
         if self.is_text:
             indices = {name: self.names.index(name) for name in names}

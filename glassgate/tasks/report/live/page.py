@@ -44,16 +44,16 @@ def live(
     task.network.eval()
     network = Network(half_precision)
     try:
-        model = module.page_data(task, network, excerpts[0])
+        data = module.page_data(task, network, excerpts[0])
     except ValueError as error:
         raise OptionError(f"--live: {str(error).removeprefix('live: ')}") from None
-    model["task"] = task.name
+    data["task"] = task.name
     source = {"path": str(run), "file": file}
-    initial_input = model.pop("initial_input", None)
+    initial_input = data.pop("initial_input", None)
     diagram = diagrams(getattr(task.network, LAYER))[0][1]
     if initial_input is None:
         initial_input = text_of(excerpts[0])
-    return live_part(network, model, initial_input, source, script.read_text(encoding="utf-8"), diagram)
+    return live_part(network, data, initial_input, source, script.read_text(encoding="utf-8"), diagram)
 
 
 def text_of(excerpt: Excerpt) -> str:
