@@ -28,7 +28,7 @@ def check_shape(operation: str, name: str, tensor: Tensor, letters: str, expecte
 
 
 def check_like(operation: str, name: str, tensor: Tensor, dtype: torch.dtype, device: torch.device, owner: str) -> None:
-    """Raise ShapeError unless `tensor` has the dtype and device of `owner`. The dtype may differ under autocast."""
+    """Raise ShapeError unless `tensor` has the dtype and device of the tensor `owner`. Autocast permits any dtype."""
     if tensor.device != device:
         raise ShapeError(
             f"{operation}: {name} must be on {owner}'s device {device}, got {tensor.device}; "
@@ -48,7 +48,7 @@ def check_parameters(
     device: torch.device,
     suffix: str = "",
 ) -> None:
-    """Raise unless each parameter is a dense tensor with its shape in `shapes`, this dtype and this device.
+    """Raise unless each parameter is a dense tensor with the expected shape, dtype and device.
 
     The dtype may differ under autocast. Kernels read memory by address, and users can replace a parameter at any time.
     Therefore every call checks the parameters.

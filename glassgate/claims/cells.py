@@ -1,4 +1,4 @@
-"""Cells by name, and the hidden size that results from a maximum number of parameters."""
+"""Cells by name, and the largest hidden size for a maximum number of parameters."""
 
 import math
 

@@ -41,7 +41,7 @@ class Trial:
         sequences: the maximum number of sequences.
         parameters: the maximum number of parameters of the recurrent layer.
         forget_bias: the total bias of the forget gate; None for `gg.init.long_memory`.
-        closed: whether the initial bias of the input gate is `-forget_bias`, so that it is almost closed.
+        closed: whether the initial bias of the input gate is `-forget_bias`, which almost closes the gate.
         learning_rate: the initial learning rate of Adam, which decays to zero along a cosine.
     """
 

@@ -59,7 +59,7 @@ class ContextualCell(GraphCell):
     Args:
         equations: the equations of one step.
         gates: the nodes whose values are gates.
-        bias: the bias (gates * H,) in the input half of the pre-activations, or None.
+        bias: the bias (gates * H,) that is added to W_ih x, or None.
     """
 
     def __init__(self, equations: Equations, gates: Collection[Node], bias: Tensor | None) -> None:
@@ -121,7 +121,7 @@ class _Step:
     def __init__(self, leaf: Callable[[Node], Any], gates: Collection[Node], dependent: Collection[Node]) -> None:
         self._leaf, self._gates, self._dependent = leaf, gates, dependent
         self._values: dict[Node, Any] = {}
-        # By node: the only node on which its value depends, the node itself if there are several, None for a constant.
+        # For each node, the only node on which its value depends; itself if there are several; None for a constant.
         self._source: dict[Node, Node | None] = {}
         self._divided: dict[Node, Tensor] = {}
 
@@ -164,7 +164,7 @@ class _Step:
         return node.op in _LINEAR or (node.op == "mul" and any(constant)) or (node.op == "div" and constant[1])
 
     def _combine(self, node: Node) -> Tensor:
-        """The four values of an operation on independent values."""
+        """The four values of an operation on values with different sources."""
         args = [self._operand(arg) if isinstance(arg, Node) else arg for arg in node.args]
         if node.op == "div":
             args[1] = _all_context(args[1])

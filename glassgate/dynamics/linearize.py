@@ -60,10 +60,10 @@ class StateDerivative:
 
     def sum(self, size: int) -> "StateDerivative":
         """The derivative of the sum of the value over n, (B, 1, S)."""
-        rows = next(iter(self.diagonals.values()), self.dense)
-        if rows is None:
+        tensor = next(iter(self.diagonals.values()), self.dense)
+        if tensor is None:
             return StateDerivative()
-        return self.matmul(rows.new_ones(1, rows.shape[1]), size)
+        return self.matmul(tensor.new_ones(1, tensor.shape[1]), size)
 
     def to_dense(self, rows: int, width: int, size: int, like: Tensor) -> Tensor:
         """The derivative as one dense tensor (B, n, S). Callers must not modify it."""
@@ -118,8 +118,8 @@ class Linearization:
             by_gate: whether to split derivatives by the last gate on each path.
 
         Returns:
-            The new states, (B, W) each, and their derivatives, (B, W, S) each, by label. The only label is "total".
-            With `by_gate`, the labels are the names of the gates and "direct".
+            The new states, (B, W) each, and their derivatives, (B, W, S) each, by label. The labels are the
+            names of the gates and "direct" if `by_gate`, otherwise only "total".
         """
         values = self._values(input, states)
         before = dict(zip(self.equations.state, d_states, strict=True))
@@ -146,14 +146,14 @@ class Linearization:
     def _values(self, input: Tensor, states: Sequence[Tensor]) -> Mapping[Node, Tensor]:
         """The value of each node, (B, n) or (B, 1)."""
         ih = linear(input, self.weights["weight_ih"], self.weights.get("bias_ih"))
-        input_halves = dict(zip(self.equations.gates, ih.chunk(len(self.equations.gates), 1), strict=True))
+        ih_by_gate = dict(zip(self.equations.gates, ih.chunk(len(self.equations.gates), 1), strict=True))
         before = dict(zip(self.equations.state, states, strict=True))
-        widths = {PROJECTED: states[0].shape[1], UNITS: next(iter(input_halves.values())).shape[1], PER_ROW: 1}
+        widths = {PROJECTED: states[0].shape[1], UNITS: next(iter(ih_by_gate.values())).shape[1], PER_ROW: 1}
 
         def leaf(node: Node, args: tuple[Tensor, ...]) -> Tensor:
             match node.op:
                 case "ih":
-                    return input_halves[node.args[0]]
+                    return ih_by_gate[node.args[0]]
                 case "state":
                     return before[node.args[0]]
                 case "hh":

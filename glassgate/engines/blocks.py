@@ -33,7 +33,7 @@ class Blocks:
         return memory
 
     def _take_free(self, size: int) -> mmap.mmap | None:
-        """Return the smallest free block of at least `size` bytes; None if it is more than twice as large."""
+        """Return the smallest free block of `size` to `2 * size` bytes; None if there is none."""
         with self._lock:
             fitting = [block for block in self._free if size <= len(block) <= 2 * size]
             chosen = min(fitting, key=len, default=None)

@@ -176,7 +176,7 @@ def refuse_scripting(layer: torch.nn.Module) -> NoReturn:
 def _with_equations(direction: Direction) -> Direction:
     """The direction with its cell replaced by the traced equations, if the cell can be traced.
 
-    The equations determine which values are recorded. With them, the reference engine records the same as kernels.
+    Equations determine which values are recorded. With them, the reference engine records the same values as kernels.
     """
     projected = "weight_hr" in direction.weights
     if why_not_traceable(direction.cell, projected):

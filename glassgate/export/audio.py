@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from glassgate import cells
 from glassgate.export.c_stages import flattened
 from glassgate.export.errors import ExportError
-from glassgate.export.files import replacing
+from glassgate.export.files import atomic_write
 from glassgate.export.network import DirectionSpec, levels_of
 from glassgate.layers.drop_in import GRU, LSTM
 from glassgate.layers.stack import Recurrent
@@ -298,6 +298,6 @@ def _read(path: str | os.PathLike[str], operation: str) -> dict[str, Any]:
 
 
 def _write(path: str | os.PathLike[str], content: dict[str, Any], operation: str) -> Path:
-    with replacing(path, operation) as temporary:
+    with atomic_write(path, operation) as temporary:
         temporary.write_text(json.dumps(content), "utf-8")
     return Path(path)

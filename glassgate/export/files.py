@@ -10,11 +10,11 @@ from glassgate.export.errors import ExportError
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str], operation: str) -> Iterator[Path]:
-    """Yield a temporary path, whose file replaces `path` at the end of the block. An error leaves no new file.
+def atomic_write(path: str | os.PathLike[str], operation: str) -> Iterator[Path]:
+    """Yield a temporary path. The file written there replaces `path` at the end of the block, but not after an error.
 
     Raises:
-        ExportError: the path is a folder, or its folder does not exist or cannot be written to.
+        ExportError: the path is a folder, or its parent does not exist or cannot be written to.
     """
     target = Path(path)
     if target.is_dir():

@@ -227,11 +227,11 @@ class _Emitter:
             yield f"  const {{ {', '.join(step.noise)} }} = edit;"
         emitted: set[StepValue] = set()
         body = [line for phase in step.phases for line in self._phase_loop(phase, emitted)]
-        parts = [part for parts in self.products.values() for part in parts]
+        products = [product for group in self.products.values() for product in group]
         names = {
-            "w": [name for name in self.arrays if name not in {part["weight"] for part in parts}],
-            "products": [part["weight"] for part in parts if part["hoisted"]],
-            "scratch": [part["weight"] for part in parts if not part["hoisted"]],
+            "w": [name for name in self.arrays if name not in {product["weight"] for product in products}],
+            "products": [product["weight"] for product in products if product["hoisted"]],
+            "scratch": [product["weight"] for product in products if not product["hoisted"]],
         }
         yield from (f"  const {{ {', '.join(arrays)} }} = {source};" for source, arrays in names.items() if arrays)
         yield f"  const {{ {', '.join(f'{name}: now_{name}' for name in self.values)} }} = values;"
@@ -281,11 +281,11 @@ class _Emitter:
         yield "}"
 
     def _affine(self, value: Affine) -> tuple[list[str], str]:
-        """The lines that compute matrix products before the loop over units, and the sum with the bias for one unit.
+        """The lines that compute matrix products before the loop over units, and the expression of the sum for a unit.
 
-        Products with the input are hoisted: `javascript.js` computes them for all steps before the first one.
+        Products with the input are hoisted: `javascript.js` computes them for all steps in advance.
         """
-        lines, terms, parts = [], [], []
+        lines, terms, descriptions = [], [], []
         units = self.widths[value.axis]
         if value.bias is not None:
             name = self._new_name(f"{value.name}_bias")
@@ -307,7 +307,7 @@ class _Emitter:
                 rest = f", {start}, {heads}" if heads > 1 else f", {start}" if start != "0" else ""
                 lines.append(f"multiply({name}, 0, {units}, w.{name}, {columns}, {array}{rest});")
             terms.append(f"{name}[{self._offset(value.axis)} + u]" if is_hoisted else f"{name}[u]")
-            parts.append(
+            descriptions.append(
                 {
                     "weight": name,
                     "vector": array.removeprefix("now_"),
@@ -316,7 +316,7 @@ class _Emitter:
                     "hoisted": is_hoisted,
                 }
             )
-        self.products[value.name] = parts
+        self.products[value.name] = descriptions
         return lines, " + ".join(terms)
 
     def _new_name(self, name: str) -> str:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from glassgate.export.errors import ExportError, import_optional
-from glassgate.export.files import replacing
+from glassgate.export.files import atomic_write
 from glassgate.export.network import ModelInputs, levels_of
 from glassgate.layers.stack import Recurrent
 
@@ -141,7 +141,7 @@ def _written(model: "ir.Model", path: str | os.PathLike[str], metadata: Mapping[
     import onnx_ir as ir
 
     model.metadata_props.update(metadata or {})
-    with replacing(path, "to_onnx") as temporary:
+    with atomic_write(path, "to_onnx") as temporary:
         ir.save(model, temporary)
         onnx.checker.check_model(str(temporary), full_check=True)
         yield temporary

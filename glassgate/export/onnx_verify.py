@@ -125,7 +125,7 @@ def _random_inputs(
         options["resets"] = inputs["resets"] = torch.rand(axes, generator=generator) < 0.3
     hx: list[Tensor | tuple[Tensor, ...]] = []
     for state in layer.cell.state:
-        # The default states plus positive noise, because some cells need positive or related states.
+        # Only positive numbers are added to the default states: some cells need positive or mutually consistent states.
         initial = [v[layer.cell.state.index(state)] for v in default_states(layer, inputs["input"], N)]
         initial = [v + 0.5 * draw(*v.shape).abs() for v in initial]
         if len({v.shape for v in initial}) == 1:

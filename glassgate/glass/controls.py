@@ -10,7 +10,7 @@ from glassgate.layers.stack import Recurrent
 CONTROLS = 4
 """The number of untrained networks with which a report compares the trained one."""
 MANY_CONTROLS = 40
-"""The number if a rule selects the best of many units and an effect exceeds the threshold from `CONTROLS` networks."""
+"""The number for rules that select the best of many units, if an effect passes the threshold of `CONTROLS` networks."""
 
 
 def with_random_weights(tape: Recorded, seed: int) -> Recorded:

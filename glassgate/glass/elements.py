@@ -66,13 +66,13 @@ def colour_scale(low: str, high: str, kind: str, name: str = "") -> str:
 
 
 _NARROWEST = 0.25
-"""The minimum fraction of a ruler's width that fits the word "sequence" and a number on the screen of a phone."""
+"""The fraction of a ruler's width that the label "sequence 1" needs on the screen of a phone."""
 
 
 def step_ruler(length: int, starts: Sequence[int] = ()) -> str:
     """Return the axis below a picture of `length` steps.
 
-    Its ticks are step numbers. If the picture contains several sequences, they are the starts of these sequences.
+    Its ticks are step numbers, or the starts of the sequences if the picture contains several.
 
     Args:
         length: the number of steps

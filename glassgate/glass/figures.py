@@ -88,8 +88,8 @@ def half_lives(direction: Direction, state: str) -> Figure:
     return Figure(plot.svg(), sentence, ("half_life", state))
 
 
-def _half_life_text(count: float) -> str:
-    return "infinite" if count == math.inf else steps(count)
+def _half_life_text(value: float) -> str:
+    return "infinite" if value == math.inf else steps(value)
 
 
 def memory(direction: Direction, state: str) -> Figure:
@@ -236,14 +236,16 @@ def series(study: Study, number: int, start: int) -> Figure | None:
     if passage.series is None:
         return None
     values, forecasts = np.asarray(passage.series, dtype=float), passage.forecasts
-    many, length, rows_per_step = values.shape[1], len(passage.steps), passage.rows_per_step
-    shown, one = values[:, :_MAX_CHANNELS], many == 1
+    channel_count, length, rows_per_step = values.shape[1], len(passage.steps), passage.rows_per_step
+    shown, one = values[:, :_MAX_CHANNELS], channel_count == 1
     if not one:
         shown = (shown - shown.mean(0)) / np.maximum(shown.std(0), 1e-9)
-    numbers = np.concatenate([shown.ravel(), *([[each.value, _true_value(each)] for each in forecasts] if one else [])])
+    numbers = np.concatenate(
+        [shown.ravel(), *([[each.value, _drawn_value(each)] for each in forecasts] if one else [])]
+    )
     margin = 0.08 * (float(np.ptp(numbers)) or 1.0)
     end = max(length, *(each.position + 0.5 / rows_per_step for each in forecasts)) if forecasts else max(1, length)
-    names = list(passage.names) or [f"channel {k + 1}" for k in range(many)]
+    names = list(passage.names) or [f"channel {k + 1}" for k in range(channel_count)]
     plot = Plot(
         Axis(0, end, "" if passage.times else "step", ticks=_dates(passage, end)),
         Axis(float(numbers.min()) - margin, float(numbers.max()) + margin, names[0] if one else "standard deviations"),
@@ -266,11 +268,11 @@ def series(study: Study, number: int, start: int) -> Figure | None:
 
 
 def _series_sentence(passage: Passage, names: list[str], forecasts: list[ForecastValue]) -> str:
-    many, rows_per_step = len(names), passage.rows_per_step
-    each = f" of {rows_per_step} values each" if rows_per_step > 1 else ""
-    channels = names[0] if many == 1 else f"{many} channels, each in units of its standard deviation"
-    sentence = f"{steps(len(passage.steps))}{each} of {channels}"
-    sentence += f", of which the first {_MAX_CHANNELS} are drawn." if many > _MAX_CHANNELS else "."
+    channel_count, rows_per_step = len(names), passage.rows_per_step
+    values_per_step = f" of {rows_per_step} values each" if rows_per_step > 1 else ""
+    channels = names[0] if channel_count == 1 else f"{channel_count} channels, each in units of its standard deviation"
+    sentence = f"{steps(len(passage.steps))}{values_per_step} of {channels}"
+    sentence += f", of which the first {_MAX_CHANNELS} are drawn." if channel_count > _MAX_CHANNELS else "."
     if passage.times:
         sentence += f" From {passage.times[0]} to {passage.times[-1]}."
     if forecasts:
@@ -280,7 +282,7 @@ def _series_sentence(passage: Passage, names: list[str], forecasts: list[Forecas
     return sentence
 
 
-def _true_value(answer: ForecastValue) -> float:
+def _drawn_value(answer: ForecastValue) -> float:
     return answer.value if answer.target is None else answer.target
 
 

@@ -95,7 +95,7 @@ _CURSOR = """<div class="cursor" data-run="{run}">{name}<output id="now{end}" ar
 
 
 def _bar(studies: Sequence[Study]) -> str:
-    """The bar at the bottom of the page. Its row for each run has the values at the cursor, and the controls."""
+    """The bar at the bottom of the page, with a row for each run: the values at the cursor, and the controls."""
     rows = "".join(
         _CURSOR.format(
             run=run,

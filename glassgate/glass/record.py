@@ -18,12 +18,11 @@ if TYPE_CHECKING:
 class Tape(Recorded):
     """A recording: the gates and states of one call of each recorded layer, by name.
 
-    The name of a gate is that of its variable in `step`. All tensors are time-major, (L, N, H), and zero
-    at padded positions.
+    A gate has the name of its variable in `step`. All tensors are time-major, (L, N, H), and zero at padded positions.
     """
 
     def saturation(self) -> dict[str, Saturation]:
-        """The fractions of all steps at which each unit of each gate is closed and open, (H,) each.
+        """For each gate, the fractions of steps at which each unit is closed or open, (H,) each.
 
         A unit is closed below 0.1 and open above 0.9, as in Karpathy, Johnson and Fei-Fei 2015, arXiv:1506.02078. For
         values between -1 and 1, such as tanh, the limits are -0.9 and 0.9. Unbounded values are omitted.

@@ -102,8 +102,7 @@ class _StepsWithGradient:
 class Recorded(Values):
     """The gates and states of one call of each recorded layer.
 
-    The name of a gate is that of its variable in `step`. All tensors are time-major, (L, N, H), and zero at padded
-    positions.
+    A gate has the name of its variable in `step`. All tensors are time-major, (L, N, H), and zero at padded positions.
 
     Args:
         first: whether to keep the first call of a layer that is called several times, instead of the last.

@@ -141,16 +141,18 @@ def _create_layer(description: dict[str, Any], name: str, tensors: dict[str, Ten
 def _copy_with_weights(
     path: Path, model: nn.Module, layers: dict[str, FrozenLayer], other_weights: dict[str, Tensor]
 ) -> nn.Module:
-    """Copy a model, with the frozen layers and the other weights of a file."""
+    """Copy a model, and insert the frozen layers and the other weights of a file."""
     recurrent = {
-        name: part for name, part in model.named_modules() if isinstance(part, Recurrent) or type(part) in TORCH_LAYERS
+        name: layer
+        for name, layer in model.named_modules()
+        if isinstance(layer, Recurrent) or type(layer) in TORCH_LAYERS
     }
     if recurrent.keys() != layers.keys():
         raise ValueError(
             f"{path}: model must have the recurrent layers {sorted(layers)}, got {type(model).__name__} with "
             f"{sorted(recurrent)}"
         )
-    copy = deepcopy(model, {id(part): layers[name] for name, part in recurrent.items()})
+    copy = deepcopy(model, {id(layer): layers[name] for name, layer in recurrent.items()})
     try:
         copy.load_state_dict(other_weights)
     except RuntimeError as error:

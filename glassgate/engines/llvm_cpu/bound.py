@@ -10,7 +10,7 @@ from glassgate.engines.llvm_cpu.workspace import borrow
 
 
 class BoundPass(NamedTuple):
-    """A pass with a workspace of its own that reads and writes the same tensors in all calls, except at most one.
+    """A pass with its own workspace. All calls read and write the same tensors, except for at most one.
 
     The steps of a stream run such passes.
 

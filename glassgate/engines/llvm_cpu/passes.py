@@ -66,7 +66,7 @@ class LayerPass:
                 self._address_indices[d] = {**self._address_indices[d], **dict(zip(arguments, indices, strict=False))}
 
     def executable(self, layout: BatchLayout, partition: Partition | None = None) -> Executable:
-        """Return the executable for a division among threads.
+        """Return the executable for a division of the work among threads.
 
         Args:
             layout: the rows of each step.
@@ -259,7 +259,7 @@ class BackwardPass(LayerPass):
             [plan.kept for plan in kernel_plans],
             [plan.results for plan in kernel_plans],
             pointers=[
-                [*[argument for d in plan.d_states for argument in (address(d), pitch(d))], *plan.recorded]
+                [*[argument for state in plan.d_states for argument in (address(state), pitch(state))], *plan.recorded]
                 for plan in kernel_plans
             ],
         )
@@ -311,7 +311,7 @@ class BackwardPass(LayerPass):
         shared = tensors[:1] if d_data is None else (tensors[0], d_data)
         self.run(layout, resets, (*shared, *tensors[1:], *saved, *results), pointers, None, executable, copies)
         pairs = zip(self._operand_gradients, memories, strict=True)
-        return [d for gradients, memory in pairs for d in gradients.by_operand(memory)], recorded
+        return [gradient for gradients, memory in pairs for gradient in gradients.by_operand(memory)], recorded
 
 
 cached_forward_pass, cached_backward_pass = lru_cache(1024)(ForwardPass), lru_cache(1024)(BackwardPass)

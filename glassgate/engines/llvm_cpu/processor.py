@@ -23,12 +23,12 @@ class Processor(NamedTuple):
     width: int
     registers: int
     bfloat16: str = ""
-    """The method for products of bfloat16 pairs: "avx512bf16" for its instructions; "emulated" for other instructions,
-    for tests; empty if products are not in bfloat16."""
+    """The method for products of bfloat16 pairs: "avx512bf16" for AVX512-BF16 instructions; "emulated" for other
+    instructions, for tests; empty if products are not in bfloat16."""
     tiles: str = ""
     """The instructions for tile registers, a key of `tiles.TILE_INSTRUCTIONS`; empty without tile registers."""
     integers: str = ""
-    """The method for products of 8-bit integers: "vnni" for its instructions; "madd" for several other instructions;
+    """The method for products of 8-bit integers: "vnni" for VNNI instructions; "madd" for multiply-add instructions;
     "portable" for any processor; "emulated" for the portable method with the memory layout of "vnni", for tests; empty
     if products are not in integers."""
     terms: int = 1
@@ -54,7 +54,7 @@ class Processor(NamedTuple):
         return self.width * 8 // bits
 
     def rounded_pitch(self, width: int) -> int:
-        """Return the pitch in bytes of rows of `width` rounded numbers, each padded to whole registers."""
+        """Return the pitch in bytes of rows of `width` rounded numbers. Each row is padded to whole registers."""
         if self.integers:
             return ROW_HEADER + -(-width // self.width) * self.width
         return -(-2 * width // self.width) * self.width * self.terms

@@ -20,20 +20,20 @@ def format_operation(operation: Operation) -> str:
     fields = operation._asdict()
     name = fields.pop("op", type(operation).__name__.lower())
     args: list[str] = []
-    for key, part in fields.items():
-        match part:
+    for key, field in fields.items():
+        match field:
             case Value():
-                args.append(f"{key}={part.name}" if key == "lengths" else part.name)
+                args.append(f"{key}={field.name}" if key == "lengths" else field.name)
             case tuple() if key in ("args", "values"):
-                args += [v.name if isinstance(v, Value) else str(v) for v in part]
+                args += [v.name if isinstance(v, Value) else str(v) for v in field]
             case tuple():
-                args.append(f"{key}=[{', '.join(map(str, part))}]")
+                args.append(f"{key}=[{', '.join(map(str, field))}]")
             case None | False:
                 pass
             case True:
                 args.append(key)
             case _:
-                args.append(f"{key}={part}" if key != "value" else str(part))
+                args.append(f"{key}={field}" if key != "value" else str(field))
     return f"{name}({', '.join(args)})"
 
 

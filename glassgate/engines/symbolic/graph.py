@@ -293,7 +293,7 @@ def check_state(value: Any) -> "Node":
     """Return a new state unchanged, if it is a node that stores one number per unit or per row.
 
     Raises:
-        NotTraceable: it is anything else, such as a mask or a tensor.
+        NotTraceable: the value is anything else, such as a mask or a tensor.
     """
     if not isinstance(value, Node) or value.op in MASKS:
         raise NotTraceable("a value that is not one number per unit")

@@ -19,7 +19,7 @@ CALLS = {
     "floor": "tl.floor", "ceil": "tl.ceil", "sqrt": "tl.sqrt", "rsqrt": "tl.rsqrt", "erf": "tl.erf",
     "pow": "power", "round": "round_half_even",
 }  # fmt: skip
-"""The operations whose function has another name. `mathematics.py` defines the functions without the prefix `tl`."""
+"""Operations and their functions where the names differ. `mathematics.py` defines functions without the prefix `tl`."""
 
 SIGN, ATOM = 6, 9
 """The precedence of unary operators, and of names, numbers and calls."""

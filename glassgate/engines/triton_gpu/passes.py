@@ -1,4 +1,4 @@
-"""Runs one pass of the directions of a layer: the loops as Triton kernels, all other lines in torch."""
+"""Runs one pass of the directions of a layer: the loops as Triton kernels, all other operations in torch."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -37,7 +37,7 @@ class PassRun(Evaluator):
         rows: the rows of the batch.
         precision: the precision of matrix products.
         loop_outputs: the tensors, (rows, width), to which the loop writes some of its outputs.
-        needed: the outputs that are needed.
+        needed: the outputs that `end` returns.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ def run_together(runs: Sequence[PassRun], choice: KernelChoice) -> None:
 
 
 def _needed_lines(program: Pass, ports: frozenset[Port]) -> list[Line]:
-    """The lines after the loop that compute some outputs."""
+    """The lines after the loop that these outputs depend on."""
     values = {program.outputs[port] for port in ports if port in program.outputs}
     lines = []
     for line in reversed(program.after):

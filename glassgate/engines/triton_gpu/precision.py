@@ -21,10 +21,10 @@ class Precision(NamedTuple):
         """The precision for results of a dtype. `torch.backends.cudnn.rnn.fp32_precision` selects "ieee" or "tf32"."""
         if dtype != torch.float32:
             return cls(dtype, "ieee")
-        own = torch._C._get_fp32_precision_getter("cuda", "rnn")
-        return cls(dtype, "tf32" if own == "tf32" else "ieee")
+        setting = torch._C._get_fp32_precision_getter("cuda", "rnn")
+        return cls(dtype, "tf32" if setting == "tf32" else "ieee")
 
 
 def saved_type(buffer: str, dtype: torch.dtype) -> torch.dtype:
-    """The dtype of a buffer of `Plan.kept_widths`: float32 for row sums, otherwise that of the results."""
+    """The dtype of a buffer of `Plan.kept_widths`: float32 for row sums, otherwise the dtype of the results."""
     return torch.float32 if buffer == "row" else dtype

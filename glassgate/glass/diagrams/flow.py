@@ -100,8 +100,8 @@ def flow(cell: Cell, projected: bool = False) -> Flow:
         states, _ = trace_step(cell, projected)
     except NotTraceable as error:
         raise NotTraceable(f"cell {type(cell).__name__}: step uses {error}, which no diagram can show") from None
-    reader = _TermBuilder()
-    return _ItemBuilder(cell, [reader.term(node) for node in states]).flow()
+    builder = _TermBuilder()
+    return _ItemBuilder(cell, [builder.term(node) for node in states]).flow()
 
 
 class _TermBuilder:
@@ -121,9 +121,9 @@ class _TermBuilder:
         if node.origin is not None:
             call, port = node.origin
             op, args = call.name, call.args
-        halves = {arg.op: arg for arg in args if isinstance(arg, Node)} if op == "add" and call is None else {}
-        if halves.keys() == {"ih", "hh"} and halves["ih"].args[0] == halves["hh"].args[0]:
-            op, args = "pre", halves["hh"].args
+        summands = {arg.op: arg for arg in args if isinstance(arg, Node)} if op == "add" and call is None else {}
+        if summands.keys() == {"ih", "hh"} and summands["ih"].args[0] == summands["hh"].args[0]:
+            op, args = "pre", summands["hh"].args
         args = tuple(self.term(arg) if isinstance(arg, Node) else arg for arg in args)
         # A function with several results is one item. The same function of the same values is the same value.
         key = (op, port, *(id(arg) if isinstance(arg, _Term) else arg for arg in args))
@@ -186,8 +186,8 @@ class _ItemBuilder:
         A gate also contains the addition of a peephole, which is a state times a parameter.
         """
         if term.op in PRODUCTS:
-            half = {"ih": "Wₓ", "hh": "Wₕ", "pre": "W"}[term.op]
-            return self._product_item("product", (half,), term, term)
+            matrix = {"ih": "Wₓ", "hh": "Wₕ", "pre": "W"}[term.op]
+            return self._product_item("product", (matrix,), term, term)
         if term.op in ARITHMETIC or len(term.wired_terms) != 1 or len(term.args) != 1:
             return None
         (argument,) = term.wired_terms
@@ -222,7 +222,7 @@ class _ItemBuilder:
         return Item(kind, label, name, f"{term.name} = {text}" if term.name else text, tuple(inputs), tuple(reads))
 
     def _arithmetic_chain(self, term: _Term) -> list[_Term]:
-        """The term and the unnamed operations with numbers and parameters before it that are read once, last first."""
+        """The term, then the affine operations before it that have no name and only one use, from last to first."""
         chain = [term]
         while _is_affine(chain[-1]):
             (before,) = chain[-1].wired_terms
@@ -284,12 +284,12 @@ def _expression(term: _Term) -> str:
         return _argument_text(term.args[0])
     if term.op in PRODUCTS:
         gate = term.args[0]
-        half = f"W_ih[{gate}] x + b_ih[{gate}]" if term.op != "hh" else ""
+        text = f"W_ih[{gate}] x + b_ih[{gate}]" if term.op != "hh" else ""
         if term.op != "ih":
             u = term.args[1]
-            text = "h_prev" if u.op == "state" else _argument_text(u, 3)
-            half += f"{' + ' if half else ''}W_hh[{gate}] {text} + b_hh[{gate}]"
-        return half
+            vector = "h_prev" if u.op == "state" else _argument_text(u, 3)
+            text += f"{' + ' if text else ''}W_hh[{gate}] {vector} + b_hh[{gate}]"
+        return text
     if term.call is None and term.op in _PRECEDENCE:
         first, last = term.args
         level = _PRECEDENCE[term.op]

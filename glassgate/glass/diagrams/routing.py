@@ -73,7 +73,7 @@ class Router:
         return at in self._blocked
 
     def lay(self, net: int, path: Sequence[Point]) -> None:
-        """Add a wire with a given path, corner by corner."""
+        """Add a wire that connects the points of a path by straight lines."""
         tree = self._trees.setdefault(net, {})
         full = [path[0]]
         for (a, b), (c, d) in pairwise(path):
@@ -147,8 +147,8 @@ class Router:
                     path_cost = total + port.cost + BEND * bends
                     if best is None or path_cost < best[0]:
                         best = path_cost, (point, heading), port
-            for after, next_heading, length in self._moves(net, point, heading):
-                visit(total + length, after, next_heading, (point, heading))
+            for after, next_heading, move_cost in self._moves(net, point, heading):
+                visit(total + move_cost, after, next_heading, (point, heading))
         if best is None:
             raise NoRoute
         path_cost, last, end = best
@@ -191,7 +191,7 @@ class Router:
         return self._horizontal.get(point, net) == net and self._vertical.get(point, net) == net
 
     def _is_free(self, point: Point, heading: Point, net: int, turning: bool) -> bool:
-        """Whether a wire of the net may pass: across another wire if that one is straight, but not along it."""
+        """Whether a wire of the net may pass a point: across a straight wire of another net, but not along it."""
         if point in self._blocked:
             return False
         if turning:

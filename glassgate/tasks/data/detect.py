@@ -43,7 +43,7 @@ def detect_kind(path: str | Path) -> str:
 
 
 def _kind_by_content(path: str | Path) -> str:
-    """The kind by the first bytes: a signature of an archive or array, JSON, or the first tag of sktime's .ts."""
+    """Detect the kind from the members of an archive, a signature, JSON syntax, or the first tag of sktime's .ts."""
     names = archive_members(path)
     if names and all(name.endswith(".npy") for name in names):
         return "npz"
@@ -141,7 +141,7 @@ QUOTING: Any = {True: csv.QUOTE_MINIMAL, False: csv.QUOTE_NONE}
 
 
 def _detect_separator(lines: Sequence[str], names: Sequence[str]) -> str:
-    """The separator with which the first row contains the names or, failing that, all unquoted rows have one width.
+    """Return a separator with which the first row contains all names, or else all rows without quotes have one width.
 
     If no separator fits, return the most frequent one in the first row, or a comma.
     """
@@ -159,7 +159,7 @@ def _detect_separator(lines: Sequence[str], names: Sequence[str]) -> str:
 
 
 def _quotes_enclose_cells(lines: Sequence[str]) -> bool:
-    """Whether quotes enclose cells of a TSV: a quoted cell spans lines, or each cell with a quote is a quoted cell."""
+    """Whether quotes enclose cells of a TSV, instead of being ordinary characters."""
     cells = [cell for line in lines for cell in line.split("\t") if '"' in cell]
     widths = {len(line.split("\t")) for line in lines if line.strip()}
     if len(widths) > 1:

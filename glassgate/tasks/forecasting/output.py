@@ -65,11 +65,7 @@ def rows(series: Series, start: int, forecast: Forecast) -> Iterator[list[str]]:
 
 
 def long_frame(origins: Sequence[OriginForecast], levels: Sequence[float]) -> Any:
-    """Return forecasts as rows: names of the series, time stamps, "forecast", and a column per quantile.
-
-    Returns:
-        a pandas frame
-    """
+    """Return a pandas frame with a row for each forecast step, and the columns of `header`."""
     blocks = [
         [np.repeat(each.series.name, len(each.forecast.values)), _times(each), *_columns(each)] for each in origins
     ]
@@ -78,13 +74,10 @@ def long_frame(origins: Sequence[OriginForecast], levels: Sequence[float]) -> An
 
 
 def wide_frame(origins: Sequence[OriginForecast], levels: Sequence[float]) -> Any:
-    """Return forecasts as columns: the time stamps, and for each series its forecast and its quantiles.
+    """Return a pandas frame with a column of time stamps, and for each series its forecast and quantiles as columns.
 
     The columns of quantiles are named as in darts, "load_q0.100". If a series ends before others, its missing forecasts
     are NaN.
-
-    Returns:
-        a pandas frame
     """
     times = np.unique(np.concatenate([_times(each) for each in origins]))
     columns = {origins[0].series.columns[1]: times}

@@ -1,4 +1,4 @@
-"""Batches of windows of time series, and the encoded series: in memory, or read from disk when they are sliced."""
+"""Batches of windows of time series. The encoded series are in memory, or are read from disk when they are sliced."""
 
 from collections.abc import Callable, Sequence
 from typing import cast

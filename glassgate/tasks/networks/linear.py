@@ -58,7 +58,7 @@ class Tied(nn.Module):
             embedding.weight[PADDING].zero_()
 
     def forward(self, states: Tensor, vectors: Tensor) -> Tensor:
-        """Return scores, `(N, L, V - 1)`, for states, `(N, L, H)`, and the embeddings of V tokens, `(V, E)`."""
+        """Return scores of all tokens but padding, `(N, L, V - 1)`, from states `(N, L, H)` and embeddings `(V, E)`."""
         return linear(self.projection(states), vectors[UNKNOWN:], self.bias)
 
 

@@ -48,10 +48,10 @@ class _Before(nn.Module):
 
         Returns:
             the log-probabilities of the next token, (N, V - 1), without padding; the log-probabilities of the length of
-            the blank, k + 1 tokens in column k; and the new states.
+            the blank, where column k is for k + 1 tokens; and the new states.
         """
         network, directions = self.network, self.network.encoder.num_directions
-        # The layer takes the states of both directions, but those of the reverse one do not affect the forward one.
+        # The layer takes the states of both directions, but the reverse states do not affect the forward direction.
         repeated_states = tuple(torch.stack([state] * directions, 1).flatten(0, 1) for state in states)
         _, _, final_states = network.read(tokens, lengths, as_hx(repeated_states))
         assert final_states is not None

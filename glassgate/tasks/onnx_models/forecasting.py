@@ -1,4 +1,4 @@
-"""Forecasting as an ONNX model, from the past of series to the horizon, in units of the data."""
+"""Forecasting as an ONNX model, which reads the past of series and returns their next steps, in units of the data."""
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ class _Forecast(nn.Module):
 
     Attributes:
         scales: the offset and the divisor of each training series, (S, 2).
-        known, past: the offsets and the divisors of the covariates, (2, K) and (2, P).
+        known, past: the offsets and the divisors of the covariates known ahead, (2, K), and of past covariates, (2, P).
     """
 
     scales: Tensor

@@ -1,4 +1,4 @@
-"""Inputs of exported models: texts or series, random examples of them, and random states of recurrent layers."""
+"""The network of a task that reads texts or series, for export, and random inputs and states of exported models."""
 
 from collections.abc import Sequence
 from typing import Any

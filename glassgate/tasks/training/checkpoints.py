@@ -38,12 +38,12 @@ class Checkpointer:
         self.stop = StopRequest(progress)
         self.health = Health(training.task, training.dev, list(training.task.warnings))
         self.last_tick = self.last_save = time.monotonic()
-        self.main_has_run = training.processes.broadcast(run is not None)
+        self.main_writes_files = training.processes.broadcast(run is not None)
         training.requests = self._requests
 
     @property
     def best_index(self) -> int:
-        """The index in `history` of the first epoch with the best dev score; the last if that score is 0 or absent."""
+        """The index in `history` of the first epoch with the best dev score; the last epoch if it is 0 or absent."""
         scores = self._scores()
         best = max(scores)
         return len(scores) - 1 if best in (0, -math.inf) else scores.index(best)
@@ -150,7 +150,7 @@ class Checkpointer:
                 raise Interrupted(signal)
 
     def _count_steps(self) -> Step:
-        """Count the steps since the last call, and return the last one."""
+        """Count the steps since the last call, and return the last step."""
         steps = self.training.read()
         for step_number, step in enumerate(steps, self.training.steps - len(steps) + 1):
             self._check_loss(step.loss, step_number)
@@ -175,7 +175,7 @@ class Checkpointer:
         self._add_time()
         entry = {"epoch": training.epoch + 1, "loss": self.epoch_loss / training.units_per_epoch, **training.scores}
         self.history.append(entry)
-        if self.main_has_run:
+        if self.main_writes_files:
             train_scores = {f"train_{name}": value for name, value in training.sample_score().items()}
             exponents = training.exponents.values() if self.logs and training.exponents else {}
             self._log({**training.dev_curves(), **train_scores, **exponents})
@@ -228,7 +228,7 @@ class Checkpointer:
         )
 
     def _add_time(self) -> None:
-        """Add the seconds since the last call to those of the training."""
+        """Add the seconds since the last call to the training time."""
         now = time.monotonic()
         self.training.seconds += now - self.last_tick
         self.last_tick = now
@@ -250,5 +250,5 @@ class Checkpointer:
 
 
 def _without_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose names begin with a prefix, without it."""
+    """The tensors whose names begin with a prefix, by their names without the prefix."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

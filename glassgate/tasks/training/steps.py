@@ -1,4 +1,4 @@
-"""Training steps. Batch, random state and learning rate are functions of the step number, so training can resume."""
+"""Training steps. Data, random state and learning rate depend only on epoch and batch, so training can resume."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence

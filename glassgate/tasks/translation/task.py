@@ -61,7 +61,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
     """Translate a sequence. A prediction is a list of translations, the best first.
 
     Attributes:
-        search: the settings of the beam search; assign to it to change them
+        search: the settings of the beam search; assign a `Search` to change them
 
     Example:
         >>> pairs = [Pair(f"{a} {b}", f"{b} {a}") for a in "abcd" for b in "abcd"]
@@ -128,11 +128,11 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         if options.joint:
             sides = ([*sides[0], *sides[1]],) * 2
         learned: list[Subwords | None] = []
-        for side, kind in zip(sides, self._token_kinds, strict=True):
+        for lines, kind in zip(sides, self._token_kinds, strict=True):
             if options.joint and learned:
                 learned.append(learned[0])
             else:
-                learned.append(Subwords.learn(side, options.subwords) if kind == SUBWORD else None)
+                learned.append(Subwords.learn(lines, options.subwords) if kind == SUBWORD else None)
         self.fitted["subwords"] = [subwords and subwords.content for subwords in learned]
         vars(self).pop("_subwords", None)
         source = Vocabulary.of((token for text in sides[0] for token in self._split(text, 0)), options.least_count)
@@ -186,8 +186,8 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
     def decode(self, output: Output, batch: Batch) -> list[list[Translated]]:
         return [
             [
-                Translated(self.target_text(best), best.score, math.exp(self.search.log_probability(best)))
-                for best in hypotheses
+                Translated(self.target_text(each), each.score, math.exp(self.search.log_probability(each)))
+                for each in hypotheses
             ]
             for hypotheses in self.hypotheses(output, batch, self.search)
         ]
@@ -334,6 +334,6 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
 
 
 def _nats(output: Output, batch: Batch, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
-    """The negative log probability of each target token, and the mask of those that are not padding, `(N, T)`."""
+    """The negative log probability of each target token, and the mask of tokens that are not padding, `(N, T)`."""
     assert output.scores is not None
     return cross_entropy(output.scores, batch["target"] - UNKNOWN, label_smoothing)

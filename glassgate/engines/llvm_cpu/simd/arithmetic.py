@@ -81,9 +81,10 @@ def apply_comparison(builder: ir.IRBuilder, operation: ast.cmpop, a: Operand, b:
         return compare(a, b)
     if vectors := _as_vectors(builder, a, b):
         return vectors[0].compare(vectors[1], symbol).value
-    kind = BOOLEAN if all(isinstance(x, ir.Value) and x.type == BOOLEAN for x in (a, b)) else common_type(a, b)
-    a, b = cast(builder, a, kind), cast(builder, b, kind)
-    if not is_float(kind):
+    both_boolean = all(isinstance(x, ir.Value) and x.type == BOOLEAN for x in (a, b))
+    operand_type = BOOLEAN if both_boolean else common_type(a, b)
+    a, b = cast(builder, a, operand_type), cast(builder, b, operand_type)
+    if not is_float(operand_type):
         return builder.icmp_signed(symbol, a, b)
     return (builder.fcmp_unordered if symbol == "!=" else builder.fcmp_ordered)(symbol, a, b)
 
@@ -96,8 +97,8 @@ def common_type(*operands: Operand) -> ir.Type:
 
 def _as_vectors(builder: ir.IRBuilder, *operands: Operand) -> list[Vector]:
     """Return the operands as vectors or masks of one type; an empty list if none of them is a vector or a mask."""
-    kinds = [x.type for x in operands if isinstance(x, ir.Value) and isinstance(x.type, ir.VectorType)]
-    return [Vector(builder, cast(builder, x, kinds[0])) for x in operands] if kinds else []
+    types = [x.type for x in operands if isinstance(x, ir.Value) and isinstance(x.type, ir.VectorType)]
+    return [Vector(builder, cast(builder, x, types[0])) for x in operands] if types else []
 
 
 def _floor_divide(builder: ir.IRBuilder, remainder: bool, a: ir.Value, b: Operand) -> ir.Value:

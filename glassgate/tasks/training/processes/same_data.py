@@ -9,12 +9,12 @@ from glassgate.tasks.training.processes.group import Group
 
 
 def fingerprints(encoded: Mapping[str, Sequence[Encoded]], processes: Group) -> dict[str, str]:
-    """Return the fingerprint of each part of the data.
+    """Return the fingerprint of each split of the data, by name.
 
     Raises:
         UserError: the processes have read different data
     """
-    own = {name: _fingerprint(part) for name, part in encoded.items()}
+    own = {name: _fingerprint(split) for name, split in encoded.items()}
     with processes.shared_errors():
         for name, fingerprint in processes.broadcast(own).items():
             if own[name] != fingerprint:
