@@ -54,7 +54,7 @@ def _live(lines: tuple[Line, ...], used: set[Value]) -> tuple[Line, ...]:
 
 
 def base_extents(equations: Equations, hidden_size: int, output_size: int, input_size: int) -> dict[str, int]:
-    """The extents of the base axes (axes without factors), except the axes of steps and sequences."""
+    """Return the extents of features (D), units (H) and outputs (P), and of units (U) and outputs (V) per head."""
     sizes = {"D": input_size, "H": hidden_size, "P": output_size}
     if equations.heads > 1:
         sizes |= {"U": hidden_size // equations.heads, "V": output_size // equations.heads}

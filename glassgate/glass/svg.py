@@ -147,7 +147,7 @@ class Plot:
         )
 
     def legend(self, entries: Sequence[tuple[str, str]]) -> None:
-        """Add a legend above the plot, from the right. Entries that do not fit are left out."""
+        """Add a legend above the plot, from the right. Entries (CSS class, text) that do not fit are left out."""
         right = float(self.width - RIGHT)
         for kind, words in reversed(entries):
             right -= 6.2 * len(words)

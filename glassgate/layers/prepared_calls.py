@@ -322,9 +322,9 @@ def _new_cache(layer: BaseLayer) -> _CallCache | None:
 def _prepare(layer: BaseLayer, arguments: _Arguments) -> _Call | _ObservedCall | None:
     """Prepare calls with the signature of this one, on torch or on kernels. None if they need the general path."""
     input, states, restart_states, mask, hx, restart, needs_grad, ragged, return_states, recorded = arguments
-    all_visible = return_states or recorded
+    all_states = return_states or recorded
     cell = current_cell(layer)
-    run = one_row.torch_function(layer, input, hx) if not (mask or ragged or all_visible) else None
+    run = one_row.torch_function(layer, input, hx) if not (mask or ragged or all_states) else None
     if run is not None:
         zero_states = one_row.zero_states(layer, input) if hx is None else ()
         return _Call(run, one_row.equations_check(cell), zero_states, False)
@@ -347,18 +347,18 @@ def _prepare(layer: BaseLayer, arguments: _Arguments) -> _Call | _ObservedCall |
     widths = [v.shape[-1] for v in initial_by_part[0]]
     state_shapes = [(width,) if layout.unbatched else (layout.rows, width) for width in widths]
     user_shapes = state_shapes if is_stack else [(1, *shape) for shape in state_shapes]
-    signature = Signature(tuple(leading), user_shapes, needs_grad, hx is None, all_visible, recorded)
+    signature = Signature(tuple(leading), user_shapes, needs_grad, hx is None, all_states, recorded)
     layers, data, remaining_parts = [], steps.data, iter(parts)
     for directions in directions_by_layer(layer, initial_by_part, restart_by_part):
-        own_steps, prepared_directions, draws = steps._replace(data=data), [], []
+        layer_steps, prepared_directions, draws = steps._replace(data=data), [], []
         for direction in directions:
             part = next(remaining_parts)
-            draws.append(_noise_source(own_steps, direction, part.hidden_size))
+            draws.append(_noise_source(layer_steps, direction, part.hidden_size))
             direction = direction._replace(noise=dict.fromkeys(cell.noise, data.new_empty(0)))
             if edits is not None:
                 direction = edits.apply(part, direction, layout)
             prepared_directions.append(direction)
-        call = choose.prepare(own_steps, prepared_directions, signature, draws)
+        call = choose.prepare(layer_steps, prepared_directions, signature, draws)
         if call is None:
             return None
         layers.append(call)
@@ -366,9 +366,9 @@ def _prepare(layer: BaseLayer, arguments: _Arguments) -> _Call | _ObservedCall |
         data = data[:, :1].expand(-1, len(directions) * widths[0])
     zeros = steps.data.new_zeros
     default_states = () if hx is not None else tuple([zeros(len(parts), *shape) for shape in state_shapes])
-    visible_count = len(widths) if all_visible else 1
+    visible_count = len(widths) if all_states else 1
     stack = PreparedStack(layers, layer.num_directions, len(parts[0].names), len(widths), visible_count)
-    if all_visible:
+    if all_states:
         return _ObservedCall(stack, layers[0].is_valid, layout, default_states, transposed, recorded, needs_grad)
     run = stack.run if is_stack else layers[0].run
     return _Call(run, layers[0].is_valid, default_states, transposed, dtype if casts else None)
@@ -376,7 +376,7 @@ def _prepare(layer: BaseLayer, arguments: _Arguments) -> _Call | _ObservedCall |
 
 def _needs_general_path(layer: BaseLayer, arguments: _Arguments, cell: Cell, dtype: torch.dtype) -> bool:
     """Return whether a call uses a feature that prepared calls do not support."""
-    ragged, all_visible = arguments.ragged, arguments.return_states or arguments.recorded
+    ragged, all_states = arguments.ragged, arguments.return_states or arguments.recorded
     casts = result_type(dtype) is not dtype
     is_computed_dtype = not casts and dtype in _COMPUTED_DTYPES
     draws_masks = layer.training and (layer.weight_dropout or (layer.dropout and layer.num_layers > 1))
@@ -385,7 +385,7 @@ def _needs_general_path(layer: BaseLayer, arguments: _Arguments, cell: Cell, dty
         # With different lengths, the kernels reorder the rows of the input and the states, in the dtype of the
         # computation. They cannot reorder the rows of resets, noise and edits.
         (ragged and (arguments.mask or not is_computed_dtype or cell.noise or layer.glassgate.edits is not None))
-        or (all_visible and (ragged or not is_computed_dtype))
+        or (all_states and (ragged or not is_computed_dtype))
         or (cell.noise and casts)  # noise must be drawn in the dtype of the user's input
         or (layer.learn_initial_state and arguments.hx is None)
         or layer.recompute
@@ -395,6 +395,6 @@ def _needs_general_path(layer: BaseLayer, arguments: _Arguments, cell: Cell, dty
 
 
 def _noise_source(steps: Steps, direction: Direction, hidden_size: int) -> Callable[[], dict[str, Tensor]]:
-    """Return a function that draws the noise of a direction. It keeps the shapes of this call, but not its tensors."""
+    """Return a function that draws the noise of a direction. It stores the shapes of this call, but not the tensors."""
     data, *initial = [v.new_empty(1, 1).expand(v.shape) for v in (steps.data, *direction.initial)]
     return partial(draw, direction.cell, steps._replace(data=data, resets=None), tuple(initial), hidden_size)

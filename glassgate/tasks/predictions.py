@@ -8,7 +8,7 @@ from glassgate.tasks.data import texts
 from glassgate.tasks.data.tagged import Tagged
 
 Record = dict[str, Any]
-"""A prediction, ready for JSON. Offsets count characters of "text" or bytes from 0; the end is exclusive."""
+"""A prediction, ready for JSON. Offsets count characters or bytes of "text" from 0; the end is exclusive."""
 
 
 def token_records(tokens: Sequence[str], starts: Sequence[int] = ()) -> tuple[str, list[Record]]:

@@ -28,7 +28,7 @@ class ProductResult(NamedTuple):
 
 
 class RowSum(NamedTuple):
-    """A sum over the units of a row, by its number. All units of the row read the same value."""
+    """The number of a sum over the units of a row. All units of the row read the same value."""
 
     number: int
 

@@ -16,7 +16,7 @@ from glassgate.tasks.report.task_view import view_of
 
 
 def page_data(task: Forecasting, network: Network, excerpt: Excerpt) -> dict[str, Any]:
-    """Return the data that `forecasting.js` reads, with the last window of an excerpt."""
+    """Return the data that `forecasting.js` reads, for the last look-back window and horizon of an excerpt."""
     model, options = task.network, task.options
     assert isinstance(model, Forecaster)
     batch = collate([task.encode(excerpt.example)], [Piece(0, excerpt.start, excerpt.stop)], task.padding)
