@@ -1,4 +1,4 @@
-"""Measures the speed of an LSTM layer in variants, from eight matrix products per step to generated kernels."""
+"""Measures the speed of variants of an LSTM layer, from eight matrix products per step to generated kernels."""
 
 import io
 import statistics

@@ -55,7 +55,7 @@ def _cast(steps: Steps, directions: list[Direction], dtype: torch.dtype) -> tupl
 
 
 def _run(steps: Steps, direction: Direction, recording: Recording | None) -> Result:
-    """Run one direction over the rows of `steps`. Rows after the last step are padding, and zero in the results."""
+    """Run one direction over the rows of `steps`. Rows after the last step are padding; their results are zero."""
     cell, weights, initial, reverse, noise, restart = direction
     row_count, N, units = steps.data.shape[0], initial[0].shape[0], weights["weight_ih"].shape[0] // len(cell.gates)
     batch_sizes = [N] * (row_count // max(N, 1)) if steps.batch_sizes is None else steps.batch_sizes.tolist()
@@ -93,7 +93,7 @@ def _run(steps: Steps, direction: Direction, recording: Recording | None) -> Res
 
 
 def _register_gradient_hooks(recording: Recording, result: Result) -> None:
-    """Register hooks that pass the gradients of the output and of the final states to a recording, one per call."""
+    """Register a hook on the output and on each final state. Each hook passes one gradient to `recording`."""
     outputs = result.states[0], *result.final
 
     def pass_gradient(k: int, d: Tensor | None) -> None:
@@ -185,7 +185,7 @@ def advance(
     Args:
         cell: the cell with the equations.
         weights: the parameters of the cell.
-        ih: the input halves of the pre-activations, `W_ih x + b_ih`, (..., gates * H_cell).
+        ih: `W_ih x + b_ih`, the contribution of the input to the pre-activations, (..., gates * H_cell).
         state: the states before the step.
         noise: the cell's random numbers by name.
         detach_recurrent: whether to block gradients through the recurrent matrix products. Gradients then flow from a
@@ -224,7 +224,7 @@ def recurrent_product(u: Tensor, weight: Tensor, bias: Tensor | None, heads: int
         weight: `weight_hh`, (gates * H_cell, H_out / heads).
         bias: `bias_hh`, or None.
         heads: the number of heads, which is also the number of blocks of `u`.
-        units: H_cell; None without a projection, when it equals H_out.
+        units: H_cell; None if it equals H_out, which is the case without a projection.
     """
     if heads == 1:
         return linear(u, weight, bias)

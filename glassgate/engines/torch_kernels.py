@@ -115,9 +115,8 @@ _STEPS: dict[tuple[type[Cell], str | None], Callable[..., Any]] = {
 
 def _stack_states(directions: list[Direction], rows: int) -> list[Tensor] | Tensor:
     """The initial states of all directions, stacked in the format of torch's functions."""
-    stacked = [
-        torch.stack([v[:rows] for v in of_state]) for of_state in zip(*(d.initial for d in directions), strict=True)
-    ]
+    by_state = zip(*(d.initial for d in directions), strict=True)
+    stacked = [torch.stack([v[:rows] for v in states]) for states in by_state]
     return stacked if len(stacked) > 1 else stacked[0]
 
 

@@ -73,7 +73,7 @@ def to_c(
         raise ExportError(f"to_c: max_steps must be a positive integer, got {max_steps!r}")
     for key in module if isinstance(module, nn.ModuleDict) else ():
         if not re.fullmatch(r"\w+", key, re.ASCII):
-            raise ExportError(f"to_c: keys of the ModuleDict must be parts of a C identifier, got {key!r}")
+            raise ExportError(f"to_c: keys of the ModuleDict may only contain letters, digits and _, got {key!r}")
     program = Program(*to_chains(module), name, weights == "file", max_steps)
     files: dict[str, str | bytes] = {f"{name}.h": program.header, f"{name}.c": program.source}
     if weights == "file":

@@ -29,13 +29,13 @@ def text_section(study: Study) -> Section:
         unit, name, reason = best.unit, best.state, f", the unit that follows “{escape(best.mark)}” most closely"
     values = direction.values[name][:, unit]
     scale = float(np.quantile(np.abs(values), 0.98)) or 1.0
-    blocks, are_letters = [], _are_characters(study)
+    blocks, are_letters = [], _are_letters(study)
     for passage_index, (start, passage) in enumerate(zip(study.starts, study.passages, strict=False)):
         shown = values[start : start + len(passage.steps)] / scale
         blocks.append(_passage(study, passage_index, start, shown, are_letters))
     wrong = any(each.is_wrong for passage in study.passages for each in passage.answers)
-    sets = any(each.agreement is not None for passage in study.passages for each in passage.answers)
-    marked = "Sets with an F1 score below one half" if sets else "Wrong answers"
+    has_sets = any(each.agreement is not None for passage in study.passages for each in passage.answers)
+    marked = "Sets with an F1 score below one half" if has_sets else "Wrong answers"
     intro = "The input of each step, shaded by a value of one unit."
     intro += f' {marked} are <i class="u w">underlined</i>.' if wrong else ""
     caption = f'<b data-id="shading">{escape(name)} of unit {unit} of {escape(direction.label)}</b>'
@@ -65,8 +65,8 @@ def text_section(study: Study) -> Section:
     return Section("text", title, intro, body)
 
 
-def _are_characters(study: Study) -> tuple[bool, bool]:
-    """Whether the steps are single characters, and the same for the answers about whole passages."""
+def _are_letters(study: Study) -> tuple[bool, bool]:
+    """Whether the steps are single characters, and whether the answers about whole passages are."""
     steps = [len(step) for passage in study.passages for step in passage.steps]
     whole = [
         len(each.best[0][0])

@@ -19,7 +19,7 @@ def current_cell(layer: BaseLayer) -> Cell:
 
 
 def checked_weights(layer: BaseLayer) -> list[Weights]:
-    """Return the parameters of each layer and direction, in torch's order. Check their shapes, dtypes and devices."""
+    """Return the parameters of each part (direction of a layer), in torch's order. Check shapes, dtypes and devices."""
     name, parts = layer.glassgate.class_name, layer.glassgate.parts
     by_part = [weights_of(layer, part) for part in parts]
     first = by_part[0]["weight_ih"]
@@ -80,7 +80,7 @@ def arrange_call(
 def directions_by_layer(
     layer: BaseLayer, initial: States, restart_states: States | None = None
 ) -> list[list[Direction]]:
-    """Return the arguments of an engine: a list for each layer, with one `Direction` per direction, without noise."""
+    """Return the directions of each layer, without noise, as arguments of an engine."""
     D, cell, parts = layer.num_directions, current_cell(layer), layer.glassgate.parts
     directions = [
         Direction(cell, weights, states, part.direction == 1)

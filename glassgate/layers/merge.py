@@ -7,13 +7,13 @@ from torch import Tensor
 
 
 def merge(mode: str, outputs: list[Tensor], residual: Sequence[Tensor] = ()) -> list[Tensor]:
-    """Return the output of a layer: a list of one tensor (S, W), or of one per direction for "none".
+    """Return the output of a layer: a list of one tensor, or of one tensor per direction for "none".
 
     Args:
         mode: "concat", "sum", "mean" or "none".
         outputs: one per direction, (S, H_out).
-        residual: the tensors that a residual connection adds, one for each returned tensor. A tensor is added if its
-            shape is that of the output. Empty for a layer without a residual connection.
+        residual: the tensors that a residual connection adds, one for each returned tensor. A tensor is only added to
+            an output of the same shape. Empty for a layer without a residual connection.
     """
     merged = _merge_directions(mode, outputs)
     if not residual:

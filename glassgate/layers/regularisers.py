@@ -183,11 +183,11 @@ def with_noise(direction: Direction, steps: Steps, hidden_size: int, weight_drop
 
 
 def drop_between_layers(steps: Steps, data: Tensor, sequences: int, rate: float, variational: bool) -> Tensor:
-    """Apply dropout to the input of a layer, flat rows (S, H).
+    """Apply dropout to the input of a layer.
 
     Args:
         steps: the input of the stack, for the batch size of each step.
-        data: the flat rows.
+        data: the rows of all steps, (S, H).
         sequences: the number of sequences, N.
         rate: the rate of dropout.
         variational: whether all steps of a sequence have the same mask.
@@ -198,15 +198,15 @@ def drop_between_layers(steps: Steps, data: Tensor, sequences: int, rate: float,
 
 
 def _drop_variationally(steps: Steps, data: Tensor, sequences: int, rate: float) -> Tensor:
-    """Apply dropout to flat rows (S, H), with one mask for all steps of a sequence (Gal and Ghahramani 2016)."""
+    """Apply dropout with one mask for all steps of a sequence (Gal and Ghahramani 2016)."""
     factors = _draw_dropout_factors(data, sequences, data.shape[1], rate)
     if steps.batch_sizes is None:
         return (data.view(-1, *factors.shape) * factors).view(data.shape)
     sizes = steps.batch_sizes
     step_starts = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
-    rank = move_to_device(torch.arange(len(step_starts)) - step_starts, data.device)
+    sequence_of_row = move_to_device(torch.arange(len(step_starts)) - step_starts, data.device)
     padding = data.shape[0] - len(step_starts)
-    return data * torch.cat([factors.index_select(0, rank), factors.new_zeros(padding, data.shape[1])])
+    return data * torch.cat([factors.index_select(0, sequence_of_row), factors.new_zeros(padding, data.shape[1])])
 
 
 def _drop_entries(weight: Tensor, rate: float) -> Tensor:

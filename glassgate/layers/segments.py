@@ -25,7 +25,7 @@ def run(steps: Steps, directions: list[Direction], all_states: bool) -> list[Res
 def _run_direction(steps: Steps, direction: Direction, all_states: bool) -> Result:
     segments = list(_segments(steps, len(direction.initial[0])))
     results: list[tuple[Tensor, ...]] = [()] * len(segments)
-    visible_count, states = len(direction.initial) if all_states else 1, direction.initial
+    output_count, states = len(direction.initial) if all_states else 1, direction.initial
     order = range(len(segments))
     for k in reversed(order) if direction.reverse else order:
         rows, sizes = segments[k]
@@ -44,7 +44,7 @@ def _run_direction(steps: Steps, direction: Direction, all_states: bool) -> Resu
             use_reentrant=False,
             preserve_rng_state=False,
         )
-        results[k], states = flat[:visible_count], flat[visible_count:]
+        results[k], states = flat[:output_count], flat[output_count:]
     return Result(tuple(torch.cat(tensors) for tensors in zip(*results, strict=True)), states)
 
 

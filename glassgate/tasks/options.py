@@ -15,7 +15,7 @@ import yaml
 from glassgate.tasks import cells
 from glassgate.tasks.errors import OptionError
 
-_MAX_INTEGER = 2**31 - 1  # of options without a maximum; larger integers would overflow
+_MAX_INTEGER = 2**31 - 1  # for options without a maximum; larger integers would overflow
 
 
 def option(
@@ -162,7 +162,7 @@ class Options:
         """
         names = [each.name for each in dataclasses.fields(cls)]
         former_names = {each.metadata["former_name"]: each.name for each in dataclasses.fields(cls)}
-        former_names.pop("", None)  # of options without a former name
+        former_names.pop("", None)  # options without a former name
         values = {former_names.get(name, name): value for name, value in values.items()}
         for name in values:
             if name not in names:
@@ -231,7 +231,7 @@ def value_type(cls: type[Options], name: str) -> type:
 
 
 def _coerce(type_: type, value: Any) -> Any:
-    """Convert integers, and strings of numbers, to float for options of this type."""
+    """If the type is float, convert integers and strings that contain numbers."""
     if type_ is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if type_ is float and isinstance(value, str):  # YAML reads 1e-3 as a string

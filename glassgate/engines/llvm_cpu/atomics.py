@@ -11,7 +11,7 @@ POINTER = INT8.as_pointer()
 
 @instruction(INT64)
 def increment(builder, counter):
-    """Add one to a counter. A thread that reads the new value also sees all earlier writes of this thread (release)."""
+    """Add one to a counter. A thread that reads the new value also sees all earlier writes of the caller (release)."""
     builder.atomic_rmw("add", pointer_at(builder, counter, INT64), INT64(1), "acq_rel")
 
 

@@ -249,16 +249,16 @@ class Executable:
         common: dict[Argument, tuple[int, ...]] = {args.STEPS: (steps,), args.ROWS: (rows,), args.SIZES: (sizes,)}
         self._value_indices: list[dict[Argument, tuple[int, ...]]] = []
         for d, plan in enumerate(self.plans):
-            of_direction = common | {args.ORIGIN: (next(indices),)} | dict.fromkeys(plan.step_starts, (starts,))
+            by_argument = common | {args.ORIGIN: (next(indices),)} | dict.fromkeys(plan.step_starts, (starts,))
             if plan.double_buffer_starts:
-                of_direction |= dict.fromkeys(plan.double_buffer_starts, (next(indices),))
-            of_direction.update({argument: (WORKSPACE, next(indices)) for argument in plan.row_sizes})
-            of_direction |= dict.fromkeys((*plan.buffer_sizes, *plan.scratch_sizes), (WORKSPACE,))
-            of_direction |= dict.fromkeys(plan.weight_sizes, (WEIGHTS + d,))
-            self._value_indices.append(of_direction)
+                by_argument |= dict.fromkeys(plan.double_buffer_starts, (next(indices),))
+            by_argument.update({argument: (WORKSPACE, next(indices)) for argument in plan.row_sizes})
+            by_argument |= dict.fromkeys((*plan.buffer_sizes, *plan.scratch_sizes), (WORKSPACE,))
+            by_argument |= dict.fromkeys(plan.weight_sizes, (WEIGHTS + d,))
+            self._value_indices.append(by_argument)
         self._first_address = next(indices)
-        for of_direction, address_indices in zip(self._value_indices, addresses, strict=True):
-            of_direction |= {argument: (self._first_address + k,) for argument, k in address_indices.items()}
+        for by_argument, address_indices in zip(self._value_indices, addresses, strict=True):
+            by_argument |= {argument: (self._first_address + k,) for argument, k in address_indices.items()}
 
     def _layout_values(self, layout: BatchLayout) -> LayoutValues:
         """Return the call values of a batch layout, in the order of `_assign_indices`."""
@@ -319,7 +319,7 @@ class Executable:
                 [*first, *plan.one_thread_tasks, *chain(*plan.rounds_after)]
                 for first, plan in zip(packing, plans, strict=True)
             ]
-            parts = [self._part(d, task) for d, of_direction in enumerate(tasks) for task in of_direction]
+            parts = [self._part(d, task) for d, direction_tasks in enumerate(tasks) for task in direction_tasks]
             rounds = [[launch_template(join_parts([*copies_before, *parts, *copies_after]))]]
         else:
             first = [[*tasks, *plan.rounds_before[0]] for tasks, plan in zip(packing, plans, strict=True)]
@@ -341,7 +341,7 @@ class Executable:
         Args:
             tasks: the tasks of each direction.
         """
-        pairs = [(d, task) for d, of_direction in enumerate(tasks) for task in of_direction]
+        pairs = [(d, task) for d, direction_tasks in enumerate(tasks) for task in direction_tasks]
         if not pairs:
             return []
         parts = 1 if all([task.is_light for _, task in pairs]) else self.partition.threads

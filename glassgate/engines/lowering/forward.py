@@ -158,7 +158,7 @@ class PassLowering:
         Args:
             x: the value.
             axis: the value's axis of units.
-            is_left: whether the units are the columns of the weights, as in a left operand, or otherwise the rows.
+            is_left: true if the units are the columns of the weights, as in a left operand; false for their rows.
         """
         to = ("K", "V" if is_left else "U") if self.cell.heads > 1 else ("J" if is_left else axis,)
         return self.build.reshape(x, {*x.type.axes} - {axis} | {*to})
@@ -200,7 +200,7 @@ class PassLowering:
         return self.in_every_row(self.graph.outputs[name, k])
 
     def kept_ports(self) -> dict[Key, Port]:
-        """The port of each value that the forward pass keeps in addition to the states."""
+        """The port of each value that the forward pass keeps for the backward pass, except states."""
         return {key: Port(Role.KEPT, f"{key[0]}{key[1]}") for key in self.trace.saved if key[0] != "state"}
 
 
@@ -251,7 +251,7 @@ class _Forward(PassLowering):
         return self.value_of_common_node(node, args)
 
     def _input_halves(self) -> Value | None:
-        """`W_ih x + b_ih` of all steps. It includes `b_hh` for gates that only use the sum of their two halves."""
+        """`W_ih x + b_ih` of all steps. It includes `b_hh` for gates that only read its sum with `W_hh u + b_hh`."""
         gates, build = self.ih_gates, self.build
         if not gates:
             return None

@@ -50,7 +50,7 @@ Sums = tuple[tuple[Term, ...], ...]
 
 
 class Terms:
-    """A function from a value of a pass to its terms.
+    """Maps each value of a pass to its terms.
 
     Args:
         program: the pass.
@@ -110,7 +110,7 @@ class Terms:
         return tuple((Term(x, right[0], over),) for x in left)
 
     def _equal_blocks(self, value: Value) -> tuple[GateBlock, ...]:
-        """For each gate, the block that the value is copied from; the value's own blocks if a gate is not a copy."""
+        """For each gate, the block that the value copies. If a gate is not a copy, the value's own blocks."""
         sums = self(value)
         equal = all(len(terms) == 1 and terms[0] == Term(terms[0].left) for terms in sums)
         return tuple(terms[0].left for terms in sums) if equal else self._gate_blocks(value)

@@ -26,7 +26,7 @@ def gradients(
     terms_over_units: defaultdict[tuple[Node, Axis], list[Node]] = defaultdict(list)
     """For each per-row node and each axis: the terms of its gradient that are summed over the units of this axis."""
     products_of: defaultdict[Node, list[tuple[Node, Node]]] = defaultdict(list)
-    """For each row vector, the recurrent products that read it, each with the gradient of the product."""
+    """For each node that recurrent products read, pairs of a product and its gradient."""
     for name, state in zip(cell.state, states, strict=True):
         terms[state].append(Node("grad", (name,), state.axis))
     d: dict[Node, Node] = {}

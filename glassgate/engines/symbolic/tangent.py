@@ -1,8 +1,8 @@
 """The tangent of a cell: another cell, whose step also computes the directional derivatives of the states.
 
-Each state, each input half and, if requested, each parameter has a tangent leaf. The tangents of operations follow from
-their derivatives. Every engine that runs a cell therefore also runs its forward-mode derivative. The gradient of a
-tangent cell is a second derivative.
+Each state, the term `W_ih x + b_ih` of each gate and, if requested, each parameter has a tangent leaf. The tangents of
+operations follow from their derivatives. Every engine that runs a cell therefore also runs its forward-mode derivative.
+The gradient of a tangent cell is a second derivative.
 """
 
 import operator
@@ -28,7 +28,7 @@ class TangentCell(NamedTuple):
     - g_of_weight_tangent, whose recurrent half is `dW_hh u + db_hh`, without an input half. It exists only if
       parameters have tangents.
 
-    The tangent of a parameter is another parameter; that of a per-gate parameter is its block for the gate g_tangent.
+    The tangent of a per-gate parameter is its block for the gate g_tangent. Other tangents are separate parameters.
 
     Attributes:
         equations: the equations of the tangent cell.
@@ -104,7 +104,7 @@ class _Rules(NamedTuple):
         return "_of_weight" + self.suffix
 
     def tangent(self, node: Node, d: dict[Node, Node]) -> Node | None:
-        """The tangent of a value, from those of its arguments; None for zero."""
+        """The tangent of a value, from the tangents `d` of its arguments; None for zero."""
         match node.op:
             case "state" | "ih":
                 return Node(node.op, (node.args[0] + self.suffix,), node.axis)

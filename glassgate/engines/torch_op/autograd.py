@@ -81,7 +81,7 @@ class PreparedCall(NamedTuple):
 
 
 class PreparedFunction(torch.autograd.Function):
-    """A prepared call of a layer. Tensors have the shapes of the user's call."""
+    """A prepared call of a layer. Tensors have the shapes that the user passed."""
 
     @staticmethod
     def forward(
@@ -121,11 +121,11 @@ def _prepared_gradients_by_operator(
     d_visible: Sequence[Tensor | None],
     needs_d_data: bool,
 ) -> list[Tensor | None]:
-    """The gradients of a prepared call, in the shapes of the user's call, computed by the differentiable operator."""
+    """The gradients of the tensors that the user passed to a prepared call, computed by the differentiable operator."""
     passes, backend, layout, _ = call
     rows: dict[int, Tensor | None] = {}
-    """For ragged sequences, by the index of the input or initial state: the indices of the rows that kernels read; None
-    for all rows in order."""
+    """For ragged sequences, the indices of the rows that kernels read of the input and of each initial state. Keys are
+    the positions in `tensors`; None stands for all rows in order."""
     order = None
     if layout is not None:
         order, places = layout.order, layout.places
@@ -163,7 +163,7 @@ def _pass_gradients_to_recordings(recordings: Sequence[Recording], gradients: It
 
 
 def _needed_gradients(needed: tuple[bool, ...], recordings: Sequence[Recording] | None) -> tuple[bool, ...]:
-    """Set the first item of `needed`, that of the input, to False if the recordings skip the gradient of the input."""
+    """Return `needed`, with False for the input (the first item) if the recordings skip its gradient."""
     return (False, *needed[1:]) if recordings and recordings[0].skips_input else needed
 
 

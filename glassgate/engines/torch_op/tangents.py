@@ -1,6 +1,6 @@
 """Forward-mode derivatives of a call, computed by a call of the tangent cell.
 
-The step of the tangent cell also computes tangents, which are directional derivatives of the states.
+A tangent cell computes the states of the original cell and their tangents, which are directional derivatives.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def tangent_call(
     Args:
         steps, directions: the arguments of the original call, without projections.
         d_data: the tangent of the input; None for zero.
-        d_operands: the tangents of the tensors of `operands_of(directions)`; None for zero. Those of noise are ignored.
+        d_operands: the tangents of `operands_of(directions)`; None for zero. Tangents of noise are ignored.
     """
     data = steps.data if d_data is None else torch.cat([steps.data, d_data], 1)
     tangent_directions, remaining = [], list(d_operands)
@@ -91,7 +91,7 @@ def _with_tangents(states: tuple[Tensor, ...], d_states: Sequence[Tensor | None]
 def _tangent_weights(
     tangent: Cell, cell: Cell, weights: Weights, d: Weights | None, suffix: str, input_has_tangent: bool
 ) -> Weights:
-    """The parameters of a tangent cell, from those of the cell and their tangents `d`; see `TangentCell`.
+    """The parameters of a tangent cell, from the original parameters and their tangents `d`; see `TangentCell`.
 
     With `input_has_tangent`, the tangent cell reads the input followed by its tangent.
     """

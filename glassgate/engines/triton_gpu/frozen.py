@@ -69,7 +69,7 @@ class Stepper:
     ) -> None:
         self.layers, self.states, self.residual = layers, states, residual
         first = states[0][0]
-        with torch.inference_mode(False):  # later steps, in any mode, write to it
+        with torch.inference_mode(False):  # steps outside inference mode cannot write to an inference tensor
             self.x = first.new_zeros(len(first), layers[0].directions[0].weights["weight_ih"].shape[1])
         self.output = first
         before = [[v.clone() for v in own] for own in states]

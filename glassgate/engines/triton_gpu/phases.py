@@ -29,7 +29,7 @@ from glassgate.engines.lowering.ir import (
 )
 
 CHEAP = 3
-"""A value with at most this number of elementwise operations is cheap. Each phase that needs it computes it again."""
+"""The maximum number of operations of a cheap value. Phases recompute cheap values that do not depend on a product."""
 
 
 @dataclass(eq=False)
@@ -257,7 +257,7 @@ class Phases:
         return uses
 
     def sums_over_steps(self, phase: Phase, uses: Counter[Value]) -> dict[Value, Line]:
-        """The lines that only add to a carry, such as the gradient of a parameter, by result."""
+        """The lines that only add to a carry, for example to the gradient of a parameter. Keys are their results."""
         lines = {}
         for carry in phase.carries:
             line = self.line_of.get(self.origin(carry.next))
@@ -286,7 +286,7 @@ class Phases:
         return names | {w.sequence: names[w.value] for w in loop.writes if w.value in names}
 
     def _common_name(self, value: Value) -> str | None:
-        """The common name of the gates of a stack without their labels, e.g. "d_pre" for "d_i_pre" and "d_f_pre"."""
+        """The name that all gates of a stack share without their labels: "d_pre" for "d_i_pre" and "d_f_pre"."""
         line = self.line_of.get(value)
         if line is None or not isinstance(line.operation, Stack):
             return None
@@ -304,7 +304,7 @@ class Phases:
         return next((axis for axis in value.type.axes if self.axes[axis].labels), None)
 
     def units_of(self, value: Value) -> str | None:
-        """The axis "H" or "P" whose units programs divide among themselves; None for one number per row."""
+        """The axis "H" or "P" whose units programs divide among themselves; None if a row has a single number."""
         return next((self.units_of_axis(axis) for axis in value.type.axes if axis in "HUPJV"), None)
 
     def units_of_axis(self, axis: str) -> str:

@@ -17,8 +17,8 @@ from glassgate.engines.triton_gpu.products import gate_count
 from glassgate.user_warning import warn_user
 
 COLUMNS_AND_WARPS = {4: (32, 4), 2: (64, 8)}
-"""For kernel C, by the bytes per element of operands: the columns per iteration of a product, and the largest number of
-warps."""
+"""For kernel C, the columns per iteration of a product and the maximum number of warps. Keys are the bytes per element
+of the operands."""
 
 SHARED_MARGIN = 8192
 """The bytes of shared memory that remain for other purposes, such as layout conversions."""
@@ -165,9 +165,9 @@ def launches_time(phases: Phases) -> float:
     return launches * costs.LAUNCH_TIME + costs.POINTWISE_TIME
 
 
-def start_time(launches: int, size: int, sizes: Mapping[str, int], chip: Chip) -> float:
-    """The microseconds of the launches of a call and of loading the weights of a program, per step."""
-    load = size / (costs.L2_BANDWIDTH / chip.multiprocessors)
+def start_time(launches: int, loaded_bytes: int, sizes: Mapping[str, int], chip: Chip) -> float:
+    """The microseconds per step for the launches of a call and for loading the weights of a program."""
+    load = loaded_bytes / (costs.L2_BANDWIDTH / chip.multiprocessors)
     return (launches * costs.LAUNCH_TIME + load) / max(sizes["T"], 1)
 
 
@@ -218,9 +218,9 @@ def estimate_grid(
             sum(gate_count(phases, product) for product in phases.products) * chunks * columns * units * dtype.itemsize
         )
         fits = size + MAX_LEFT_OPERANDS * rows * columns * dtype.itemsize <= chip.shared
-        waiting = programs(sizes, rows, units)
-        counted = waiting * barriers * (sizes["T"] + 1) <= MAX_ARRIVALS
-        if fits and counted and directions * waiting <= chip.multiprocessors:
+        program_count = programs(sizes, rows, units)
+        can_count = program_count * barriers * (sizes["T"] + 1) <= MAX_ARRIVALS
+        if fits and can_count and directions * program_count <= chip.multiprocessors:
             products = rows * size / dtype.itemsize / costs.PRODUCT_RATE
             time = barriers * costs.BARRIER_TIME + products + costs.POINTWISE_TIME + start_time(2, size, sizes, chip)
             warps = warps_of(rows, units) if heads == 1 else 8  # with heads, fewer warps need up to 255 registers

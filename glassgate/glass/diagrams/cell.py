@@ -25,7 +25,7 @@ LINE_HEIGHT = 18.0
 LETTER_WIDTH = 7.4
 """The width of a typical letter of a label."""
 BUS_OFFSET = 11.0
-"""In a box that reads both x and h, the wire of x enters this far right of the middle, and that of h as far left."""
+"""If a box reads both x and h, the wire of x enters this far right of the middle, and the wire of h this far left."""
 
 UP, DOWN, LEFT, RIGHT = (0, -1), (0, 1), (-1, 0), (1, 0)
 
@@ -33,7 +33,7 @@ UP, DOWN, LEFT, RIGHT = (0, -1), (0, 1), (-1, 0), (1, 0)
 def draw_cell(cell: Cell, projected: bool = False) -> svg.Diagram:
     """Draw one step of a cell.
 
-    More tracks, which are the grid lines between two columns or rows, need fewer crossings and more area. The function
+    Tracks are the grid lines between two columns or rows. More tracks need fewer crossings and more area. The function
     tries a few numbers of tracks and returns the cheapest drawing.
 
     Args:
@@ -96,9 +96,9 @@ def label_lines(item: Item) -> list[tuple[str, str]]:
 class _Drawing:
     """The drawing of a cell with a given number of tracks.
 
-    The frame contains the items. States enter it on the left and leave it on the right. Two horizontal buses below the
-    items carry the input x and the previous output h to the items that multiply them by a matrix. If all of these items
-    read both, x and h share one bus.
+    The frame contains the items. States enter it on the left and leave it on the right. A rail is the row of the items
+    that update a state. Two horizontal buses below the items carry the input x and the previous output h to the items
+    that multiply them by a matrix. If all of these items read both, x and h share one bus.
     """
 
     def __init__(self, cell: Cell, cell_flow: Flow, plan: Plan, tracks: int) -> None:
@@ -242,7 +242,7 @@ class _Drawing:
         return None
 
     def _routing_order(self, link: tuple[Value, list[Port], Item | None]) -> tuple[bool, bool, float]:
-        """The sort key of a wire: straight wires along a rail, then vertical wires, then others; each by length."""
+        """The sort key of a wire: straight wires along a rail, vertical wires, others; shorter wires of a group first."""
         value, ends, item = link
         (x, y), (end_x, end_y) = self._start(value), ends[0].edge if item is None else self._box(item)[:2]
         on_rail = value.item.kind == "state" or self._plan.row[value.item] in self._plan.rails.values()

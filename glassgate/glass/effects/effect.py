@@ -16,8 +16,8 @@ class Effect(NamedTuple):
     Attributes:
         key: the name of the effect, which is the same in every study of a network
         value: the size; larger is stronger
-        interval: computes the interval of the size on demand, because this is slower than the size
-        words: the text for each name in braces in the sentence and the meaning of the rule
+        interval: computes the bootstrap interval of the size. It is slow, so it is only called if needed
+        words: the texts that fill the templates `sentence` and `meaning` of the rule, see `findings.Rule`
         null: the size under the rule's null model, if the study contains it
         unit: the label of the direction and the unit, if the effect is about a unit
     """

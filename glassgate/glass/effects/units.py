@@ -22,7 +22,7 @@ STUCK = 0.98
 _MIN_STEPS = 20
 # The maximum half-life in steps.
 _MAX_HALF_LIFE = 2.0**20
-# Other gates are mentioned if at least this fraction of their units is stuck.
+# Besides the gate with the most stuck units, the sentence names gates with at least this fraction of stuck units.
 _MANY_STUCK = 0.1
 
 
@@ -147,9 +147,9 @@ def lasting(study: Study) -> Iterator[Effect]:
             def interval(retained: np.ndarray = each.retained[state][0], unit: int = unit) -> Interval:
                 return _half_life_interval(retained[:, unit], passage_groups(study))
 
-            kept = int((values > longest).sum())
+            keeping = int((values > longest).sum())
             words = {
-                "units": f"{count(kept, 'unit', 'units')} of {each.label} {'keeps' if kept == 1 else 'keep'}",
+                "units": f"{count(keeping, 'unit', 'units')} of {each.label} {'keeps' if keeping == 1 else 'keep'}",
                 "state": state,
                 "longest": str(longest),
                 "unit": str(unit),

@@ -39,9 +39,9 @@ def live_part(
     """Make the interactive part of a report.
 
     Args:
-        network: the weights, and the functions of the steps.
+        network: the weights and the generated step functions.
         model: the description of the model for the script of the task.
-        initial_input: the text or series at first.
+        initial_input: the text or series that the page shows first.
         run: the folder of the run ("path") and the file of the examples ("file"), for the Python code on the page.
         script: the script of the task.
         diagram: the diagram of the cell without its style.
@@ -58,7 +58,7 @@ def live_part(
 
 
 def wrap_script(network: Network, parts: list[str], start: str) -> str:
-    """The whole script: the runtime, the generated steps and the parts. At its end, it calls `start` with the data."""
+    """The whole script: the runtime, the generated steps and `parts`. Its last line calls `start` with the data."""
     steps = "const steps = {\n" + ",\n\n".join(network.steps) + "\n};"
     begin = f'globalThis.glassgate = {start}(JSON.parse(document.getElementById("live-data").textContent));'
     return "\n".join(['"use strict";', "(() => {", runtime(), steps, *parts, begin, "})();"])

@@ -17,7 +17,7 @@ class Scores(NamedTuple):
 
     Attributes:
         labels: the score of each label, `(N, K)`
-        attention: the weight of each step, `(N, L)`, with attention pooling; None otherwise
+        attention: the attention weight of each step, `(N, L)`; None without attention pooling
     """
 
     labels: Tensor
@@ -55,7 +55,7 @@ class Classifier(SequenceEncoder):
         """Pool the outputs of all steps.
 
         Returns:
-            the pooled output, `(N, H)`; and the weights of the steps, `(N, L)`, with attention pooling, otherwise None
+            the pooled output `(N, H)`, and the attention weights `(N, L)`, which are None without attention pooling
         """
         if self.pooling == "last":
             return last_outputs(self.encoder, state), None

@@ -1,4 +1,4 @@
-"""Strategies that divide examples into batches for training and evaluation."""
+"""Strategies that divide examples into batches for training and evaluation. Units are tokens, or steps of series."""
 
 import numpy as np
 

@@ -20,10 +20,10 @@ from glassgate.tasks.errors import DataError, OptionError
 NUM_KEYS = 88
 """The number of keys of a piano."""
 LOWEST_KEY = 21
-"""The MIDI number of the lowest key. That of the highest key is 108."""
+"""The MIDI number of the lowest key. The highest key has the number 108."""
 _HIGHEST_KEY = LOWEST_KEY + NUM_KEYS - 1
 
-_PART_OF_PREFIX = {"train": "train", "valid": "dev", "dev": "dev", "test": "test"}
+_SPLIT_OF_PREFIX = {"train": "train", "valid": "dev", "dev": "dev", "test": "test"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Roll:
 
     Attributes:
         steps: `(L, 88)`, 1 where a key sounds and 0 elsewhere, uint8
-        source: the file that contains it, and the array in that file
+        source: the path of the file and the name of the array that contains the piece
     """
 
     steps: np.ndarray
@@ -45,7 +45,7 @@ def read_rolls(path: str | Path) -> dict[str, list[Roll]]:
     - .json: a list of pieces, or an object with such a list under "train", "valid" and "test". A piece is a list of
       steps. A step is a list of MIDI numbers from 21 to 108.
     - .npz: arrays `(L, 88)` or `(N, L, 88)` of 0 and 1. An array whose name begins with "train", "valid", "dev" or
-      "test" belongs to that part, where "valid" means "dev". Any other array belongs to "train".
+      "test" belongs to that split, where "valid" means "dev". Any other array belongs to "train".
     - .npy: one such array.
     - .mat: cell arrays `traindata`, `validdata` and `testdata` of arrays `(L, 88)`. Requires SciPy.
 
@@ -56,14 +56,14 @@ def read_rolls(path: str | Path) -> dict[str, list[Roll]]:
     if kind not in _READERS:
         suffixes = ", ".join(f".{kind}" for kind in _READERS)
         raise DataError(path, None, f"expected piano rolls in one of {suffixes}, got {suffix_of(path) or 'no suffix'}")
-    parts: dict[str, list[Roll]] = {"train": [], "dev": [], "test": []}
+    splits: dict[str, list[Roll]] = {"train": [], "dev": [], "test": []}
     for name, piece in _READERS[kind](path):
         source = f"{path}: {name}"
-        part = next((part for prefix, part in _PART_OF_PREFIX.items() if name.startswith(prefix)), "train")
-        parts[part].append(Roll(_check_piece(source, piece), source))
-    if not any(parts.values()):
+        split = next((split for prefix, split in _SPLIT_OF_PREFIX.items() if name.startswith(prefix)), "train")
+        splits[split].append(Roll(_check_piece(source, piece), source))
+    if not any(splits.values()):
         raise DataError(path, None, "the file holds no piece of music")
-    return parts
+    return splits
 
 
 def parse_roll(text: str) -> Roll:

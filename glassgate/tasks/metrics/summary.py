@@ -26,7 +26,7 @@ class Summary:
         return ""
 
     def signatures(self) -> dict[str, str]:
-        """Return the signatures of scores, by name; a signature, such as one of sacrebleu, defines the computation."""
+        """Return the signature of each score by name. A signature states how the score is computed, as in sacrebleu."""
         return {}
 
     def write(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""The loss that is added when a part of a run's network, or a window of steps, is held at its mean."""
+"""Measures how much the loss increases if a part of the network, or a window of steps, is replaced by its mean."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -41,7 +41,7 @@ class PassageComparison(NamedTuple):
 
     Attributes:
         losses: the loss of each answer
-        right: whether each answer is right; without a target, whether it equals that of the whole network
+        right: whether each answer is right; without a target, whether it equals the answer of the whole network
         control_losses: the losses with targets that are exchanged between answers
     """
 
@@ -106,10 +106,10 @@ def _run_held(
     length: int | None,
     held_sets: Sequence[HeldPart],
 ) -> Iterator[PassageComparison]:
-    """The answers for a passage with each set of held values. Each row of a batch holds one set.
+    """Yield the comparison of a passage for each set of held values. Each row of a batch uses one set.
 
     Args:
-        length: the number of steps of the passage; None if a batch can hold only one set
+        length: the number of steps of the passage; None if all rows of a batch must use the same set
     """
     rows = 1 if length is None else 1 + _MAX_HELD_VALUES // (length * sum(width for *_, width in editable.values()))
     for start in range(0, len(held_sets), rows):

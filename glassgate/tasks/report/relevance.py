@@ -18,7 +18,7 @@ from glassgate.tasks.report.task_view import LAYER, TaskView
 MAX_ANSWERS = 120
 """The maximum number of answers per passage for which a page contains relevances."""
 _MAX_RELEVANCES = 120_000  # per passage: answers times steps
-_MAX_GRADIENT_SIZE = 2**22  # the elements of the gradients that one backward pass computes for several answers
+_MAX_GRADIENT_SIZE = 2**22  # the maximum number of elements of the score gradients in one backward pass
 
 
 def add_relevances(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study: Study) -> None:
@@ -81,7 +81,7 @@ def _as_array(values: Tensor) -> np.ndarray:
 
 
 def _gradients(outputs: Sequence[Tensor], inputs: Sequence[Tensor], d_outputs: Sequence[Tensor]) -> list[Tensor]:
-    """The gradients of each input, (A, *input), for A gradients of each output, (A, *output)."""
+    """Backpropagate A gradients of each output, (A, *output). Return A gradients of each input, (A, *input)."""
     gradients = torch.autograd.grad(
         list(outputs), list(inputs), list(d_outputs), retain_graph=True, allow_unused=True, is_grads_batched=True
     )

@@ -43,7 +43,7 @@ class Excerpt(NamedTuple):
     """The steps of an example from `start` to `stop`.
 
     Attributes:
-        has_targets: whether the example contains right answers, and not only those of the run itself
+        has_targets: whether the example contains the right answers; otherwise the run's own answers replace them
         note: a sentence that the page shows
     """
 
@@ -55,7 +55,7 @@ class Excerpt(NamedTuple):
 
 
 def excerpts_of_text(task: Task[Any, Any, Any], text: str) -> list[Excerpt]:
-    """Return a list that contains a text of the user as its only excerpt.
+    """Return a list whose only excerpt is the given text.
 
     Raises:
         UserError: the text is empty, contains only unknown tokens, or the task does not read text
@@ -106,7 +106,7 @@ def excerpts_of_file(task: Task[Any, Any, Any], path: str, progress: Progress) -
 def excerpts_of_run(
     task: Task[Any, Any, Any], progress: Progress, metrics: Mapping[str, Any] | None = None
 ) -> list[Excerpt]:
-    """Examples of the run's own data, see `excerpts_of_split`. Interactive pages show Python code that calls it.
+    """Examples of the run's own data, see `excerpts_of_split`. The Python code on interactive pages calls this.
 
     Raises:
         UserError: the data no longer exists
@@ -181,7 +181,7 @@ def _average_excerpt(view: TaskView[Any], examples: Sequence[Any], metrics: Mapp
     for excerpt, *_ in candidates[:_RUN_AGAIN]:
         final = Excerpt(excerpt.example, *view.excerpt(excerpt.example, (excerpt.start, excerpt.stop)))
         alone.append(_candidate(final, _answers(view, *final[:3]), average))
-    # Excerpts with clearly too few right answers are taken last; half an answer less than the average is tolerated.
+    # Excerpts whose number of right answers is more than 0.5 below the expected number come last.
     return min(alone, key=lambda each: (each.excess < -0.5, abs(each.excess), -each.variety)).excerpt
 
 
@@ -200,7 +200,7 @@ def _answers(view: TaskView[Any], example: Any, start: int, stop: int) -> list[P
 
 
 def _candidate_ranges(view: TaskView[Any], example: Any) -> list[tuple[int, int]]:
-    """Ranges of steps of a long example, of whole lines if it has lines."""
+    """Ranges of steps of a long example. If the example has lines, each range consists of whole lines if possible."""
     steps = view.steps(example)[:MAX_STEPS]
     if len(steps) <= _DEFAULT_STEPS:
         return [(0, len(steps))]
@@ -286,7 +286,7 @@ def study(
     tick("holding each part at its mean")
     add_causes(view, batch_of, result)
     if hasattr(network, "decoder"):
-        # The decoder's layers have labels as well, so those of the encoder begin with its name.
+        # With a decoder, the labels of the encoder's directions begin with its name, like the names of the causes.
         for direction in (*result.directions, *chain(*result.controls)):
             direction.label = f"{LAYER}.{direction.label}"
     tick("reading the training's log")
@@ -333,7 +333,7 @@ def _cost_of_training(metrics: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _untrained(task: Task[Any, Any, Any], seed: int) -> nn.Module:
-    """A network with random weights. With the run's seed, they are those before training, except pretrained vectors."""
+    """A network with random weights. The run's seed gives its initial weights, except for pretrained vectors."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         network = task.build()

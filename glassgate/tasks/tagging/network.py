@@ -34,7 +34,7 @@ class Tagger(nn.Module):
         vocabulary_size: the number of tokens, including padding and unknown
         input_size: the size of the embedding of a token
         label_names: the names of the labels, in the order of their indices
-        first_singleton: tokens from this index on occur only once in training; `vocabulary_size` without such tokens
+        first_singleton: tokens from this index on occur only once in training; `vocabulary_size` if there are none
         num_characters: the number of characters, including padding and unknown; 0 for no character network
         requires_bio: whether predicted paths must be valid BIO
         num_intents: the number of intents
@@ -95,13 +95,13 @@ class Tagger(nn.Module):
         return best_paths(scores.labels.float(), lengths, *chain)
 
     def probabilities(self, scores: Scores, lengths: Tensor) -> Tensor:
-        """Return the probability of each label of each token, `(N, L, K)`, over all allowed paths."""
+        """Return the marginal probability of each label of each token over all allowed paths, `(N, L, K)`."""
         if (chain := self.chain()) is None:
             return scores.labels.float().softmax(-1)
         return marginals(scores.labels.float(), lengths, *chain)
 
     def chain(self) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Return the scores of first labels, `(K,)`, transitions, `(K, K)`, and last labels, `(K,)`.
+        """Return the scores of first labels `(K,)`, of transitions `(K, K)` and of last labels `(K,)`.
 
         Return None if the labels are independent of each other.
         """
@@ -128,7 +128,7 @@ class Tagger(nn.Module):
 
 
 class CharacterEncoder(nn.Module):
-    """Encodes the characters of each word: the last states of a bidirectional layer (Ling et al. 2015).
+    """Encodes each word as the last states of a bidirectional layer over its characters (Ling et al. 2015).
 
     Args:
         options: sizes and cell

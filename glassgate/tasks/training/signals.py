@@ -1,4 +1,4 @@
-"""Signals that stop a training: the first Ctrl-C or SIGTERM after the current step, the next one immediately."""
+"""Signals that stop training: the first Ctrl-C or SIGTERM stops it after the current step, the second immediately."""
 
 import os
 import signal
@@ -50,7 +50,7 @@ class StopRequest:
 
 
 def end_with_parent() -> None:
-    """Terminate this process when its parent process ends, even if that was killed with SIGKILL."""
+    """Terminate this process when its parent process ends, even if the parent was killed with SIGKILL."""
     if parent := parent_process():
         threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
 

@@ -14,7 +14,7 @@ _STEPS = Frequency(STEP)
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """A range of a column, in memory or on disk. Indexing reads it."""
+    """A range of the values of a column. The column is in memory or on disk, and slicing reads the values."""
 
     column: Column | np.ndarray
     start: int
@@ -45,7 +45,7 @@ class Series:
         known: covariates known ahead, for A steps after the last value, `(L + A,)` each
         static: properties of the series as a whole
         source: the file that contains the series
-        line: the number of its first line; None if the source is not a text file
+        line: the line of `source` at which the series begins; None if `source` is not a text file
         columns: the names of the columns with the series names and with the time stamps
     """
 

@@ -123,7 +123,7 @@ class Column:
 
     Attributes:
         symbols: the symbol of each index
-        starts: the position of the first value of each record batch, and the number of all values
+        starts: the position of the first value of each record batch, followed by the total number of values
     """
 
     def __init__(self, file: Arrow, symbols: list[Any], arrays: Sequence[np.ndarray]):

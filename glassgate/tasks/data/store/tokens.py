@@ -75,14 +75,14 @@ def _index_type(symbols: Sequence[str]) -> np.dtype:
 
 
 def _code_point_encoder(symbols: Sequence[str]) -> Callable[[Sequence[str]], np.ndarray]:
-    """A function of a text that looks up the index of each character in an array."""
+    """Return a function that maps a text to the index of each character, with an array as the lookup table."""
     table = np.zeros(ord(symbols[-1]) + 1, _index_type(symbols))
     table[[ord(symbol) for symbol in symbols]] = np.arange(len(symbols))
     return lambda text: table[np.frombuffer(cast(str, text).encode("utf-32-le"), np.uint32)]
 
 
 def _symbol_encoder(symbols: Sequence[str]) -> Callable[[Sequence[str]], np.ndarray]:
-    """A function of tokens that looks up the index of each in a dictionary."""
+    """Return a function that maps tokens to their indices, with a dictionary as the lookup table."""
     indices = {symbol: index for index, symbol in enumerate(symbols)}
     return lambda tokens: np.fromiter(map(indices.__getitem__, tokens), _index_type(symbols), len(tokens))
 

@@ -35,7 +35,7 @@ def tokeniser_rules(
 def labelled_input(
     task: LabelledTask[Any, Any], network: Network, excerpt: Excerpt, splits_unknown: bool = False
 ) -> dict[str, Any]:
-    """Return, for texts, the embeddings and the rules of tokens; for series, their scale and the steps of the excerpt.
+    """Return the data of a task's input. Texts: tokeniser rules and embeddings. Series: scale and steps of the excerpt.
 
     Args:
         splits_unknown: whether unknown tokens are split further, as `RawTokeniser` does
@@ -53,7 +53,7 @@ def labelled_input(
 
 
 def output_layer(network: Network, head: nn.Module, embedding: nn.Embedding) -> dict[str, Any]:
-    """Return the output layer for tokens, and the projection of its input if it is a `Tied` layer that has one."""
+    """Return the output layer for tokens. "projection" is None unless `head` is a `Tied` layer with a projection."""
     if not isinstance(head, Tied):
         return {"head": network.linear(head), "projection": None}
     projection = network.linear(head.projection) if isinstance(head.projection, nn.Linear) else None
@@ -62,7 +62,7 @@ def output_layer(network: Network, head: nn.Module, embedding: nn.Embedding) -> 
 
 
 def byte_pair_merges(subwords: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the letters and the merges of subwords that are stored in run.json; empty without subwords."""
+    """Return the letters and the merges of the subword tokeniser in run.json; empty for None."""
     if subwords is None:
         return {}
     model = subwords["model"]

@@ -1,4 +1,4 @@
-"""Reads the environment variables with which torchrun or srun starts the processes of a training."""
+"""Reads the environment variables with which torchrun or srun starts the processes of a training run."""
 
 import os
 import re
@@ -75,15 +75,15 @@ def from_environment(env: Mapping[str, str] = os.environ) -> World:
         return World()
     if world.rank % world.local_size != world.local_rank or world.size % world.local_size:
         raise OptionError(
-            f"expected as many processes on each machine, numbered machine by machine, got process {world.rank} of "
-            f"{world.size} as number {world.local_rank} of {world.local_size} on its machine; with SLURM leave "
+            f"expected equally many processes on each machine, numbered machine by machine, got process {world.rank} "
+            f"of {world.size} as number {world.local_rank} of {world.local_size} on its machine; with SLURM leave "
             "--distribution as it is, and give --ntasks-per-node"
         )
     return world
 
 
 def in_slurm_step(env: Mapping[str, str] = os.environ) -> bool:
-    """Whether srun has started several processes; the steps of a batch script and of a shell have one task."""
+    """Whether srun has started several processes. In a batch script or a shell, the SLURM step has one task."""
     return _number(env, "SLURM_STEP_NUM_TASKS", 1) > 1
 
 
