@@ -57,7 +57,7 @@ def initialise(module: nn.Module, init: Scheme | Sequence[Scheme]) -> None:
 def xavier_orthogonal(module: nn.Module) -> None:
     """Set Xavier-uniform input weights, an orthogonal recurrent matrix per gate, and zero biases.
 
-    The projection `weight_hr` is Xavier-uniform too. The total bias of a gate f, if the cell has one, is 1.
+    The projection `weight_hr` is Xavier-uniform too. If the cell has a gate f, its bias `bias_ih` + `bias_hh` is 1.
 
     Sources: Glorot and Bengio 2010; Saxe et al. 2013, arXiv:1312.6120; Jozefowicz et al. 2015 for the forget bias.
     """
@@ -79,7 +79,7 @@ class chrono:
     """Sets the biases of gates for dependencies of up to T_max steps (Tallec and Ollivier 2018, arXiv:1804.11188).
 
     b_f = log u and b_i = -log u, with u uniform in [1, T_max - 1] for each unit. The biases of other gates are 0. In a
-    cell without a gate f, the gate z takes its place, because z keeps the state in `torch.nn.GRU`.
+    cell without a gate f, the gate z gets the bias log u, because z keeps the state in `torch.nn.GRU`.
 
     Args:
         T_max: the longest dependency, in steps; above 2.
@@ -101,12 +101,12 @@ class chrono:
     @no_grad()
     def __call__(self, module: nn.Module) -> None:
         """Fill the biases of every recurrent layer and cell in `module`."""
-        parts = list(_cells(module))
-        for cell, weights in parts:
+        cells = list(_cells(module))
+        for cell, weights in cells:
             _require_bias(weights, "chrono")
             if not {"f", "z"} & set(cell.gates):
                 raise ValueError(f"chrono: the cell must have a gate f or z, got {cell.gates}")
-        for cell, weights in parts:
+        for cell, weights in cells:
             u = 1 + (self.T_max - 2) * rand(_hidden_size(cell, weights), device=weights["bias_ih"].device)
             keep_gate = "f" if "f" in cell.gates else "z"
             for gate in cell.gates:
@@ -117,7 +117,7 @@ class chrono:
 class long_memory:
     """A recipe for long dependencies: `xavier_orthogonal`, then `chrono(steps)`.
 
-    `chrono` is left out if a cell has no biases, or neither a gate f nor a gate z.
+    `chrono` is left out if any cell has no biases, or has neither a gate f nor a gate z.
 
     With Adam and a learning rate that falls from 0.01 to zero, cells with this initialisation solve the adding problem
     of Hochreiter and Schmidhuber (1997) at lags up to 1,000 steps. `glassgate compare` measures this.
@@ -165,8 +165,8 @@ class gate_bias:
     @no_grad()
     def __call__(self, module: nn.Module) -> None:
         """Set the biases of every recurrent layer and cell in `module`."""
-        parts = list(_cells(module))
-        for cell, weights in parts:
+        cells = list(_cells(module))
+        for cell, weights in cells:
             _require_bias(weights, "gate_bias")
             for gate, value in self.gates.items():
                 if gate not in cell.gates:
@@ -176,16 +176,16 @@ class gate_bias:
                     raise ValueError(
                         f"gate_bias: {gate} must be a number or one per unit, ({units},), got {tuple(values.shape)}"
                     )
-        for cell, weights in parts:
+        for cell, weights in cells:
             for gate, value in self.gates.items():
                 _set_bias(cell, weights, gate, value)
 
 
 def _cells(module: nn.Module) -> Iterator[tuple[Cell, Weights]]:
-    """Yield the cell and the parameters by name of each layer and direction in a module."""
+    """Yield, for each direction of each layer in a module, the cell and a dict of its parameters."""
     has_cell = False
-    for part in module.modules():
-        weights = getattr(part, "weights", None)
+    for child in module.modules():
+        weights = getattr(child, "weights", None)
         if callable(weights):
             has_cell = True
             yield from weights()

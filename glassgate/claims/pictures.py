@@ -176,7 +176,7 @@ def _plot_curves(axes: Axes, curves: Sequence[Sequence[tuple[int, float, float]]
         axes.plot([p[0] for p in curve], [100 * p[2] for p in curve], color=colour, alpha=0.3, lw=0.7)
     seen = sorted({point[0] for curve in curves for point in curve})
     fraction_at_points = [{p[0]: p[2] for p in curve} for curve in curves]
-    # A training stops when the problem is solved. Its last value is used for all later points.
+    # A curve ends when the problem is solved. Its last value is used for all later points.
     fractions = [
         [
             fraction_at.get(x, curve[-1][2] if x > curve[-1][0] else math.nan)
@@ -216,7 +216,7 @@ def forget_bias(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, An
 
 
 def _plot_sequences_until_solved(axes: Axes, rows: Sequence[dict[str, Any]], max_sequences: int) -> None:
-    """Draw a point for each training that solved the problem, and a cross for each bias where some did not."""
+    """Draw a point for each seed that solves the problem, and a cross for each bias with seeds that do not."""
     input_biases = {
         False: ("input gate's bias 0", -0.08, _PALETTE[4]),
         True: ("input gate's bias minus forget bias", 0.08, _PALETTE[2]),

@@ -132,7 +132,7 @@ def _print_scores(console: Console, scores: dict[str, dict[str, float]]) -> None
 
 
 def _print_code(console: Console, files: Sequence[Tagged], predictions: dict[str, list[Labels]]) -> None:
-    """Print the passage of the held-out code with the most kinds of labels, and among these the most mistakes."""
+    """Print the held-out passage with the most kinds of labels. Ties go to the one with the most mistakes."""
     first_model, *_ = predictions
 
     def variety(index: int, start: int, stop: int) -> tuple[int, int]:

@@ -53,7 +53,7 @@ class Trajectory:
 
     Attributes:
         states: (L + 1, N, S), before the first step and after each step, in float64.
-        jacobians: (L, N, S, S), one per step.
+        jacobians: (L, N, S, S), one for each step of each sequence.
         labels: the layer and state of each of the S columns, for example "layer0.c".
     """
 
@@ -107,9 +107,9 @@ def trajectory(layer: Recurrent, inputs: Tensor, hx: Any = None) -> Trajectory:
 def survival(layer: Recurrent, inputs: Tensor, hx: Any = None, *, differences: int = 16) -> Tensor:
     """The fraction of a small random difference (perturbation) of the states that is left after each step.
 
-    After k steps it is the root mean square of the singular values of the product of the first k Jacobians. It costs
-    less than the singular values, because it propagates orthogonal differences through the steps instead of multiplying
-    Jacobians. With fewer differences than state variables, the result is an estimate from a fixed sample.
+    After k steps it is the root mean square of the singular values of the product of the first k Jacobians. It is
+    computed without these products, by propagation of orthogonal differences through the steps, which takes less time.
+    With fewer differences than state variables, the result is an estimate from a fixed sample.
 
     Args:
         layer: a layer of one direction. It is analysed in eval mode, in float64.

@@ -46,8 +46,8 @@ class RaggedLayout(Protocol):
 class PreparedPasses(Protocol):
     """The forward and the backward pass of a layer, prepared for calls with one signature.
 
-    Tensors have the shapes and dtypes of the user's call. The visible states are those that a call returns at every
-    step: only the output, or all states. They are ordered by direction. The first state of a direction is its output.
+    Tensors have the shapes and dtypes that the layer's caller uses. The visible states are those that a call returns at
+    every step: only the output, or all states. They are ordered by direction. A direction's first state is its output.
 
     Attributes:
         plans: one per direction.
@@ -114,8 +114,8 @@ class Signature(NamedTuple):
     """The properties that calls of the same prepared passes share, in addition to the dtypes of their tensors.
 
     Attributes:
-        leading_shape: the shape of the user's input and output without the last axis.
-        state_shapes: the shape of each state of a direction, as the user passes it.
+        leading_shape: the shape of the layer's input and output without the last axis.
+        state_shapes: the shape of each state of a direction, as the caller of the layer passes it.
         save: whether a backward pass follows.
         shared_initial: whether all sequences have the same initial states.
         all_states: whether every state is visible, not only the output.
@@ -221,7 +221,7 @@ class FrozenDirections(Protocol):
         """The compiled pass of each direction for N sequences of this many steps; None if only `run` can run them."""
 
     def stepper(self, layers: Sequence[Any], initial: Sequence[tuple[Tensor, ...]], residual: bool) -> "Stepper":
-        """A stack of layers of this class, each with one direction, that runs one step at a time.
+        """Return a stack of one-directional layers of this class that runs one step at a time.
 
         Args:
             layers: the layers, from the first to the last.
@@ -277,7 +277,7 @@ class Freezer(Protocol):
     def freeze(
         self, directions: Sequence[Direction], precision: str, scales: Sequence[Weights]
     ) -> FrozenDirections | Reason:
-        """A layer with fixed weights, or why the backend does not support this precision.
+        """Return a layer with fixed weights, or the reason why the backend does not support this precision.
 
         Args:
             directions, precision, scales: as in `frozen.freeze`.

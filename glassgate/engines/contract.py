@@ -41,7 +41,7 @@ class Direction(NamedTuple):
     reverse: bool
     """Whether time runs from the last step to the first."""
     noise: dict[str, Tensor] = {}
-    """The cell's random numbers by name: (S, W) if drawn at each step, (N, W) if drawn once per sequence."""
+    """The cell's random numbers by name: (S, width) if drawn at each step, (N, width) if once per sequence."""
     restart: tuple[Tensor, ...] = ()
     """The states after a reset, in the shapes of `initial`. Empty if they equal `initial`."""
 
@@ -64,9 +64,9 @@ class Recording:
         values: (S, H) by gate.
         grad: (S, H_out or H_cell) by gate or state. It accumulates over backward passes, like a parameter's `grad`.
         skips_input: whether the backward pass omits the gradient of the input.
-        on_gradients: a function that each backward pass calls with the gradients of the output, (S, W), and of the
-            final states, (N, W). They may have additional axes. A pass may call it several times, with some of the
-            gradients in each call. A gradient of None is zero, or belongs to another of these calls.
+        on_gradients: a function that each backward pass calls with the gradients of the output, (S, H_out), and of the
+            final states, (N, H_out or H_cell). The gradients may have additional axes. A pass may divide them among
+            several calls. A gradient of None is zero, or is passed in another call.
     """
 
     skips_input = False

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from glassgate import cells
-from glassgate.export.c_stages import flattened
+from glassgate.export.c_stages import flatten
 from glassgate.export.errors import ExportError
 from glassgate.export.files import atomic_write
 from glassgate.export.network import DirectionSpec, levels_of
@@ -111,7 +111,7 @@ def to_nam(module: nn.Module, path: str | os.PathLike[str], *, sample_rate: floa
     Raises:
         ExportError: the module has another structure, or the file cannot be written.
     """
-    match flattened(module):
+    match flatten(module):
         case [Recurrent() as layer, nn.Linear(out_features=1, bias=Tensor()) as head] if _is_plain(layer, cells.LSTM):
             pass
         case others:
@@ -231,7 +231,7 @@ def to_rtneural(module: nn.Module, path: str | os.PathLike[str]) -> Path:
     names = {kind: name for name, kind in _ACTIVATIONS.items()}
     layers: list[dict[str, Any]] = []
     inputs: list[int] = []
-    for part in flattened(module):
+    for part in flatten(module):
         if isinstance(part, Recurrent) and (_is_plain(part, cells.LSTM) or _is_plain(part, cells.GRU)):
             layers += [_recurrent_entry(spec) for spec in _specs(part, "to_rtneural")]
             inputs.append(part.input_size)

@@ -1,4 +1,4 @@
-"""The stages of a network in C: levels of a recurrent layer, linear layers, embeddings and activations.
+"""The stages of a network in C: linear layers, embeddings, activations, and recurrent layers by level.
 
 A stage maps a vector to a vector at each step. A chain is a sequence of stages (`c_chain`).
 """
@@ -205,10 +205,10 @@ static void {name}(const real *x, real *y) {{
         yield f"{self.name}({x}, {y});"
 
 
-def flattened(module: nn.Module) -> list[nn.Module]:
+def flatten(module: nn.Module) -> list[nn.Module]:
     """The modules of nested `nn.Sequential`s in order, except those without effect in eval mode."""
     if isinstance(module, nn.Sequential):
-        return [part for child in module for part in flattened(child)]
+        return [part for child in module for part in flatten(child)]
     return [] if isinstance(module, _NO_OPS) else [module]
 
 
@@ -226,7 +226,7 @@ def to_chains(module: nn.Module) -> tuple[dict[str, list[Stage]], int, bool]:
         ExportError: a part has no C equivalent, or the sizes of two parts do not match.
     """
     chains = {
-        key: flattened(each) for key, each in (module.items() if isinstance(module, nn.ModuleDict) else [("", module)])
+        key: flatten(each) for key, each in (module.items() if isinstance(module, nn.ModuleDict) else [("", module)])
     }
     if not chains or not all(chains.values()):
         raise ExportError("to_c: expected a layer, got a module without one")

@@ -137,7 +137,7 @@ class _Node:
         """The parameters of each direction, by the names of `Cell.shapes`."""
         onnx_gates = _GATES[self.kind]
 
-        def by_gate(rows: np.ndarray) -> np.ndarray:
+        def reorder(rows: np.ndarray) -> np.ndarray:
             blocks = dict(zip(onnx_gates, np.split(rows, len(onnx_gates)), strict=True))
             if isinstance(self.cell, cells.CIFG):  # ONNX couples f = 1 - sigmoid(i), which is sigmoid(-i)
                 blocks["f"] = -blocks["i"]
@@ -147,10 +147,10 @@ class _Node:
         assert W is not None
         assert R is not None
         for d in range(W.shape[0]):
-            parameters = {"weight_ih": by_gate(W[d]), "weight_hh": by_gate(R[d])}
+            parameters = {"weight_ih": reorder(W[d]), "weight_hh": reorder(R[d])}
             if self.bias is not None:
                 halves = np.split(self.bias[d], 2)
-                parameters |= {"bias_ih": by_gate(halves[0]), "bias_hh": by_gate(halves[1])}
+                parameters |= {"bias_ih": reorder(halves[0]), "bias_hh": reorder(halves[1])}
             if isinstance(self.cell, cells.PeepholeLSTM) and self.peepholes is not None:
                 i, o, f = np.split(self.peepholes[d], 3)
                 parameters |= {"peep_i": i, "peep_o": o, "peep_f": f}
@@ -158,7 +158,7 @@ class _Node:
 
 
 def _layers(nodes: list[_Node]) -> Iterator[tuple[str, Recurrent]]:
-    """Pairs of a name and a layer, for each node or pair of nodes. The name is that of the first node."""
+    """Yield a name and a layer for each node, or for two nodes of a layer. The name is that of the first node."""
     remaining = [*nodes]
     while remaining:
         node = remaining.pop(0)

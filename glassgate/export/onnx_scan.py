@@ -93,7 +93,7 @@ class PassEmitter:
             self.emitted[write.sequence] = self.op.unsqueeze(self.emitted[write.value], axis)
 
     def emit_loop(self, loop: Loop) -> None:
-        """Emit the loop as a Scan. Its inputs are the initial states, then the sequences that the steps read."""
+        """Emit the loop as a Scan. Its inputs are the initial states, the sequences and, with lengths, a mask."""
         emitted, carries = self.emitted, loop.carries
         sequences = [read.sequence for read in loop.reads]
         elements = [read.at for read in loop.reads]
@@ -210,7 +210,7 @@ class PassEmitter:
         raise AssertionError(f"unknown operation {kind}")
 
     def matrix_product(self, a: Value, b: Value, over: tuple[str, ...], of_type: Type, name: str) -> ir.Value:
-        """Emit the matrix product of `a` and `b`. Axes that both have and that are not contracted are batch axes."""
+        """Emit the matrix product of `a` and `b`. Shared axes that are not contracted are batch axes."""
         shared = [axis for axis in a.type.axes if axis in b.type.axes and axis not in over]
         rows = [axis for axis in a.type.axes if axis not in (*shared, *over)]
         columns = [axis for axis in b.type.axes if axis not in (*shared, *over)]

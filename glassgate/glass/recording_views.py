@@ -33,11 +33,11 @@ def plot(tape: Recorded, name: str, row: int = 0) -> Picture:
     steps, units = values.shape
     row_centres = [round(_TOP + (k + 0.5) * _HEIGHT / units, 1) for k in range(units)]
     if units <= _MAX_LABELS:
-        rows = [(y, str(unit)) for y, unit in zip(row_centres, order, strict=True)]
+        unit_labels = [(y, str(unit)) for y, unit in zip(row_centres, order, strict=True)]
         title = "unit"
     else:
-        rows, title = [], f"{units} units, similar ones adjacent"
-    columns = [
+        unit_labels, title = [], f"{units} units, similar ones adjacent"
+    step_labels = [
         (_LEFT + (step + 0.5) * _WIDTH / steps, f"{step:g}")
         for step in round_numbers(0, max(1, steps - 1))
         if step == int(step) and step < steps
@@ -52,8 +52,8 @@ def plot(tape: Recorded, name: str, row: int = 0) -> Picture:
     parts = [
         _image(_LEFT, _WIDTH, _heat(values, kind)),
         _image(bar, 14, heat_map(shades, "gate" if kind == "gate" else "signed")),
-        *(_text(x, _TOP + _HEIGHT + 16, text, "middle") for x, text in columns),
-        *(_text(_LEFT - 6, y + 4, text, "end") for y, text in rows),
+        *(_text(x, _TOP + _HEIGHT + 16, text, "middle") for x, text in step_labels),
+        *(_text(_LEFT - 6, y + 4, text, "end") for y, text in unit_labels),
         *(_text(bar + 20, y + 4, text, "start") for y, text in levels),
         _text(_LEFT + _WIDTH / 2, _TOP + _HEIGHT + 36, "step", "middle"),
         _text(_LEFT, _TOP - 8, name, "start"),

@@ -40,8 +40,8 @@ class FrozenLayer(nn.Module):
     Args:
         spec: the structure of the layer.
         cell: the equations of the layer.
-        weights: the weights of each part, in the dtype of the computation or int8. The caller must not change them.
-        learned: the learned initial states of each part, (W,) each; empty if the layer has none.
+        weights: for each part (direction of a layer), weights in `compute_dtype` or int8. They must not change later.
+        learned: the learned initial states of each part, (width,) each; empty if the layer has none.
         precision: one of `engines.frozen.PRECISIONS`.
         scales: for each part, the scales of its int8 matrices by name.
 
@@ -278,7 +278,7 @@ class _PreparedCall:
     Args:
         layers: the precompiled passes of each layer, one per direction.
         output_shape: the time-major shape of the output of one direction.
-        final_shapes: the shape of each final state, for all parts together.
+        final_shapes: the shape of each final state, with all parts stacked.
         default_states: the initial states of a call without `hx`, in these shapes.
         transposed: whether input and output are batch-first.
     """
@@ -357,7 +357,7 @@ def freeze_layer(
         layer: the layer, in training or eval mode.
         precision: one of `engines.frozen.PRECISIONS`. The default is the dtype of the layer, or float32 if that is
             float16 or bfloat16.
-        keep: takes the name of a parameter. Returns whether its matrix stays in float32 if the precision is int8.
+        keep: for int8, takes the name of a parameter and returns whether it stays in float32.
 
     Raises:
         ValueError: the layer is being edited.

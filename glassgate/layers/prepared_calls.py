@@ -251,7 +251,7 @@ class _ObservedCall(NamedTuple):
         output, final, results = self.stack.run_observed(data, operands, resets, recordings)
         if layer.glassgate.watchers:
             steps = Steps(data, None, resets)
-            observed = Observed(layer, self.layout, steps, partial(self.stack.by_part, states), results, recordings)
+            observed = Observed(layer, self.layout, steps, partial(self.stack.unstack, states), results, recordings)
             for watch in layer.glassgate.watchers:
                 watch(observed)
         hx = final if len(final) > 1 else final[0]

@@ -36,12 +36,12 @@ class PreparedStack:
         mask: Tensor | None,
         lengths: Sequence[int] | PackedLengths | None,
     ) -> Sequence[Tensor]:
-        """Run a call. Return the output and the final states, (layers * directions, N, W) for each state.
+        """Run a call. Return the output and the final states, (layers * directions, N, width) each.
 
         Args:
             data: the input of the first layer.
             operands: the parameters of all directions, then the initial states and the states after a reset. Each of
-                these states is one tensor (layers * directions, N, W).
+                these states is one tensor (layers * directions, N, width).
             mask: the mask of resets; None without resets.
             lengths: the lengths of the sequences, if they differ.
         """
@@ -51,7 +51,7 @@ class PreparedStack:
     def run_observed(
         self, data: Tensor, operands: Sequence[Tensor], mask: Tensor | None, recordings: Sequence[Recording]
     ) -> tuple[Tensor, tuple[Tensor, ...], list[Result]]:
-        """Run a call. Return the output, the final states in the user's shape, and the results of each direction.
+        """Run a call. Return the output, the final states as in `run`, and the results of each direction.
 
         Args:
             data, operands, mask: as in `run`.
@@ -64,8 +64,8 @@ class PreparedStack:
         result = Result(tuple(tensors[: self._visible_count]), tuple(tensors[self._visible_count :]))
         return tensors[0], result.final, [result]
 
-    def by_part(self, states: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
-        """Convert states of all parts to one tuple per part."""
+    def unstack(self, states: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
+        """Split stacked states into one tuple for each direction of each layer."""
         if len(self._layers) > 1 or self._D > 1:
             return [*zip(*[v.unbind(0) for v in states], strict=True)]
         return [tuple(states)]
@@ -79,13 +79,13 @@ class PreparedStack:
         recordings: Sequence[Recording] = (),
     ) -> tuple[Tensor, list[Result]]:
         """Return the output of the last layer, and the results of each direction of each layer."""
-        states_by_part = zip(*[v.unbind(0) for v in operands[self._all_weights_count :]], strict=True)
+        states_by_direction = zip(*[v.unbind(0) for v in operands[self._all_weights_count :]], strict=True)
         weights, D, results = iter(operands[: self._all_weights_count]), self._D, list[Result]()
         for k, layer in enumerate(self._layers):
             layer_operands: list[Tensor] = []
             for _ in range(D):
                 layer_operands += islice(weights, self._weight_count)
-                layer_operands += next(states_by_part)
+                layer_operands += next(states_by_direction)
             data = data.to(layer_operands[0].dtype)
             tensors = iter(layer.run(data, layer_operands, mask, lengths, recordings[k * D : (k + 1) * D]))
             visible = [tuple(islice(tensors, self._visible_count)) for _ in range(D)]
@@ -95,5 +95,5 @@ class PreparedStack:
 
 
 def _stack_final_states(results: Sequence[Result]) -> tuple[Tensor, ...]:
-    """Return the final states of all parts in the user's shape."""
+    """Stack the final states of all directions, (layers * directions, N, width) each."""
     return tuple([torch.stack(states) for states in zip(*[result.final for result in results], strict=True)])

@@ -17,7 +17,7 @@ class Spec:
     Attributes:
         name: the name of the layer's class, for messages.
         dtype: the dtype of input, output and states.
-        parts: one for each layer and direction.
+        parts: one `Part` for each direction of each layer.
         hidden_size: the hidden sizes of each layer, one per direction.
 
     The other attributes are the arguments of `Recurrent` with the same names.
@@ -45,7 +45,7 @@ class Spec:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments of `Recurrent` in this structure, by name."""
+        """The arguments of `Recurrent` that this structure contains, by name."""
         return {option: getattr(self, option) for option in OPTIONS}
 
     @property

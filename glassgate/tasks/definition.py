@@ -1,4 +1,4 @@
-"""The interface that a task implements: reading its data, its network, loss, scores and predictions."""
+"""The interface that a task implements: data reader, network, loss, scores and predictions."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -49,7 +49,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
     Nine methods are abstract, from `read` to `text`. Nine are optional, from `read_builtin` to `attend`.
 
     Attributes:
-        requested: the options as passed to the constructor; `fit` replaces the name of a Python file by its cell
+        requested: the options as passed to the constructor; `fit` replaces a cell's file name by the cell
         options: `requested`, until `fit` adds the values that depend on the size of the data
         name: the name of the task on the command line
         options_type: the dataclass of the options
@@ -60,7 +60,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         padding: the fields of an encoded example, and the padding value of each
         targets: the attributes of an example that are labels, each with the name of its vocabulary
         input_field: the field of an encoded example that contains the indices of the input tokens; in most
-            tasks "units", like the vocabulary of tokens in stored runs
+            tasks "units", which is also the name of the token vocabulary in stored runs
         target_field: the field that contains the indices of the targets; empty if the targets are not indices
         builtin_options: defaults that differ for built-in data
         summary_type: the class that formats the scores

@@ -67,7 +67,7 @@ def _compile(text: str, name: str, bits: int, processor: Processor) -> CacheEntr
 
 
 def compile_module(module: ir.Module) -> CacheEntry:
-    """Compile an LLVM module for this processor. The module has one public function, named like the module."""
+    """Compile an LLVM module for this processor. The module has one public function with the same name."""
     target = target_machine()
     # The loader stores the addresses of external functions after the data. Without data it has no memory for addresses.
     ir.GlobalVariable(module, ir.IntType(64), f"{module.name}.data").linkage = "common"

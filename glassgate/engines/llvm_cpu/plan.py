@@ -30,8 +30,8 @@ from glassgate.engines.plan import Plan
 class KernelPlan:
     """The plan of a pass of one direction at given sizes. It does not change after construction.
 
-    Each thread runs the loop in one launch, for some of the sequences or for some of the units of all sequences. Sizes
-    of memory are in bytes. Their keys are the arguments for the addresses.
+    Each thread runs the loop in one launch, for some of the sequences or for some of the units of all sequences. Dicts
+    of sizes map the argument for an address to a size in bytes.
 
     Args:
         plan: the equations of the direction.
@@ -59,15 +59,15 @@ class KernelPlan:
         states, initial: the arguments for states and initial states.
         recorded: the arguments for recorded gates, or in a backward pass for recorded gradients.
         kept: the arguments for the values that the forward pass keeps for the backward pass.
-        step_starts: the arguments for tables with the index of the first row of each step, in buffers of all steps.
-        double_buffer_starts: the same for states that are stored in a double buffer, which has the rows of two steps.
+        step_starts: the arguments for tables of the first row of each step, for buffers with the rows of all steps.
+        double_buffer_starts: the same for states in a double buffer, which has the rows of two steps.
         stored_states: the slice of the states that are stored at every step.
         is_reversed: whether the loop runs from the last step to the first.
         quantised_matrices: the integer matrices, which the caller packs.
         packed_bytes: the size of the matrices that the loop reads.
         work_per_row: the approximate number of multiplications per row.
         can_divide_units: whether threads can divide the units of a row.
-        input_gates: for each column of input halves, the index of its gate.
+        input_gates: the indices of the gates that the input GEMM computes, in the order of its columns.
         has_barriers: whether threads that divide the units wait for each other at every step.
         zeros: zeros that are read in place of missing biases and gradients.
     """

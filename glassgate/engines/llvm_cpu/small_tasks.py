@@ -6,13 +6,13 @@ from glassgate.engines.llvm_cpu.gemm.products import RowVectors
 from glassgate.engines.llvm_cpu.native import compile_native
 from glassgate.engines.llvm_cpu.tasks import Operand, ParallelTask
 
-FILL_ROW_ADDRESSES = '''
+ROW_ADDRESSES_KERNEL = '''
 def fill_row_addresses(table: words, start, pitch, first, last):
     """Write the addresses of the rows `first` to `last` - 1 of a buffer to a table."""
     write_row_addresses(table, first, last, start, pitch)
 '''
 
-FILL_STATE_ADDRESSES = '''
+STATE_ADDRESSES_KERNEL = '''
 def fill_state_addresses(table, dt, sizes: words, starts: words, resets, state, pitch, initial, restart, first, last):
     """Write the address of the state before each row of the steps `first` to `last` - 1 to a table."""
     for t in range(first, last):
@@ -21,7 +21,7 @@ def fill_state_addresses(table, dt, sizes: words, starts: words, resets, state, 
         write_state_addresses(to, 0, size, start, resets, state, pitch, before, count, initial, restart)
 '''
 
-COPY_FINAL_STATES = '''
+FINAL_STATES_KERNEL = '''
 def copy_final_states(out, pitch, width, state, initial, sizes: words, starts: words, steps, reverse, first, last):
     """Copy the final state of the sequences `first` to `last` - 1, or the initial state of an empty sequence."""
     t = steps - 1
@@ -35,7 +35,7 @@ def copy_final_states(out, pitch, width, state, initial, sizes: words, starts: w
             store(out + rank * pitch, unit, width - unit, load(row, unit, width - unit))
 '''
 
-ADD = '''
+ADD_KERNEL = '''
 def add(C, A, B, first, last):
     """C = A + B for the numbers `first` to `last` - 1."""
     for unit in range(first, last, LANES):
@@ -46,13 +46,13 @@ def add(C, A, B, first, last):
 
 def fill_row_addresses(table: Argument, buffer: RowVectors, rows: Operand) -> ParallelTask:
     """Return the task that fills a table with the addresses of the rows of a buffer."""
-    return ParallelTask(compile_native(FILL_ROW_ADDRESSES), (table, buffer.start, buffer.pitch), rows, is_light=True)
+    return ParallelTask(compile_native(ROW_ADDRESSES_KERNEL), (table, buffer.start, buffer.pitch), rows, is_light=True)
 
 
 def fill_state_addresses(
     table: Argument, state: RowVectors, initial: Operand, restart: Operand, reverse: bool
 ) -> ParallelTask:
-    """Return the task that fills a table with the address of the state before each row of all steps.
+    """Return the task that fills a table with the address of the previous state of each row, for all steps.
 
     Args:
         table: the address of the table.
@@ -62,7 +62,7 @@ def fill_state_addresses(
     """
     dt = 1 if reverse else -1
     operands = (table, dt, args.SIZES, args.STARTS, args.RESETS, state.start, state.pitch, initial, restart)
-    return ParallelTask(compile_native(FILL_STATE_ADDRESSES), operands, args.STEPS, is_light=True)
+    return ParallelTask(compile_native(STATE_ADDRESSES_KERNEL), operands, args.STEPS, is_light=True)
 
 
 def copy_final_states(
@@ -80,9 +80,9 @@ def copy_final_states(
         bits: the size of a number.
     """
     operands = (out, state.pitch, state.width, state.start, initial, args.SIZES, starts, args.STEPS, int(reverse))
-    return ParallelTask(compile_native(COPY_FINAL_STATES, bits), operands, N, is_light=True)
+    return ParallelTask(compile_native(FINAL_STATES_KERNEL, bits), operands, N, is_light=True)
 
 
 def add(out: Operand, a: Operand, b: Operand, width: int, bits: int) -> ParallelTask:
     """Return the task that adds two vectors."""
-    return ParallelTask(compile_native(ADD, bits), (out, a, b), width, is_light=True)
+    return ParallelTask(compile_native(ADD_KERNEL, bits), (out, a, b), width, is_light=True)

@@ -22,7 +22,7 @@ class Axes(dict[str, Axis]):
         return tuple(name for name in self if name in names)
 
     def factors(self, name: str) -> tuple[int | str, ...]:
-        """The factors of the extent of an axis, down to numbers and base axes, in row-major order."""
+        """The factors of the extent of an axis, in row-major order: numbers and base axes (axes without factors)."""
         axis = self[name]
         if not axis.factors:
             return (name,)
@@ -115,7 +115,7 @@ class Stack(NamedTuple):
 
 
 class Reshape(NamedTuple):
-    """The same elements with other axes, e.g. the units of all heads as heads and units of one head."""
+    """The same elements with other axes, e.g. an axis of all units split into heads and units per head."""
 
     x: Value
     axes: tuple[str, ...]
@@ -152,7 +152,7 @@ Operation = Elementwise | Contract | Sum | Constant | Size | Block | Take | Stac
 
 
 class Line(NamedTuple):
-    """One line of a program: `result = operation`."""
+    """One line of a pass: `result = operation`."""
 
     result: Value
     operation: Operation
@@ -248,11 +248,11 @@ class Role(Enum):
     D_NEW = "d_new state"
     """The total gradient of a new state, for recordings."""
     D_PRE = "d_pre"
-    """The gradients of all pre-activations, or of their halves, inside a backward pass; see `Trace`."""
+    """The gradients of all pre-activations, or of their input and recurrent halves, inside a backward pass."""
     LEFT = "left"
-    """A left operand of `weight_hh` that is not a state, inside a backward pass. Its name is its index."""
+    """An operand that `weight_hh` multiplies, if it is not a state, inside a backward pass. Its name is its index."""
     UNPROJECTED = "raw"
-    """The left operand of `weight_hr`, inside a backward pass."""
+    """The operand that `weight_hr` multiplies, inside a backward pass."""
     D_PROJECTED = "d_hr"
     """The gradient of the projection, inside a backward pass."""
 

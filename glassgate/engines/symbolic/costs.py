@@ -1,4 +1,4 @@
-"""The costs of a backend's operations and memory accesses. They determine which values are stored or recomputed."""
+"""The costs of a backend's operations and memory accesses, which decide whether a value is stored or recomputed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Costs:
     keep: float
 
     def of(self, op: str) -> float:
-        """The cost of an elementwise operation; zero for others, and for masks and "detach", which are never stored."""
+        """The cost of an operation; zero for "detach", boolean results and operations that are not elementwise."""
         if op not in OPERATIONS or op in MASKS or op == "detach":
             return 0.0
         return self.operations.get(op, self.other)

@@ -48,5 +48,5 @@ def backward(
 ) -> list[Tensor]:
     d = [data.new_empty(data.shape if needs_d_data else (0,))]
     for plan, own in by_direction(layer_plans(plans), operands):
-        d += [v.new_empty(v.shape if exists else (0,)) for v, exists in zip(own, plan.differentiable, strict=True)]
+        d += [v.new_empty(v.shape if has_grad else (0,)) for v, has_grad in zip(own, plan.differentiable, strict=True)]
     return d

@@ -43,9 +43,9 @@ class Batch:
         """Split the results of one call by example. Return them with an axis of examples, and the index of this axis.
 
         Args:
-            results: (L, N, W), (N, W), or gradients of parameters by group.
+            results: (L, N, W), (N, W), or gradients of parameters, (size * max(groups, 1), ...).
             is_weight: whether each result is the gradient of a parameter.
-            groups: the number of groups of one example.
+            groups: the number of groups of sequences in one example, with one gradient each; 0 without groups.
         """
         tensors, dims = [], []
         for k, v in enumerate(results):

@@ -1,7 +1,7 @@
-"""Runs the steps of kernel C as CUDA graphs.
+"""Runs the steps of kernel C, the kernel with separate launches for each step, as CUDA graphs.
 
-The kernels in a graph read the step, the sizes and the addresses of tensors from a table, so that calls with other
-lengths and tensors use the same graph.
+The kernels in a graph read the step, the sizes and the addresses of tensors from a table, so that calls with different
+lengths and tensors share a graph.
 """
 
 from collections.abc import Callable, Sequence
@@ -77,7 +77,7 @@ class StepLaunches:
             self.functions.append((launch.make_start(caller), len(tensors), [*strides, *sizes]))
 
     def run(self, table: Tensor) -> None:
-        """Launch `STEPS_PER_GRAPH` steps. Add this number to entry 0 of the table, which is the first step."""
+        """Launch `STEPS_PER_GRAPH` steps, then add this number to entry 0 of the table, the index of the first step."""
         for step in range(STEPS_PER_GRAPH):
             first = TABLE_HEADER
             for start, count, numbers in self.functions:
@@ -99,7 +99,7 @@ class Graph:
         self.lock = Lock()
         with torch.inference_mode(False):  # later calls, in any mode, write to the table
             self.table = torch.zeros(length, dtype=torch.int64, device=device)
-        steps.run(self.table)  # In a table of zeros, T is 0. This run does no step, but loads the kernels.
+        steps.run(self.table)  # T is 0 in this table. The run loads the kernels and computes no step.
         self.replay = capture(partial(steps.run, self.table), device)
 
     def run(self, table: Tensor, T: int) -> None:

@@ -28,21 +28,21 @@ class Rows:
             self.T, self.total = len(self.sizes), int(self.sizes.sum())
 
     @cached_property
-    def _first(self) -> Tensor:
+    def _first_rows(self) -> Tensor:
         """(T,) the first row of each step."""
         return self.sizes.cumsum(0) - self.sizes
 
     @cached_property
     def starts(self) -> Tensor | None:
-        """(T + 3,) the first row of each step, with an empty step before the first step and after the last step."""
+        """(T + 3,) the first row of each step, with an empty step added before the first and after the last."""
         if not self.ragged:
             return None
         end = torch.tensor([self.total])
-        return move_to_device(torch.cat([torch.tensor([0]), self._first, end, end]), self.device)
+        return move_to_device(torch.cat([torch.tensor([0]), self._first_rows, end, end]), self.device)
 
     @cached_property
     def _sequence_on_cpu(self) -> Tensor:
-        return torch.arange(self.total) - self._first.repeat_interleave(self.sizes)
+        return torch.arange(self.total) - self._first_rows.repeat_interleave(self.sizes)
 
     @cached_property
     def sequence(self) -> Tensor:
@@ -67,7 +67,7 @@ class Rows:
             return torch.cat([x[self.N :], first]) if reverse else torch.cat([first, x[:last]])
         step = torch.arange(self.T).repeat_interleave(self.sizes) + (1 if reverse else -1)
         sizes = torch.cat([self.sizes, torch.tensor([0])])
-        firsts = torch.cat([self._first, torch.tensor([0])])
+        first_rows = torch.cat([self._first_rows, torch.tensor([0])])
         exists = self._sequence_on_cpu < sizes[step]
-        index = self._sequence_on_cpu + torch.where(exists, self.N + firsts[step], 0)
+        index = self._sequence_on_cpu + torch.where(exists, self.N + first_rows[step], 0)
         return torch.cat([first, x]).index_select(0, move_to_device(index, self.device))

@@ -18,7 +18,7 @@ class Plan:
         columns: the number of columns.
         row: the row of each item.
         span: the first and the last column of each item.
-        rails: the row of each rail, by the state.
+        rails: the row of each rail, by state.
         rail_of: the state on whose rail an item is.
     """
 
@@ -49,10 +49,10 @@ class _Placing:
         for name, spine in self._spines.items():
             for item in spine:
                 self._rail_of.setdefault(item, name)
-        self._consumers: dict[Item, list[Item]] = {}
+        self._readers: dict[Item, list[Item]] = {}
         for item in flow.items:
             for value in item.inputs:
-                self._consumers.setdefault(value.item, []).append(item)
+                self._readers.setdefault(value.item, []).append(item)
         self._body = self._ancestors(list(self._rail_of))
         self._order = self._rail_order()
         self._row: dict[Item, int] = {}
@@ -82,17 +82,17 @@ class _Placing:
 
     def _rail_order(self) -> list[str]:
         """The states with a rail, lowest first. The rail of a state is below those of the states that depend on it."""
-        feeds = {
+        dependencies = {
             name: {self._rail_of[item] for item in self._ancestors(list(spine)) if item in self._rail_of} - {name}
             for name, spine in self._spines.items()
         }
         order: list[str] = []
         names = [name for name in self._flow.states if name in self._spines][::-1]
         while names:
-            ready = [name for name in names if feeds[name] <= set(order)] or names
+            ready = [name for name in names if dependencies[name] <= set(order)] or names
             order.append(ready[0])
             names.remove(ready[0])
-        # Of independent states, the first one in `state` has the highest rail.
+        # Of independent states, the first one in `Cell.state` has the highest rail.
         return order
 
     def _find_rows(self) -> None:
@@ -107,8 +107,8 @@ class _Placing:
             rows = [self._place_row(item) + 1 for item in side_inputs if not self._hangs(item)]
             self._hang([item for item in self._flow.items if item in self._body and item not in self._rail_of], 0)
             rows += [self._row[item] + 1 for item in side_inputs if item in self._row]
-            users = [user for item in (*spine, self._flow.states[name]) for user in self._consumers.get(item, ())]
-            rows += [self._row[user] + 1 for user in users if user in self._row and self._hangs(user)]
+            readers = [reader for item in (*spine, self._flow.states[name]) for reader in self._readers.get(item, ())]
+            rows += [self._row[reader] + 1 for reader in readers if reader in self._row and self._hangs(reader)]
             self._rail_row[name] = lowest = max([1, lowest + 1, *rows])
             for item in spine:
                 if self._rail_of[item] == name:
@@ -155,13 +155,13 @@ class _Placing:
     def _hang(self, items: list[Item], above: int) -> None:
         """Place items that hang from rails, `above` rows higher than their highest reader."""
         for item in reversed(items):
-            users = [user for user in self._consumers.get(item, ()) if user in self._row and not self._on_rail(user)]
-            if item not in self._row and self._hangs(item) and users:
+            readers = [r for r in self._readers.get(item, ()) if r in self._row and not self._on_rail(r)]
+            if item not in self._row and self._hangs(item) and readers:
                 self._hanging.add(item)
-                self._row[item] = max(self._row[user] for user in users) + above
+                self._row[item] = max(self._row[reader] for reader in readers) + above
 
     def _place_column(self, item: Item) -> None:
-        """Place an item in a column, after all its inputs: deep inputs first, inputs on a rail last."""
+        """Place an item in a column, after all its inputs: inputs in high rows first, inputs on rails last."""
         if item in self._span or item.kind == "state":
             return
         inputs = [value.item for value in item.inputs]
@@ -192,11 +192,11 @@ class _Placing:
         return self._on_rail(item) or item in self._hanging, waits, -self._row.get(item, 0)
 
     def _is_beside(self, item: Item) -> bool:
-        """Whether an item must not be above its only input, because a wire runs straight up there to a rail."""
+        """Whether an item must be beside its only input, because a wire runs straight up from the input to a rail."""
         inputs = [value.item for value in item.inputs]
         return len(inputs) == 1 and any(
-            user in self._rail_of and user in self._span and self._span[user][0] == self._span[inputs[0]][0]
-            for user in self._consumers[inputs[0]]
+            reader in self._rail_of and reader in self._span and self._span[reader][0] == self._span[inputs[0]][0]
+            for reader in self._readers[inputs[0]]
         )
 
     def _is_free(self, row: int, first: int, last: int) -> bool:
@@ -213,7 +213,7 @@ class _Placing:
 
 
 def _spine(flow: Flow, name: str) -> list[Item] | None:
-    """The items on the shortest path from a state through elementwise operations to its new value, or None."""
+    """The items of the spine of a state; None if no path of elementwise operations leads to its new value."""
     start, end = flow.states[name], flow.new[name].item
     if end is start:
         return []

@@ -67,7 +67,7 @@ class CellDiagram(Diagram):
 
         Args:
             units: the number of units at first, 1 to 4. Users can change it on the page.
-            beside: other cells, shown next to this one on the same signal.
+            beside: other cells, shown next to this one and run on the same signal.
             seed: the seed of the initial weights.
 
         Returns:

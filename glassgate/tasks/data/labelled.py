@@ -25,7 +25,7 @@ from glassgate.tasks.options import Options, option
 FORMATS = ("auto", "csv", "tsv", "xlsx", "jsonl", "json", "parquet", "fasttext", "text", "folder", *SERIES)
 MISSING = ("error", "drop", "interpolate")
 
-_LABEL = "__label__"
+_LABEL_PREFIX = "__label__"
 _PART_NAMES = {"train", "dev", "valid", "validation", "val", "test"}
 _EXAMINED_ROWS = 1000
 
@@ -47,7 +47,7 @@ class LabelledOptions(Options):
 
 
 Row = tuple[int, str, str | None]
-"""The number of a line, a text and its label."""
+"""A line number, a text and its label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ class Reader:
         return (Labelled(text, label, str(self.path), number) for number, text, label in rows)
 
     def _drop_incomplete(self, examples: Iterator[Labelled]) -> Iterator[Labelled]:
-        """Yield the examples with a text and a label, and count the others in `dropped`."""
+        """Yield the complete examples, and count the others in `dropped`."""
         for example in examples:
             if _is_complete(example, self.missing):
                 yield example
@@ -224,14 +224,14 @@ class Reader:
             if not line.strip():
                 continue
             words = line.split()
-            labels = [word.removeprefix(_LABEL) for word in words if word.startswith(_LABEL)]
+            labels = [word.removeprefix(_LABEL_PREFIX) for word in words if word.startswith(_LABEL_PREFIX)]
             if self.labelled and len(labels) != 1:
                 raise DataError(
                     self.path,
                     number,
-                    f"expected one {_LABEL}NAME and a text, got {len(labels)} labels; correct the line",
+                    f"expected one {_LABEL_PREFIX}NAME and a text, got {len(labels)} labels; correct the line",
                 )
-            text = " ".join(word for word in words if not word.startswith(_LABEL))
+            text = " ".join(word for word in words if not word.startswith(_LABEL_PREFIX))
             yield number, text, labels[0] if self.labelled else None
 
     def _read_folder(self) -> Iterator[Labelled]:
@@ -258,7 +258,7 @@ class Reader:
 
 
 def _is_complete(example: Labelled, missing: str) -> bool:
-    """Whether an example has a text and a label. If not, raise an error unless `missing` is "drop"."""
+    """Whether neither the text nor the label is empty. If one is, raise an error unless `missing` is "drop"."""
     text_is_empty = isinstance(example.content, str) and not example.content.strip()
     if not text_is_empty and (example.label is None or example.label.strip()):
         return True
@@ -274,7 +274,7 @@ def _is_complete(example: Labelled, missing: str) -> bool:
 
 def _is_fasttext(path: str | Path) -> bool:
     lines = [line for _, line in islice(read_lines(path), _EXAMINED_ROWS) if line.strip()]
-    return bool(lines) and all(any(word.startswith(_LABEL) for word in line.split()) for line in lines)
+    return bool(lines) and all(any(word.startswith(_LABEL_PREFIX) for word in line.split()) for line in lines)
 
 
 def from_rows(rows: Iterator[tuple[int, Any, records.LabelNames]], options: "LabelledOptions") -> list[Labelled]:
@@ -316,7 +316,7 @@ def extract_texts(
         _find_key_arguments("text", text_key),
         _find_key_arguments("label", label_key or ""),
     )
-    for number, row, names in rows:
+    for number, row, label_names in rows:
         text = row[records.find_key(path, number, row, *text_arguments)]
         text = "" if records.is_missing(text) else text
         if not isinstance(text, str):
@@ -324,5 +324,5 @@ def extract_texts(
         label = None
         if label_key is not None:
             key = records.find_key(path, number, row, *label_arguments)
-            label = records.label_name(row[key], names.get(key))
+            label = records.label_name(row[key], label_names.get(key))
         yield number, text, label

@@ -11,7 +11,7 @@ _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 
 
 def with_decimal_point(label: str, separator: str) -> str:
-    """Return the label in a row of a table with its decimal commas replaced by points.
+    """Replace the decimal commas in a label from a table by points.
 
     In countries with a decimal comma, spreadsheets separate columns by semicolons. In such a table, `12,5` is one
     number. In any other table it is left unchanged.
@@ -31,9 +31,9 @@ def with_decimal_point(label: str, separator: str) -> str:
 
 
 def parse_numbers(example: Labelled, count: int | None = None) -> np.ndarray:
-    """Return the numbers in the label of an example, `(K,)`, separated by spaces, commas or semicolons.
+    """Return the numbers in the label of an example, `(K,)`.
 
-    The label may also be a list in square brackets.
+    Spaces, commas or semicolons separate the numbers. The label may also be a list in square brackets.
 
     Args:
         example: the example

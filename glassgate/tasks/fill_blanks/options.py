@@ -15,5 +15,5 @@ class FillBlanksOptions(TextOptions):
 
     longest_blank: int = option(4, "length of the longest blank, in tokens", minimum=1)
     longest: int = option(
-        256, "cut longer sequences in training, in tokens; 0 disables it", group="training", minimum=0
+        256, "cut training sequences longer than this many tokens; 0 disables it", group="training", minimum=0
     )

@@ -12,7 +12,7 @@ from glassgate.tasks.forecasting.statistics import season_of
 
 @dataclass(frozen=True)
 class LastHorizons(LastSteps[Series]):
-    """Holds out the last steps of each series. By default, dev and test have a fraction each, but at least one horizon.
+    """Holds out the last steps of each series. By default, dev and test each get a fraction, but at least one horizon.
 
     The dev and the test part begin with the steps that their first forecast reads. These steps also belong to the
     previous part.
@@ -50,7 +50,7 @@ def check_length(series: Series, min_steps: int, options: ForecastingOptions, re
     """Check that a series has enough steps.
 
     Args:
-        reason: appended to the message; it states why more steps than look-back + horizon are required, if they are
+        reason: appended to the message, to explain why more steps than look-back + horizon are required
 
     Raises:
         DataError: the series has fewer than `min_steps` steps

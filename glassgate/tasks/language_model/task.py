@@ -52,7 +52,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
     options_type = LanguageModelOptions
     try_next = ("generate {run} --length 300 --temperature 0.8", "evaluate {run} {file}")
     padding = {"inputs": PADDING, "targets": PADDING}
-    input_field = target_field = "targets"
+    input_field = target_field = "targets"  # the tokens; "inputs" has them one step later, after padding
     builtin_options = {"dropout": 0.0, "epochs": 3, "batch_size": 16, "learning_rate": 5e-3}
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Text | Roll]:
@@ -70,9 +70,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
 
     def read_builtin(self) -> Split[Text | Roll]:
         if self.options.tokens == NOTES:
-            raise OptionError(
-                "tokens: notes need music to learn from, and none comes with Glassgate; give piano rolls with --data"
-            )
+            raise OptionError("tokens: notes has no built-in training data; give piano rolls with --data")
         return super().read_builtin()
 
     def read_split(self, progress: Progress) -> Split[Text | Roll]:
@@ -81,7 +79,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
             return split
         parts = read_rolls(options.data)
         if not parts["train"]:
-            raise DataError(options.data, None, "expected pieces to train on, got none; name their part train")
+            raise DataError(options.data, None, "expected pieces to train on, got none; add a part named train")
         if not (parts["dev"] or parts["test"]):
             return split
         files = split if options.dev or options.test else Split(())
@@ -195,7 +193,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
         return self._generate_music(network, length, temperature, random)
 
     def _split_prompt(self, prompt: str) -> list[str]:
-        """Split a prompt into tokens; an unknown token is an error if the training data had none."""
+        """Split a prompt into tokens. Unknown tokens are an error if the model has never seen one in training."""
         tokens = list(texts.split(prompt, self.options.tokens))
         vocabulary = self.vocabularies["units"]
         if self.options.least_count == 1:

@@ -20,7 +20,7 @@ class AttentionWeights(NamedTuple):
 
     Attributes:
         source: the tokens that the network read
-        target: the output of the network: the tokens of a translation, followed by an empty one for its end, or a label
+        target: the output of the network: a label, or the tokens of a translation and an empty token for its end
         weights: the weight of each source token for each target token, `(T, S)`; each row sums to 1
     """
 
@@ -74,7 +74,7 @@ def _draw_source(tokens: Sequence[str], left: float, top: float) -> list[str]:
 
 
 def _draw_rows(example: AttentionWeights, left: float, top: float) -> list[str]:
-    """A row per target token: the token and the squares of its weights, on a pale grid."""
+    """A row per target token: the token and a square for each of its weights, on a pale grid."""
     size, source, target = _SQUARE_SIZE, example.source, example.target
     right, bottom = left + size * len(source), top + size * len(target)
     lines = [f"M{left + size * column:.1f} {top:.1f}V{bottom:.1f}" for column in range(len(source) + 1)]

@@ -42,7 +42,7 @@ def _round_coordinates(tag: "re.Match[bytes]") -> bytes:
 def confusion_picture(counts: Sequence[Sequence[int]], labels: Sequence[str], path: Path) -> None:
     """Draw a confusion matrix: a row per true label and a column per predicted label.
 
-    The shade of a square is the fraction of its row.
+    The shade of a square shows its count as a fraction of the sum of its row.
 
     Args:
         counts: a row of counts per true label, with a count per predicted label

@@ -34,7 +34,7 @@ class TaggingOptions(Options):
     )
     least_count: int = option(1, "minimum occurrences in training; rarer tokens are unknown", minimum=1)
     singleton_dropout: float = option(
-        0.5, "fraction of tokens seen once that training treats as unknown", minimum=0, maximum=1
+        0.5, "fraction of the tokens with one occurrence that training treats as unknown", minimum=0, maximum=1
     )
     character_size: int = option(
         48, "hidden units per direction of the character network; 0 disables it", minimum=0, maximum=2**12
@@ -44,10 +44,10 @@ class TaggingOptions(Options):
     head: str = option("softmax", "independent labels, or a conditional random field", choices=("softmax", "crf"))
     transitions: str = option(
         "auto",
-        "label transitions in results; auto is bio if the training labels follow BIO",
+        "label transitions allowed in predictions; auto is bio if the training labels follow BIO",
         choices=("auto", "bio", "any"),
     )
     learning_rate: float = override("learning_rate", 8e-3)
     longest: int = option(
-        256, "cut longer sequences in training, in tokens; 0 disables it", group="training", minimum=0
+        256, "cut training sequences longer than this many tokens; 0 disables it", group="training", minimum=0
     )

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from torchmetrics import Metric, MetricCollection
 
 _NO_TOKEN = -1
-"""The token number of characters outside of tokens."""
+"""The value of the field "tokens" for characters that belong to no token."""
 
 
 class Labels(list[str]):
@@ -241,7 +241,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         )
 
     def start(self, progress: Progress) -> None:
-        """Replace embeddings by pretrained vectors; scale the random embeddings of other tokens accordingly."""
+        """Replace embeddings by pretrained vectors, and scale all other embeddings to the same standard deviation."""
         if self.options.vectors is None:
             return
         vectors = self._vectors or self._read_vectors(self.vocabularies["units"])
@@ -270,11 +270,11 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         return fields
 
     def loss(self, output: Scores, batch: Batch) -> Loss:
-        """Return the mean loss of the labels, per token, and of the intents, if any, per sequence; both in nats."""
+        """Return the mean loss per label and, if there are intents, the mean loss per intent; both in nats."""
         labels, max_label = batch["labels"], output.labels.shape[-1] - 1
         if self.network.crf is None:
             loss = Mean.of(*cross_entropy(output.labels, labels))
-        else:  # paths with unknown labels have no probability
+        else:  # the CRF has no probability for unknown labels
             is_known = (labels <= max_label).all(1)
             nats = self.network.crf(output.labels, labels.clamp(max=max_label), batch["lengths"])
             num_tokens = move(batch["lengths"], is_known.device).where(is_known, 0).sum()

@@ -12,8 +12,8 @@ from glassgate.tasks.pictures.attention import AttentionWeights, attention_pictu
 from glassgate.tasks.runs import write
 from glassgate.tasks.translation.search import END
 
-_MAX_WRITTEN = 200  # translations in `translations.tsv`
-_MAX_DRAWN = 4  # translations in `attention.svg`
+_MAX_WRITTEN = 200  # the maximum number of translations in `translations.tsv`
+_MAX_DRAWN = 4  # the maximum number of translations in `attention.svg`
 
 
 class TranslationSummary(Summary):

@@ -13,7 +13,7 @@ import torch
 from glassgate.engines import processors
 from glassgate.engines.llvm_cpu.native import compile_native
 from glassgate.engines.llvm_cpu.pool import openmp, own, threads
-from glassgate.engines.llvm_cpu.small_tasks import FILL_ROW_ADDRESSES
+from glassgate.engines.llvm_cpu.small_tasks import ROW_ADDRESSES_KERNEL
 from glassgate.engines.llvm_cpu.tasks import Launch, join_launches
 
 needs_openmp = pytest.mark.skipif(openmp._openmp is None, reason="torch has no GNU OpenMP, or its threads sleep")
@@ -22,7 +22,7 @@ needs_openmp = pytest.mark.skipif(openmp._openmp is None, reason="torch has no G
 def job(table, first, last, base=0):
     """A launch that writes base + 8 * k to row k of a table, for the rows from `first` to `last`."""
     arguments = array("q", (table.data_ptr(), base, 8, first, last))
-    return Launch(compile_native(FILL_ROW_ADDRESSES), arguments)
+    return Launch(compile_native(ROW_ADDRESSES_KERNEL), arguments)
 
 
 def rows(n, base=0):

@@ -1,4 +1,4 @@
-"""The functions of kernels that append LLVM code. `translate.py` calls them with the values of a kernel."""
+"""Instructions: functions that kernels call. `translate.py` replaces each call by LLVM code."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ Operand: TypeAlias = ir.Value | float | int
 
 @dataclass(frozen=True)
 class Instruction:
-    """A function of kernels. Its implementation appends LLVM code.
+    """A function that kernels call. Its implementation appends LLVM code.
 
     Attributes:
         code: the implementation. It takes the builder and a value for each argument, and returns the result, if any.
@@ -32,7 +32,7 @@ class Instruction:
         object.__setattr__(self, "__name__", self.code.__name__)
 
     def __call__(self, *arguments: Any) -> Any:
-        """Raise TypeError: only kernels can call the function; see `append`."""
+        """Raise TypeError, because only kernels can call the function."""
         raise TypeError(f"only kernels call the instruction {self.__name__}")
 
     def append(self, builder: ir.IRBuilder, operands: Sequence[Operand]) -> ir.Value | None:
@@ -102,7 +102,7 @@ def cast(builder: ir.IRBuilder, x: Operand, kind: ir.Type) -> ir.Value:
 
 
 def array_at(kind: ir.Type) -> Instruction:
-    """Return the function of kernels that returns the array of numbers of this type at an address."""
+    """Return an instruction that converts an address to an array of numbers of this type."""
     return Instruction(lambda builder, address: pointer_at(builder, address, kind), (INT64,))
 
 
@@ -111,7 +111,7 @@ words, flags = array_at(INT64), array_at(INT8)
 
 
 def stack_memory(size: int) -> Instruction:
-    """Return a function of kernels that returns the address of `size` bytes on the stack of the kernel."""
+    """Return an instruction that reserves `size` bytes on the stack of the kernel and returns their address."""
 
     @instruction()
     def function(builder):

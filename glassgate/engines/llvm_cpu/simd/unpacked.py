@@ -1,7 +1,7 @@
-"""The matrix product of rows with unpacked weights: one row per unit, in the layout of the parameter.
+"""The matrix product of rows with unpacked weights, which have the layout of the parameter.
 
 Packing a matrix takes longer than reading it a few times. The products of a few rows with a few units are summed at the
-same time: as many sums as a vector has lanes. Each sum has a vector for itself, whose lanes are added at the end.
+same time: as many sums as a vector has lanes. Each sum has its own vector, whose lanes are added at the end.
 """
 
 from typing import Any
@@ -34,7 +34,7 @@ def microkernel(packed_microkernel: Any, bits: int, lanes: int, vectors: int, ro
         microkernel(left, first_row, first, weights, pitch, gates, units, depth, out, rows, blocks). If `gates` is 0, it
         calls `packed_microkernel`. Otherwise `gates` is the address of the offsets of the gates from `weights` in
         bytes. A block has as many units as a vector has lanes, and `pitch` is the distance between blocks in numbers.
-        `units` is the number of units of a gate from `weights` on. Lanes after the last unit repeat its sum.
+        `units` is the number of units per gate, counted from `weights`. Lanes after the last unit repeat its sum.
     """
 
     def packed(left, first_row, first, weights, pitch, gates, units, depth, out, rows, blocks):
@@ -105,10 +105,10 @@ def _dots_function(module: ir.Module, V: VectorType, rows: int) -> ir.Function:
     whole_depth = b.and_(depth, INT64(-lanes))
     b.cbranch(b.icmp_signed(">", whole_depth, INT64(0)), loop, last)
 
-    def add_products(sums: list[ir.Value], index: ir.Value, live: ir.Value) -> list[ir.Value]:
-        """Return the sums, row by row, plus the products of `live` numbers from `index` on."""
-        weights = [masked_load(b, V, address, index, live) for address in unit_addresses]
-        numbers = [masked_load(b, V, address, index, live) for address in row_addresses]
+    def add_products(sums: list[ir.Value], index: ir.Value, count: ir.Value) -> list[ir.Value]:
+        """Return the sums, row by row, plus the products of `count` numbers from `index` on."""
+        weights = [masked_load(b, V, address, index, count) for address in unit_addresses]
+        numbers = [masked_load(b, V, address, index, count) for address in row_addresses]
         pairs = [(Vector(b, x), Vector(b, weight)) for x in numbers for weight in weights]
         return [x.fma(weight, Vector(b, total)).value for (x, weight), total in zip(pairs, sums, strict=True)]
 

@@ -1,4 +1,4 @@
-"""Generated pairs for translation: numbers and dates in English words, and in digits."""
+"""Generated pairs for translation: numbers and dates, from English to digits."""
 
 import random
 from collections.abc import Iterator
