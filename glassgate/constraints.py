@@ -22,7 +22,8 @@ class Constraint(nn.Module):
 
     Attributes:
         elementwise: whether the constraint still holds after later constraints change single weights (absolute value,
-            sign, zero) or scale the matrix of a gate. If false, the constraint must be the first.
+            sign, zero) or scale the matrix of a gate. If false, the constraint must be the first. `SpectralRadius`
+            must be the last, so this does not apply to it.
     """
 
     elementwise = True
@@ -62,8 +63,8 @@ class Dale(Constraint):
     magnitudes.
 
     Args:
-        excitatory: the fraction of sending units that excite others, which are the first columns; or a mask of these
-            units, (columns,).
+        excitatory: the fraction of sending units that excite others (the first columns), or a mask of these units,
+            (columns,).
 
     Raises:
         ValueError: a fraction outside [0, 1].
@@ -97,8 +98,8 @@ class Sparse(Constraint):
     """Only some connections exist; all other weights are exactly 0.
 
     Args:
-        connections: the probability that a connection exists, in all gates alike; or a mask of the connections,
-            (units, columns) for all gates or (gates * units, columns).
+        connections: the probability that a connection exists, the same connections in all gates; or a mask of the
+            connections, (units, columns) for all gates or (gates * units, columns).
         seed: the seed of the random mask.
 
     Raises:
@@ -317,10 +318,13 @@ def _check_order(constraints: Sequence[Constraint]) -> None:
             other for other in later if not (isinstance(other, SpectralRadius) and isinstance(constraint, LowRank))
         ]
         if not constraint.elementwise and (breaking or k > 0):
+            rule = f"{type(constraint).__name__} must be the first constraint"
+            if not isinstance(constraint, LowRank):
+                rule += " and the only one"
+            elif k == 0:
+                rule = "only SpectralRadius may follow LowRank"
             raise ValueError(
-                f"constrain: {type(constraint).__name__} must be the first constraint"
-                f"{'' if isinstance(constraint, LowRank) else ' and the only one'}, because others break it; got "
-                f"{', '.join(type(c).__name__ for c in constraints)}"
+                f"constrain: {rule}, because others break it; got {', '.join(type(c).__name__ for c in constraints)}"
             )
         if isinstance(constraint, SpectralRadius) and later:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""The built-in cells, one family per file. The docstring of each cell contains its source and its equations."""
+"""The built-in cells, one family per file. The docstring of each cell lists its paper and its equations."""
 
 from glassgate.cells.ctrnn import CTRNN
 from glassgate.cells.gru import GRU, GRUP, MGU, ActivatedGRU, GRUv1

@@ -1,4 +1,4 @@
-"""Norms of the gradients of earlier states, dL/dh_{t-k} and dL/dc_{t-k}, and of the part through forget gates alone."""
+"""Norms of the gradients dL/dh_{t-k} and dL/dc_{t-k} of earlier states, and of dL/dc through forget gates alone."""
 
 from typing import Any
 
@@ -30,14 +30,14 @@ def gradient_norms(network: Network, problem: str, steps: int, seed: int) -> dic
     network.zero_grad()
     # (steps + 1, N): row k has the index of the step that is k steps before the last one of each sequence.
     steps_back = batch.lengths - 1 - torch.arange(steps + 1)[:, None]
-    rows = torch.arange(ROWS)
+    sequences = torch.arange(ROWS)
     norms: dict[str, Any] = {}
     for state in network.layer.cell.state:
-        norms[state] = _mean_norm(tape.grad[f"layer0.forward.{state}"][steps_back, rows])
+        norms[state] = _mean_norm(tape.grad[f"layer0.forward.{state}"][steps_back, sequences])
     if {"layer0.forward.f", "layer0.forward.c"} <= set(tape):
-        forget = tape["layer0.forward.f"][steps_back, rows]
+        forget = tape["layer0.forward.f"][steps_back, sequences]
         decay = torch.cat([torch.ones_like(forget[:1]), forget[:-1]]).cumprod(0)
-        norms["own_path"] = _mean_norm(decay * tape.grad["layer0.forward.c"][batch.lengths - 1, rows])
+        norms["own_path"] = _mean_norm(decay * tape.grad["layer0.forward.c"][batch.lengths - 1, sequences])
     return norms
 
 

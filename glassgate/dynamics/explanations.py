@@ -213,7 +213,7 @@ def _step_axis(layers: list[Recurrent], shape: torch.Size, scores: Tensor) -> in
 def _contributions(
     model: nn.Module, input: Tensor, target: Target, arguments: Any, layers: list[Recurrent], phrases: Tensor
 ) -> Tensor:
-    """The contributions (K, N) of each phrase (K, *tokens) to each score."""
+    """The contribution of each of K phrases to each of N scores, (K, N). `phrases` has the shape (K, *tokens)."""
     _, features = _score_and_features(model, input, target, arguments, Tensor.detach)
 
     def score_with(values: Tensor) -> Tensor:

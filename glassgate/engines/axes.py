@@ -28,4 +28,4 @@ UNITS = Axis("H")
 PROJECTED = Axis("P")
 """One value per unit of a projected output."""
 PER_ROW = Axis("1", (1,))
-"""One value per row."""
+"""One value per row (a step of a sequence), the same for all units."""

@@ -164,14 +164,14 @@ class PreparedCalls:
         lengths: Sequence[int] | PackedLengths | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> Sequence[Tensor]:
-        """Run a call. Return the visible states of all directions, see `PreparedPasses`, and then the final states.
+        """Run a call. Return the visible states of all directions, then the final states; see `PreparedPasses`.
 
         Args:
             data: the input, contiguous.
             operands: the parameters, initial states and restart states of each direction, contiguous.
             resets: the mask of resets; None without resets.
             lengths: the lengths of the sequences; None if they are equal.
-            recordings: one per direction, if gates are recorded.
+            recordings: one recording per direction; None if gates are not recorded.
         """
         passes, tensors = self.passes, (data, *operands)
         if self._has_noise:

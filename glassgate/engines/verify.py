@@ -43,7 +43,7 @@ def _positive(generator: torch.Generator, shape: tuple[int, ...]) -> Tensor:
 
 
 def _inputs(cell: Cell, projected: bool, draw: Callable[..., Tensor]) -> tuple[Weights, Tensor, list[Tensor], Weights]:
-    """Parameters, input halves of the pre-activations, states and noise of one step."""
+    """Parameters, `W_ih x + b_ih`, states and noise of one step."""
     units = _UNITS * cell.heads
     out = 2 * cell.heads if projected else units
     shapes = cell.shapes(1, units, out if projected else 0, bias=False)
@@ -57,7 +57,7 @@ def _inputs(cell: Cell, projected: bool, draw: Callable[..., Tensor]) -> tuple[W
 
 
 def _results(cell: Cell, weights: Weights, ih: Tensor, states: list[Tensor], noise: Weights) -> dict[str, Tensor]:
-    """The new states, and the gradients of a weighted sum of all of them."""
+    """The new states, and the gradients of their weighted sum with respect to `ih`, states and weights."""
     leaves: dict[str, Tensor] = {"W_ih x + b_ih": ih}
     leaves |= {f"the state {name!r}": v for name, v in zip(cell.state, states, strict=True)}
     leaves |= {f"the parameter {name!r}": v for name, v in weights.items()}

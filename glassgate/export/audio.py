@@ -101,7 +101,7 @@ def to_nam(module: nn.Module, path: str | os.PathLike[str], *, sample_rate: floa
     """Writes an LSTM and a linear layer with one output as a `.nam` file for Neural Amp Modeler.
 
     Args:
-        module: an `nn.Sequential` of a `gg.LSTM` of any depth in one direction and an `nn.Linear(H, 1)`, with biases.
+        module: an `nn.Sequential` of a `gg.LSTM` (any depth, one direction) and an `nn.Linear(H, 1)`, both with biases.
         path: the path of the file; by convention it ends in `.nam`.
         sample_rate: the sample rate of the training audio, in Hz.
 
@@ -218,7 +218,7 @@ def to_rtneural(module: nn.Module, path: str | os.PathLike[str]) -> Path:
     """Writes a model in the JSON format of RTNeural.
 
     Args:
-        module: a `gg.LSTM` or `gg.GRU` in one direction, with biases and zero initial states, `nn.Linear`, or an
+        module: an `nn.Linear`, a `gg.LSTM` or `gg.GRU` (one direction, with biases, zero initial states), or an
             `nn.Sequential` of these and activations (tanh, ReLU, sigmoid).
         path: the path of the file.
 

@@ -1,8 +1,8 @@
 """The findings of a report: a table of rules, each with a sentence, a measure, a null model and a threshold.
 
 A null model is a model without the structure in question, such as an untrained network. A rule gives a finding if the
-lower end of the interval of an effect exceeds the threshold. The threshold is the effect under the null model plus a
-minimum excess. The modules in `effects` compute the measures.
+lower end of an effect's bootstrap interval exceeds the threshold. The threshold is the effect under the null model plus
+a minimum excess. The modules in `effects` compute the measures.
 """
 
 from collections.abc import Callable, Iterator
@@ -272,9 +272,9 @@ class Finding(NamedTuple):
         section: the section of the report that shows it
         sentence: the statement with its numbers
         meaning: the consequence, or the remedy
-        evidence: size, lower end of the interval and threshold in words
+        evidence: size, lower end of the interval and threshold as text
         fault: whether the finding is a fault that should be repaired
-        unit: the label of the direction and the unit, if the finding is about a unit
+        unit: the label of the direction and the index of the hidden unit, if the finding is about one
     """
 
     rule: str

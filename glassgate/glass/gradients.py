@@ -33,7 +33,7 @@ class Curves(NamedTuple):
             the direction
         later_norms: the norms at lag 0 and at later steps in the order of the direction. At later steps, they are zero
             except in lower layers of a bidirectional stack
-        direct_paths: the norms of the gradient along the direct path only
+        direct_paths: the norms along the direct path, from each state to its next value without the recurrent weights
         one_step: whether each answer reads only one step
     """
 
@@ -114,12 +114,12 @@ def evenly_spaced(count: int, most: int) -> list[int]:
     return sorted({round((k + 1) * count / most) - 1 for k in range(most)})
 
 
-def vanishing_lag(lags: Sequence[int], curve: np.ndarray, fraction: float = VANISHED) -> int | None:
+def vanishing_lag(curve_lags: Sequence[int], curve: np.ndarray, fraction: float = VANISHED) -> int | None:
     """The first lag at which a gradient is below a fraction of its norm at lag 0. None if it stays above."""
     start = curve[0]
     if not start or not math.isfinite(start):
         return None
-    return next((k for k, value in zip(lags, curve, strict=True) if value < fraction * start), None)
+    return next((k for k, value in zip(curve_lags, curve, strict=True) if value < fraction * start), None)
 
 
 def _backward(
@@ -183,8 +183,8 @@ def _origins(tape: Recorded, label: str) -> list[tuple[int | None, bool]]:
     """For each row, the step from which lags are counted, and whether the answer reads only this step.
 
     An answer reads the directions of the highest layer. Lag 0 is the step that the answer reads from the same direction
-    of that layer. If the answer does not read this direction, lag 0 is the step that it reads from the other one. If
-    the answer reads several steps, lag 0 is the last of them in the order of the direction.
+    of that layer. If the answer does not read this direction, lag 0 is the step that it reads from the other
+    direction. If the answer reads several steps, lag 0 is the last of them in the order of the direction.
     """
     call, index = tape.call_of(label)
     parts = call.layer.glassgate.parts

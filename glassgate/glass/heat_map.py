@@ -58,7 +58,7 @@ def _png(levels: np.ndarray, colours: list[tuple[int, int, int, float]]) -> byte
 
 
 def similarity_order(values: np.ndarray) -> list[int]:
-    """The units of states (S, H) by angle in the first two principal components, so that similar ones are adjacent.
+    """The order of units by angle in the first two principal components of states (S, H); similar units are adjacent.
 
     Example:
         >>> wave = np.sin(np.arange(20.0))

@@ -103,7 +103,7 @@ def half_life(tape: Recorded) -> dict[str, Tensor]:
 
 
 def half_life_of(retained: Tensor) -> Tensor:
-    """The half-life of each unit, from the fraction (S, H) of its state that each step keeps."""
+    """The half-life of each unit. `retained` (S, H) is the fraction of its state that each of S steps keeps."""
     mean = retained.double().abs().log().mean(0)
     return torch.where(mean < 0, math.log(0.5) / mean, torch.inf)
 
@@ -133,13 +133,13 @@ def memory(tape: Recorded, longest: int = 100) -> dict[str, Memory]:
 
 
 def memory_of(retained: Tensor, unpadded: Tensor, reverse: bool, longest: int) -> Memory:
-    """The memory of a state, from the fraction (L, N, H) that each step keeps."""
+    """The memory of a state. `retained` (L, N, H) is the fraction of the state that each step keeps."""
     rows = [retained[unpadded[:, n], n].double().abs() for n in range(unpadded.shape[1])]
     return _memory_of_rows([row.flip(0) if reverse else row for row in rows], longest)
 
 
 def _memory_of_rows(rows: Sequence[Tensor], longest: int) -> Memory:
-    """The memory, from the fractions (L, H) that the steps of each sequence keep."""
+    """The memory of a state. Each item of `rows` (L, H) is the fraction that each step of one sequence keeps."""
     longest = min(longest, max(len(row) for row in rows) - 1)
     steps = lags(max(longest, 1))
     sums = [torch.cat([row.new_zeros(1, row.shape[1]), row.clamp(min=1e-300).log().cumsum(0)]) for row in rows]

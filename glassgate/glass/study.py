@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from glassgate.glass import measures
-from glassgate.glass.diagrams.values import wires
+from glassgate.glass.diagrams.values import recorded_wire_values
 from glassgate.glass.dynamics import Dynamics
 from glassgate.glass.measures import Memory, Saturation, ranges
 from glassgate.glass.places import Places
@@ -345,6 +345,7 @@ def directions(tape: Recorded, layer: str = "", brief: bool = False) -> list[Dir
         if not brief:
             for name, each in retained.items():
                 direction.memory[name] = measures.memory_of(each.by_step, unpadded, reverse, _LONGEST_LAG)
-            direction.wires = {name: concatenate(each) for name, each in wires(call, index).items()}
+            wire_values = recorded_wire_values(call, index)
+            direction.wires = {name: concatenate(each) for name, each in wire_values.items()}
         result.append(direction)
     return result

@@ -77,7 +77,7 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         progress.note(f"{path}: {reader.description}; {count}{labels}{dropped}")
 
     def read_label(self, label: str | None, separator: str) -> str | None:
-        """Return the label in a cell of a table with this column separator; for other files, the separator is empty."""
+        """Convert the text of a label. `separator` is the column separator of its table; empty for other files."""
         return label
 
     def from_rows(self, rows: Iterator[tuple[int, Any, records.LabelNames]]) -> list[Labelled]:
@@ -85,7 +85,7 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
 
     @property
     def held_out_rule(self) -> Rule[Labelled]:
-        """The rule that selects by a hash of the tokens or the series, so that a file and a frame are split alike."""
+        """The rule that selects by a hash of the tokens or series, which is the same for a file and a data frame."""
 
         def content_to_hash(example: Labelled) -> object:
             content = example.content

@@ -23,8 +23,8 @@ class RequestedGradients(NamedTuple):
     Attributes:
         weights: the names of the parameters.
         data: whether the gradient of the input is requested.
-        added: whether the gradient of the input is added to the gradient from another direction, which its memory
-            contains.
+        added: whether the gradient of the input is added to the contents of its memory, which are the gradient from
+            another direction.
     """
 
     weights: tuple[str, ...]
@@ -48,7 +48,7 @@ class BackwardPlan(KernelPlan):
         d_data: the argument for the gradient of the input.
         saved: the arguments for the tensors of the forward pass: states, and values kept for the backward pass.
         recorded_widths: the widths of the recorded gradients, by the names of gates and new states. With
-            `Trace.records_factors`, "d_pre" contains the gradients of all pre-activations.
+            `Trace.records_factors`, the key "d_pre" stands for the gradients of all pre-activations.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class BackwardPlan(KernelPlan):
             self.rounds_after[0].append(task)
 
     def _right_operand(self, right: KindColumn | StateBefore) -> tuple[Operand, int]:
-        """Return the right operand of a weight gradient GEMM: a table of row addresses, and its offset in each row.
+        """Return the right operand of a weight gradient GEMM: a table of row addresses, and a byte offset in each row.
 
         The first use of a table adds the task that fills it.
 

@@ -7,7 +7,7 @@ from typing import Any
 from glassgate.engines.llvm_cpu import atomics, runtime
 from glassgate.engines.llvm_cpu.processor import Processor
 from glassgate.engines.llvm_cpu.simd import mathematics, transposed, unpacked
-from glassgate.engines.llvm_cpu.simd.bfloat16 import AVX512BF16
+from glassgate.engines.llvm_cpu.simd.bfloat16 import BFloat16Products
 from glassgate.engines.llvm_cpu.simd.blocking import blocking
 from glassgate.engines.llvm_cpu.simd.fma import FMA
 from glassgate.engines.llvm_cpu.simd.instructions import stack_memory
@@ -22,7 +22,7 @@ def method_of(processor: Processor, bits: int) -> MultiplicationMethod:
     if processor.tiles:
         return AMX(processor)
     if processor.bfloat16:
-        return AVX512BF16(processor)
+        return BFloat16Products(processor)
     if processor.integers and bits == 32:
         return Integers(processor)
     return FMA(processor, bits)

@@ -56,8 +56,7 @@ class PreparedPasses:
         self._result_dtype, self._rows = dtype, rows
         self._backward_passes: dict[tuple[bool, ...], tuple[BackwardPass, Executable]] = {}
         self._sequence_tensors = [0]
-        """The indices of the input and the initial states among the tensors of a call: each sequence has its own part.
-        """
+        """The indices of the tensors of a call that have a part per sequence: the input and the initial states."""
         for plan, start in zip(plans, accumulate((plan.operand_count for plan in plans), initial=1), strict=False):
             first_state = start + len(plan.weights)
             self._sequence_tensors += range(first_state, first_state + len(plan.cell.state))
@@ -234,14 +233,14 @@ class PreparedPasses:
         needed: Sequence[bool],
         packed: bool,
     ) -> tuple[Copies, dict[int, Tensor]]:
-        """Return the copies before and after a backward pass, and memory for gradients in the user's layout.
+        """Return the copies before and after a backward pass, and new tensors for gradients in the user's layout.
 
-        The copies after the pass fill the memory. The keys of the memory are indices of `tensors`.
+        The copies after the pass fill the new tensors. Their keys are indices of `tensors`.
 
         Args:
-            d: the gradients of visible and final states. This method replaces them by memory, which the copies before
+            d: the gradients of visible and final states. This method replaces them by tensors that the copies before
                 the pass fill with the rows of kernels.
-            d_data: the memory to which the pass writes the gradient of the input.
+            d_data: the tensor to which the pass writes the gradient of the input.
             tensors, needed: as in `backward`.
             packed: whether input and output are packed rows, which are not copied.
         """

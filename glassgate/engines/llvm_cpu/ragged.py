@@ -46,8 +46,8 @@ GATHER = '''
 def gather(N, L, sizes: words, starts_at, tensor_count, by_step, *values):
     """Copy padded tensors to rows in the order of ranks, without the padding.
 
-    The first `by_step` tensors have the shape (L, N, W), the others (N, W). `values` has the widths of the tensors, the
-    addresses of the padded tensors, and the addresses of the rows. The order of the sequences is stored after the
+    The first `by_step` tensors have the shape (L, N, W), the others (N, W). `values` has the widths W of the tensors,
+    the addresses of the padded tensors, and the addresses of the rows. The order of the sequences is stored after the
     starts.
     """
     starts, order = words(starts_at), words(starts_at + 8 * (L + 1))
@@ -84,7 +84,7 @@ class RaggedLayout(NamedTuple):
 
     Attributes:
         layout: the rows of each step. Its memory continues with the index of the sequence at each rank and, for padded
-            sequences, their lengths. The forward pass sorts padded sequences.
+            sequences, with the lengths. The forward pass sorts padded sequences.
         is_packed: whether the input and the output are packed rows, as in torch's `PackedSequence`.
     """
 
@@ -155,7 +155,7 @@ class CopyPlan(NamedTuple):
     sorts: bool = False
 
     def parts(self, N: int, bits: int, layout: Sequence[int], end: int) -> tuple[list[TaskPart], list[TaskPart]]:
-        """Return the parts of launches that copy tensors: those before the pass, and those after it.
+        """Return the task parts that copy tensors before the pass, and those that copy tensors after it.
 
         Args:
             N: the number of sequences.

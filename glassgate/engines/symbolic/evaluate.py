@@ -28,12 +28,12 @@ def evaluate(
         dtype: the dtype of the result of `where` with two numbers; None for float64.
         transform: maps each node and its value to the value that other nodes read.
     """
-    value: dict[Node, Any] = {}
+    values: dict[Node, Any] = {}
     for node in nodes:
-        args = tuple([value[arg] if isinstance(arg, Node) else arg for arg in node.args])
+        args = tuple([values[arg] if isinstance(arg, Node) else arg for arg in node.args])
         result = compute_elementwise(node.op, args, dtype) if node.op in OPERATIONS else special(node, args)
-        value[node] = transform(node, result)
-    return value
+        values[node] = transform(node, result)
+    return values
 
 
 def compute_elementwise(op: str, args: tuple[Any, ...], dtype: torch.dtype | None) -> Any:

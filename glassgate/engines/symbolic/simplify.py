@@ -12,11 +12,11 @@ _SMALL_POWERS = frozenset({*range(-8, 9)} - {0})
 
 
 def simplify(op: str, *args: Any) -> Any:
-    """A simpler node or number with the value of an operation; None if there is none.
+    """A simpler node or number that has the same value as an operation; None if there is none.
 
     Args:
         op: a name of `OPERATIONS`.
-        args: values of a graph, and floats.
+        args: the arguments of the operation: nodes of a graph or floats.
     """
     numbers = [arg for arg in args if isinstance(arg, float)]
     if len(numbers) == len(args):

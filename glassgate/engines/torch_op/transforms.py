@@ -5,7 +5,7 @@
   for each example (`by_group.py`).
 - jvp, and gradients of gradients: a call of the tangent cell (`tangents.py`).
 
-In this module, tensors with a row per step have the shape (L, N, W), so that a batch axis fits between L and N.
+In this module, tensors of W numbers per step have the shape (L, N, W), so that a batch axis fits between L and N.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -99,7 +99,7 @@ class StaticCall:
 
     @property
     def result_count(self) -> int:
-        """The number of results that are states: those at every step, and the final states, of all directions."""
+        """The number of states among the results: the states at every step and the final states of all directions."""
         return state_result_count(self.plans)
 
     @cached_property
@@ -213,7 +213,7 @@ class GradientRequest:
         needed: whether the gradient of the input and of each operand is needed.
         reached: the indices of the results that have a gradient.
         groups: the number of groups of sequences. The gradients of parameters are summed over each group, and have an
-            additional first axis of this length. If it is 0, they are summed over all sequences, without this axis.
+            additional first axis of this length. With 0 groups, they are summed over all sequences, without this axis.
     """
 
     call: StaticCall
@@ -330,7 +330,7 @@ def _sum_by_group(
     recordings: Sequence[Recording],
     d: Sequence[Tensor | None],
 ) -> list[Tensor | None]:
-    """Return `d` with the gradients of parameters replaced by those of each group.
+    """Return `d`, in which each gradient of a parameter is replaced by the gradients of all groups.
 
     Args:
         request: the requested gradients.

@@ -27,7 +27,7 @@ MAX_ELEMENTS = 2**31 - 1
 
 
 class GPU:
-    """`Backend` for CUDA GPUs. The loop of a pass runs as Triton kernels, all other lines of a pass in torch."""
+    """`Backend` for CUDA GPUs. The loop over time runs in Triton kernels, everything before and after it in torch."""
 
     costs = COSTS
 

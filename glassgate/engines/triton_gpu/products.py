@@ -93,7 +93,7 @@ class Product:
         return f"{self.shared} + {row} * {count}{extent} + {of_gate}{self._head}{column}[None, :]"
 
     def right(self, gate: int, column: str) -> str:
-        """The address of a block of the weight for a gate, (columns, units)."""
+        """The addresses of the weight's block for a gate, with the shape (columns of the left operand, units)."""
         width = self._width(self._column_axis)
         of_gate = gate_offset(gate, self._extent(self._row_axis))
         if self._summed_axis == self._row_axis:

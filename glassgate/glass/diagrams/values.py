@@ -20,12 +20,12 @@ from glassgate.layers.base import weights_of
 from glassgate.layers.stack import LayerCall
 
 
-def wires(call: LayerCall, index: int) -> dict[str, Tensor]:
-    """The values on the wires of a diagram in a recorded call of one direction, except gates and new states.
+def recorded_wire_values(call: LayerCall, index: int) -> dict[str, Tensor]:
+    """The values on the wires of a diagram, except gates and new states, in a recorded call of one direction.
 
     Returns:
-        The values (L, N, H) by the `data-name` of the wire, or (L, N, 1) for one number per row. The value of the
-        input is its norm. Empty if the cell cannot be drawn.
+        The values by the `data-name` of the wire: (L, N, H), or (L, N, 1) if all units have the same value. The value
+        of the input is its norm. Empty if the cell cannot be drawn.
     """
     layer, part = call.layer, call.layer.glassgate.parts[index]
     weights = {name: w.detach() for name, w in weights_of(layer, part).items()}
@@ -50,7 +50,7 @@ def wire_values(cell: Cell, weights: Weights, x: Tensor, before: Sequence[Tensor
         before: the states before each of these steps, one (N, H) per state.
 
     Returns:
-        One (N, H) per wire, or (N, 1) for one number per row.
+        A tensor (N, H) per wire, or (N, 1) if all units have the same value.
     """
     projected = "weight_hr" in weights
     step = flow(cell, projected)

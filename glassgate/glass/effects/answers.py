@@ -1,4 +1,4 @@
-"""Effects that measure correct answers, the loss when a part is held at its mean, and overfitting."""
+"""Effects that measure correct answers, the loss when states are held at their mean, and overfitting."""
 
 from collections.abc import Iterator
 
@@ -119,7 +119,7 @@ def window(study: Study) -> Iterator[Effect]:
 
 
 def _loss_effect(study: Study, key: str, each: Cause | WindowCause, words: dict[str, str], null: float) -> Effect:
-    """The effect of a part or a window, as a fraction of the loss with shuffled targets."""
+    """The effect of a direction or a window, as a fraction of the loss with shuffled targets."""
     scale = study.shuffled_loss or 1.0
     interval = Interval(each.low / scale, each.high / scale)
     return Effect(key, each.loss / scale, lambda: interval, words, max(0.0, null / scale))

@@ -43,7 +43,7 @@ class Identity(NamedTuple):
 
 
 def regular_file(path: str | Path) -> Path:
-    """Return the path of a regular file: the given path, or that of a copy of standard input or of a pipe.
+    """Return the path of a regular file: the given path or, for standard input and pipes, the path of a copy.
 
     Each stream is copied once per process, so its data can be read several times.
 
@@ -224,7 +224,7 @@ def _files_in(archive: zipfile.ZipFile) -> list[str]:
 
 
 def suffix_of(path: str | Path) -> str:
-    """Return the suffix of a file's name in lower case, without that of its compression.
+    """Return the suffix of a file's name in lower case. A suffix such as .gz for compression is ignored.
 
     Example:
         >>> suffix_of("Train.CONLL.gz")

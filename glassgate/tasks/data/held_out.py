@@ -6,8 +6,8 @@
 | `LastExamples` | the last examples | in a meaningful order | texts with one sequence per line |
 | `LastSteps` | the last steps of each example | with steps in the order of time | texts read as a whole, forecasting |
 
-A language model of music uses `ByContent`, because pieces are independent. No rule depends on the seed of a training,
-so scores of different seeds are comparable.
+A language model of music uses `ByContent`, because pieces are independent. No rule depends on the seed of a training
+run, so scores of different seeds are comparable.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ class Rule(ABC, Generic[Example]):
 
         Args:
             examples: at least one example
-            fraction: the fraction of the examples in dev, and again in test
+            fraction: the fraction of the examples, or of each example's steps, in dev, and again in test
         """
 
 

@@ -8,9 +8,9 @@ from glassgate.tasks.errors import OptionError
 from glassgate.tasks.options import Options, option, override
 
 MODELS = ("direct", "recursive", "segments")
-"""The networks: all steps at once, step by step, or by segments."""
+"""The networks: they forecast all steps at once, step by step, or by segments."""
 HEADS = ("mse", "mae", "huber", "quantiles", "gaussian", "student-t", "negative-binomial")
-"""The outputs of the network, with their losses."""
+"""The output layers of the network. Each has its own loss."""
 NORMALIZATIONS = ("last", "window", "none")
 """The normalisations of a window: by its last value, by its mean and standard deviation, or none."""
 

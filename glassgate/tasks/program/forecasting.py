@@ -80,7 +80,7 @@ def forecasting(task: Forecasting) -> Parts:
 
 
 def _modules(network: Forecaster) -> dict[str, nn.Module]:
-    """The parts of the network by the names that the program uses."""
+    """The modules of the network, by their names in the program."""
     modules: dict[str, nn.Module] = {}
     match network:
         case Direct():

@@ -31,7 +31,7 @@ def tagging(task: Tagging) -> Parts:
         modules["spelling"] = nn.Sequential(network.spelling.embedding, network.spelling.encoder)
         tables["character_table"] = vocabularies["characters"]
     names = vocabularies["labels"].symbols
-    # The words of tagged files are separated by blanks.
+    # "token" splits at blanks, which separate the words of tagged files. "word" would also split off punctuation.
     token_kind = "character" if raw is None or raw.is_character_level else "token"
     code = [tokeniser_code(vocabularies["units"], token_kind, raw, tables)]
     code += [ranges("printable", str.isprintable), strings("label_names", names)]

@@ -31,7 +31,7 @@ class Spellings:
         self.indices = np.pad(characters.encode("".join(words)).astype(np.int32), (0, LONGEST_WORD))
 
     def rows(self, word_indices: np.ndarray) -> np.ndarray:
-        """Return the characters of the words with these indices, `(L, W)`, padded to the longest word."""
+        """Return the characters of the words with these indices, one row per word, padded to the longest word."""
         lengths = self.lengths[word_indices, None]
         offsets = np.arange(max(1, lengths.max(initial=0)))
         indices = self.indices[self.starts[word_indices, None] + offsets]

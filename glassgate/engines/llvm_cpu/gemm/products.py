@@ -53,7 +53,7 @@ def outer(A, lda, K, B: words, shift, N, C, ldc, total_1, total_2, added, first,
 
     With `added`, the sum is added to C. B is a table of the addresses of rows of N numbers. Each row begins `shift`
     bytes after its address. lda and ldc are in bytes. If `total_1` or `total_2` is not 0, the sum of A over the rows is
-    stored there.
+    stored there or, with `added`, added there.
     """
     capacity = {ROWS} // PER_WORD * TERMS
     lefts, packed, sums, pointers = memory_{LEFTS}(), memory_{PACKED}(), memory_{TILE}(), words(memory_{POINTERS}())
@@ -66,10 +66,10 @@ def outer(A, lda, K, B: words, shift, N, C, ldc, total_1, total_2, added, first,
             for unit in range(0, units, LANES):
                 live, even, odd = units - unit, fill(0.0), fill(0.0)
                 for row in range(0, count, PER_WORD):
-                    then = min(row + PER_WORD, count) - 1
-                    both = row + PER_WORD == then + 1
+                    last_row = min(row + PER_WORD, count) - 1
+                    both = row + PER_WORD == last_row + 1
                     for term in range(TERMS):
-                        word = left_word(A_row + row * lda, A_row + then * lda, near + unit, live, both, term)
+                        word = left_word(A_row + row * lda, A_row + last_row * lda, near + unit, live, both, term)
                         store(lefts, unit * capacity + (row // PER_WORD * TERMS + term) * LANES, LANES, word)
                         even, odd = odd, add_word(even, word, term)
                 for to in (total_1, total_2):
@@ -83,9 +83,9 @@ def outer(A, lda, K, B: words, shift, N, C, ldc, total_1, total_2, added, first,
             while column < N:
                 wide = microkernel_blocks((N - column + LANES - 1) // LANES, MAX_ROWS_1, MAX_AREA_1)
                 for row in range(0, count, PER_WORD):
-                    then = min(row + PER_WORD, count) - 1
-                    both = row + PER_WORD == then + 1
-                    low, high = B[start + row] + shift, B[start + then] + shift
+                    last_row = min(row + PER_WORD, count) - 1
+                    both = row + PER_WORD == last_row + 1
+                    low, high = B[start + row] + shift, B[start + last_row] + shift
                     for k in range(wide):
                         at = column + k * LANES
                         for term in range(TERMS):
@@ -118,7 +118,7 @@ def outer(A, lda, K, B: words, shift, N, C, ldc, total_1, total_2, added, first,
                 column += wide * LANES
 '''
 
-ROWS_AT_ONCE, UNITS_AT_ONCE = 256, 192
+PACKED_ROWS, PACKED_UNITS = 256, 192
 """The numbers of rows and of units whose gradients `outer` packs at a time."""
 
 
@@ -177,7 +177,7 @@ def outer(
         rows: the number of rows.
         right: the table of the addresses of the right vectors, and an offset in bytes that is added to the addresses.
         out: the result. Its width is 0 if it is not needed.
-        totals: at most two addresses. The sum of `d` over the rows is stored at each of them.
+        totals: at most two addresses. The sum of `d` over the rows is stored at each or, with `added`, added there.
         bits: the size of a number.
         added: whether the result is added to the contents of `out`.
         terms: the arithmetic, see `KernelSizes.terms`. For products in bfloat16, `d` must be rounded.
@@ -185,11 +185,11 @@ def outer(
     total_1, total_2 = (*totals, 0, 0)[:2]
     operands = (d.start, d.pitch, rows, *right, out.width, out.start, out.pitch, total_1, total_2, int(added))
     processor = processor_for(terms)
-    column_size = ROWS_AT_ONCE * (2 * terms or bits // 8)
+    column_size = PACKED_ROWS * (2 * terms or bits // 8)
     values = {
-        "ROWS": ROWS_AT_ONCE,
-        "UNITS": UNITS_AT_ONCE,
-        "LEFTS": column_size * UNITS_AT_ONCE,
+        "ROWS": PACKED_ROWS,
+        "UNITS": PACKED_UNITS,
+        "LEFTS": column_size * PACKED_UNITS,
         "PACKED": column_size * MAX_LONG_BLOCKS * processor.lanes(bits),
         "TILE": size_of_sums(1, processor),
         "POINTERS": 8 * blocking(1, processor).max_rows,

@@ -93,7 +93,7 @@ class Schedule(list[Stage]):
         temporaries: the temporaries of all stages.
         shared_row_temporaries: the temporaries that the same group computes and reads. All sequences share one row of
             memory for such a temporary.
-        kept: for each temporary that training stores in a column instead, this column.
+        kept: the column of each temporary that training stores in a column instead of temporary memory.
     """
 
     def __init__(self, trace: Trace, backward: bool, states: tuple[str, ...], heads: int) -> None:
@@ -243,7 +243,7 @@ class Schedule(list[Stage]):
                     self._stage_of(node).temporaries[node] = None
 
     def _keep_input_halves(self) -> None:
-        """In training, add the bias to each saved input half in place, in the last stage that reads the half."""
+        """In training, the last stage that reads a saved input half (W_ih x) adds the bias to it in place."""
         for key, node in self.saved.items():
             if node.op == "ih":
                 readers = [stage for stage in self.by_level_and_axis.values() if node in set(self.needed_values(stage))]

@@ -2,7 +2,8 @@
 
 With three terms, a float32 product is the sum of three products of bfloat16. Each number is then replaced by three
 adjacent rounded numbers, the parts `ROW_PARTS` for rows and `WEIGHT_PARTS` for weights, so the matrix product has three
-times the depth. In weight gradients, a word holds numbers of two rows. With three terms, three words hold them.
+times the depth. In weight gradients, the two numbers of a word come from two rows; with three terms, they take three
+words, one per term.
 """
 
 from functools import partial
@@ -112,7 +113,7 @@ class Pairs(NamedTuple):
         rounded = [[self.round(builder, v) for v in vectors]]
         if self.terms > 1:
             rounded.append([self.round(builder, self.remainder(builder, v)) for v in vectors])
-        high, low = (shuffle(builder, part[0], part[-1], range(count)) for part in (rounded[0], rounded[-1]))
+        high, low = (shuffle(builder, each[0], each[-1], range(count)) for each in (rounded[0], rounded[-1]))
         return shuffle(builder, high, low, [part * count + k for k in range(count) for part in parts[: self.terms]])
 
     def round_pair(self, builder: ir.IRBuilder, low: ir.Value, high: ir.Value) -> ir.Value:
@@ -146,7 +147,7 @@ class Pairs(NamedTuple):
         return high_a.fma(high_b, sums_of_low).value
 
 
-class AVX512BF16:
+class BFloat16Products:
     """`MultiplicationMethod` for float32 numbers, with one or three products of rounded numbers per product."""
 
     def __init__(self, processor: Processor) -> None:
@@ -183,7 +184,7 @@ def _functions(pairs: Pairs) -> dict[str, Any]:
         return pairs.remainder(builder, vector)
 
     def weight_term(vector, k):
-        """Return the value that is rounded to term k of a weight, 0 <= k < 3."""
+        """Return the float32 numbers that are rounded to get term k of weights, 0 <= k < 3."""
         return remainder(vector) if k == 1 else vector
 
     @instruction(INT64, INT64, INT64)
@@ -199,7 +200,7 @@ def _functions(pairs: Pairs) -> dict[str, Any]:
         store_first(builder, pointer_at(builder, to, rounded.type), 2, live, rounded)
 
     def terms_at(builder, address, index, live, kind):
-        """Return the pointer to the terms of `live` numbers from an index on, the size of a term, and their number."""
+        """Return the pointer to the terms of `live` numbers from `index` on, the term size, and the number of terms."""
         first = builder.add(address, builder.mul(index, INT64(2 * terms)))
         return pointer_at(builder, first, kind), 2, builder.mul(live, INT64(terms))
 
@@ -217,18 +218,18 @@ def _functions(pairs: Pairs) -> dict[str, Any]:
         return builder.fadd(high, *low) if low else high
 
     @instruction(INT64, INT64, INT64, INT64, BOOLEAN, INT64)
-    def left_word(builder, low, high, index, live, both, term):
-        """Return one word per lane: a term of a number of row `low`, and of row `high` if `both`, otherwise 0."""
+    def left_word(builder, row_1, row_2, index, live, both, term):
+        """Return words with a term of `row_1` in the lower half, and of `row_2` (0 unless `both`) in the upper half."""
         is_low = builder.icmp_signed("==", term, INT64(ROW_PARTS.index(LOW)))
         halves = []
-        for row, count in ((low, live), (high, builder.select(both, live, INT64(0)))):
+        for row, count in ((row_1, live), (row_2, builder.select(both, live, INT64(0)))):
             parts = parts_at(builder, row, index, count)
             halves.append(builder.select(is_low, parts[-1], parts[0]))
         return builder.bitcast(pairs.join_halves(builder, *halves), V.llvm)
 
-    def right_word(low, high, index, live, both, term):
+    def right_word(row_1, row_2, index, live, both, term):
         """Return the words of rows that are not yet rounded, as `left_word` does, but with the terms of weights."""
-        return pair(weight_term(load(low, index, live), term), weight_term(load(high, index, live * both), term))
+        return pair(weight_term(load(row_1, index, live), term), weight_term(load(row_2, index, live * both), term))
 
     @instruction(V.llvm, V.llvm)
     def add_pairs(builder, total, word):

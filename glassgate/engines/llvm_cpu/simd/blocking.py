@@ -54,7 +54,7 @@ def rows_at_once(processor: Processor) -> int:
 
 
 def pack_multiple(processor: Processor) -> int:
-    """Return the multiple, in numbers, to which bfloat16 columns are padded: a word, or a row of a tile register."""
+    """The number of bfloat16 in a word, or in a row of a tile register. Columns are padded to multiples of it."""
     return 2 * SIDE if processor.tiles else 2
 
 

@@ -213,7 +213,7 @@ def _dot(b: ir.IRBuilder, method: str, x: ir.Value, weights: ir.Value, total: ir
     for byte in range(4):
         left_shift, right_shift = (constant_vector(INT32, [n] * lanes) for n in (24 - 8 * byte, 24))
         weight = b.ashr(b.shl(weights, left_shift), right_shift)
-        # In the layout of VNNI, the numbers of rows are shifted by `INT8_OFFSET` and unsigned.
+        # "emulated" uses the layout of VNNI: the integers of rows are unsigned, because `INT8_OFFSET` was added.
         number = (b.lshr if method == "emulated" else b.ashr)(b.shl(x, left_shift), right_shift)
         total = b.add(total, b.mul(number, weight))
     return total

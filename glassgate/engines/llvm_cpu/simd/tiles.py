@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from llvmlite import binding as llvm
 from llvmlite import ir
 
-from glassgate.engines.llvm_cpu.simd.bfloat16 import AVX512BF16
+from glassgate.engines.llvm_cpu.simd.bfloat16 import BFloat16Products
 from glassgate.engines.llvm_cpu.simd.blocking import SIDE
 from glassgate.engines.llvm_cpu.simd.instructions import (
     INT8,
@@ -152,7 +152,7 @@ def transpose_register(builder, address):
         builder.store(row, pointer, align=4)
 
 
-class AMX(AVX512BF16):
+class AMX(BFloat16Products):
     """`MultiplicationMethod` for float32 numbers, with operands rounded to bfloat16, or split into two bfloat16 parts.
 
     Left operands are equally spaced rows or, if `strided`, groups of 16 rows. A group is stored as adjacent tile

@@ -84,7 +84,7 @@ def standard_library(root: Path | None = None, every: int = 1) -> tuple[list[Tag
     The split is by a hash of the file name, so the same files are held out on every machine.
 
     Args:
-        root: the folder of the library; that of the running Python if None
+        root: the folder of the library; None for the library of the running Python
         every: use only one in this many training files; held-out files are not affected
 
     Returns:

@@ -1,4 +1,4 @@
-"""Finds the network interface to other machines. Gloo's default, the host name's interface, is often the loopback."""
+"""Finds the network interface to other machines. By default Gloo resolves the host name, often to the loopback."""
 
 import socket
 import struct
