@@ -23,7 +23,7 @@ def hidden_size(cell: gg.Cell, features: int, parameters: int) -> int:
     """Return the largest number of units for which a layer has at most this many parameters.
 
     Raises:
-        UserError: a layer of one unit has more parameters
+        UserError: a layer of one unit per head has more parameters
     """
     units = 0
     while _count(cell, features, units + cell.heads) <= parameters:

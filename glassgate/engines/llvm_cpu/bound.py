@@ -31,7 +31,7 @@ class RepeatedPass:
     Args:
         function: the machine code.
         values: the arguments of the machine code, without the addresses that `run` appends.
-        workspace, data: the indices of the addresses of the workspace and of the input among `values`.
+        workspace, data: the indices in `values` of the address of the workspace, and of the address of the input.
         workspace_size: the size of the workspace in bytes.
         owners: the objects that own the memory at the other addresses.
     """
@@ -53,7 +53,7 @@ class RepeatedPass:
 
         Args:
             data: the address of the input.
-            others: the last addresses of the call. They follow those that were passed to `Executable.repeated_pass`.
+            others: the last addresses of the call. They follow the addresses passed to `Executable.repeated_pass`.
         """
         values = self._values + array("q", others)
         values[self._workspace], _memory = borrow(self._workspace_size)

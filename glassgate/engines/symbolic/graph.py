@@ -141,7 +141,7 @@ class Node:
         axis: the axis of the value within a row.
         name: the author's name of the value, unique in its graph; None if the author did not name it.
         serial: a number that increases with every new node.
-        origin: the call that returned the value, and the value's index among the results; only set by `trace_step`.
+        origin: the call that returned the value, and the value's index among the results; None for a single operation.
     """
 
     op: str

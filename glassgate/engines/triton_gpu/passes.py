@@ -125,7 +125,7 @@ class PassRun(Evaluator):
         return value
 
     def contract(self, a: Value, b: Value, value_type: Type) -> Tensor:
-        """A matrix product in the dtype of products. Gradients of weights are converted to float32."""
+        """A matrix product of operands in `self.dtype`. Gradients of weights are converted to float32."""
         for value in (a, b):
             self.values[value] = self.values[value].to(self.dtype)
         product = super().contract(a, b, value_type)

@@ -13,7 +13,7 @@ Point = tuple[int, int]
 
 
 class Port(NamedTuple):
-    """A place where wires meet an item.
+    """A point at the edge of an item where wires begin or end.
 
     Attributes:
         at: the nearest free grid point.

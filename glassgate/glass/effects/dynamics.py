@@ -14,7 +14,7 @@ from glassgate.glass.study import Direction, Study
 from glassgate.glass.wording import steps
 
 MAX_TIME_CONSTANT = 1000.0
-"""The maximum time constant in steps, because windows of a few dozen steps cannot show a longer one."""
+"""The maximum time constant in steps. Windows of a few dozen steps cannot show a longer time constant."""
 # The minimum number of windows for an estimate of the spread.
 _MIN_WINDOWS = 4
 

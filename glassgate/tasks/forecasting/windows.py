@@ -25,7 +25,7 @@ class Windows(Cuts):
         lengths: the number of steps of each series
         size: the number of steps of a window
         batch_size: the number of windows in a batch
-        every: the stride: the number of steps from the start of a window to the start of the next one
+        every: the stride, in steps from the start of a window to the start of the next one
         random: shuffles the windows; if None, they are in the order of the series
 
     Example:

@@ -118,7 +118,7 @@ class Training:
         self.rate = self.task.options.learning_rate * self.schedule.rate(self.position())
 
     def position(self) -> float:
-        """The middle of the next batch, in epochs from the start."""
+        """The position of the middle of the next batch, in epochs since the start of training."""
         return self.epoch + (self.batch + 0.5) / max(1, len(self.batches))
 
     def backward(self, batch: Batch) -> bool:
