@@ -103,9 +103,9 @@ def _bindings(kernel: KernelPlan) -> str:
         args.SIZES: f"the batch layout: {layout.sizes[1:-1].tolist()}",
         args.STEPS: f"the batch layout: {layout.steps}",
     }
-    origin |= dict.fromkeys([args.FIRST, args.LAST, *args.unit_range(UNITS), args.BARRIER, args.PARTIES], "the launch")
+    origin |= dict.fromkeys([args.FIRST, args.END, *args.unit_range(UNITS), args.BARRIER, args.PARTIES], "the launch")
     origin[args.integer("of the processor")] = "fixed by the width of SIMD vectors"
-    operands = [*kernel.loop.operands, args.FIRST, args.LAST]
+    operands = [*kernel.loop.operands, args.FIRST, args.END]
     lines = []
     for k, (argument, operand) in enumerate(zip(kernel.kernel.arguments, operands, strict=True)):
         if argument.label.startswith("block_pitch"):

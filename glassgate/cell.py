@@ -35,8 +35,8 @@ class Named:
 class RecurrentTerm:
     """The recurrent term of the pre-activations, W_hh h + b_hh.
 
-    `hh.n` contains the rows of gate n for the state h. `hh(u).n` contains them for another vector u, such as
-    `r * s.h`. `hh * mask` is a term that multiplies each vector by the mask before the matrix product.
+    `hh.n` is the term of gate n. `hh(u).n` is this term with another vector u instead of h, such as `r * s.h`.
+    `hh * mask` is a recurrent term that multiplies each vector by the mask before the matrix product.
     """
 
     # The two underscores prevent a clash with the name of a gate.
@@ -103,8 +103,8 @@ def trace_locals(
     Args:
         on_local: called with the name and the value of each local variable.
         on_return: called with the frame and the result of every Python function that is not a cell's method.
-        on_call: called before each function runs, with the frame of the caller, and the function (if it is built-in) or
-            its frame. If `on_call` raises, the function does not run.
+        on_call: called before each function runs, with two arguments: the frame of the caller, and the frame of the
+            function, or the function itself if it is built-in. If `on_call` raises, the function does not run.
     """
 
     def on_event(frame: FrameType, event: str, value: Any) -> None:

@@ -31,7 +31,7 @@ def run(argv: Sequence[str], devices: int) -> int:
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     # More threads than processors would make training many times slower.
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _processors() // devices)))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _processor_count() // devices)))
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # errors are reported below
     config = LaunchConfig(
         1, 1, devices, run_id="glassgate", rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0
@@ -54,13 +54,13 @@ def run(argv: Sequence[str], devices: int) -> int:
 
 
 def _entry_point() -> list[str]:
-    """The Python arguments that start the command line in the way this process was started."""
+    """The arguments of Python that start glassgate in the same way as this process."""
     script = Path(sys.argv[0])
     as_file = script.name == "glassgate" and script.is_file()
     return [str(script)] if as_file else ["-m", "glassgate"]
 
 
-def _processors() -> int:
+def _processor_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -38,7 +38,7 @@ def lyapunov(layer: Recurrent, inputs: Tensor, k: int = 1, hx: Any = None, *, wa
         layer: a layer of one direction. It is analysed in eval mode, in float64.
         inputs: (L, N, H_in): N sequences of L steps, for example from different passages of a text.
         k: the number of exponents, at most S, the number of state variables.
-        hx: initial states, flat (N, S) or in the form of the layer's `hx`; by default, those of the layer.
+        hx: initial states, flat (N, S) or in the form of the layer's `hx`; by default, the layer's own.
         warm_up: the number of first steps to ignore, in which states reach their attractor and directions align.
 
     Raises:
@@ -86,5 +86,5 @@ def lyapunov(layer: Recurrent, inputs: Tensor, k: int = 1, hx: Any = None, *, wa
 
 
 def _fixed_noise(size: int, k: int) -> Tensor:
-    """Noise that is the same in every call, so that the initial directions are not orthogonal to growing ones."""
+    """The same noise in every call. It keeps initial directions from being orthogonal to growing directions."""
     return torch.randn(size, k, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

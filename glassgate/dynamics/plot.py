@@ -29,42 +29,42 @@ class Plane(NamedTuple):
         variances = singular.square() / singular.square().sum().clamp_min(torch.finfo(states.dtype).tiny)
         return cls(centre, pad(basis, (0, 0, 0, 1))[:2].T, pad(variances, (0, 1))[:2])
 
-    def place(self, states: Tensor) -> Tensor:
-        """The coordinates of states (..., S) in the plane, (..., 2)."""
+    def project(self, states: Tensor) -> Tensor:
+        """The coordinates in the plane, (..., 2), of states (..., S)."""
         return (states - self.centre) @ self.axes
 
 
 def plot(
-    states: Tensor, jacobians: Tensor, stable: Tensor, slow: Tensor, trajectories: Tensor, path: str | Path
+    fixed: Tensor, jacobians: Tensor, is_stable: Tensor, slow_points: Tensor, trajectories: Tensor, path: str | Path
 ) -> None:
     """Write the figure of fixed points (K, S) and slow points (M, S), as described in `FixedPoints.plot`."""
     from matplotlib.figure import Figure
 
     visited = trajectories.detach().double()
     plane = Plane.of(visited.flatten(0, -2))
-    paths = plane.place(visited)
+    paths = plane.project(visited)
     figure = Figure(figsize=(6, 5), layout="constrained")
     axes = figure.subplots()
     for sequence in paths.unbind(1) if visited.dim() == 3 else [paths]:
         axes.plot(*sequence.T, color=PATH, linewidth=0.6, zorder=1)
     groups = [
-        ("stable", STABLE, "o", states[stable]),
-        ("unstable", UNSTABLE, "X", states[~stable]),
-        ("slow", SLOW, ".", slow),
+        ("stable", STABLE, "o", fixed[is_stable]),
+        ("unstable", UNSTABLE, "X", fixed[~is_stable]),
+        ("slow", SLOW, ".", slow_points),
     ]
     for name, colour, marker, points in groups:
         if len(points):
             label = f"{name} ({len(points)})"
-            x, y = plane.place(points).T
+            x, y = plane.project(points).T
             axes.scatter(x, y, c=colour, marker=marker, s=40, label=label, zorder=3)
     length = 0.12 * float(paths.abs().max())
-    for state, jacobian, is_stable in zip(states, jacobians, stable, strict=True):
+    for point, jacobian, stable in zip(fixed, jacobians, is_stable, strict=True):
         values, vectors = torch.linalg.eig(jacobian)
         leading = vectors[:, values.abs().argmax()].real
         along = (leading / leading.norm().clamp_min(1e-12)) @ plane.axes * length
-        middle = plane.place(state)
+        middle = plane.project(point)
         ends = torch.stack([middle - along, middle + along])
-        axes.plot(*ends.T, color=STABLE if is_stable else UNSTABLE, linewidth=1.4, zorder=2)
+        axes.plot(*ends.T, color=STABLE if stable else UNSTABLE, linewidth=1.4, zorder=2)
     axes.set_xlabel(f"first principal component ({plane.explained[0]:.0%} of the variance)")
     axes.set_ylabel(f"second principal component ({plane.explained[1]:.0%})")
     axes.legend(frameon=False)

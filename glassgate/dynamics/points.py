@@ -13,7 +13,7 @@ from glassgate.dynamics.plot import plot
 from glassgate.layers.stack import Recurrent
 
 MIN_FRACTION = 2.0**-10
-"""The minimum fraction of a Newton step that is tried. If it does not reduce the speed q, a damped step follows."""
+"""The minimum fraction of a Newton step that is tried before a damped step; see `fixed_points`."""
 CONTRACTION = 0.25
 """Newton's method converges quadratically if each step is at most this fraction of the step before (Deuflhard)."""
 MAX_REPRESENTATIVES = 128
@@ -156,7 +156,7 @@ def _speeds(network: Network, states: Tensor, x: Tensor) -> Tensor:
 
 
 def _search(network: Network, states: Tensor, x: Tensor, tolerance: float, steps: int) -> Tensor:
-    """The states at which the searches from `states` (M, S) end, (K, S) with K <= M.
+    """The states at which the searches from M start states end, (K, S) with K <= M.
 
     The search of a row ends if its q is far below the tolerance or no longer falls. A row is dropped if it converges to
     the same point as another row.
@@ -207,7 +207,7 @@ def _search_step(network: Network, states: Tensor, x: Tensor, q: Tensor, damping
 
 
 def _duplicates(states: Tensor, radii: Tensor) -> Tensor:
-    """(B,) bool: the rows that converge to the same point as another row. One row per point is not marked.
+    """(B,) bool: the rows that converge to the same point as another row, except one row per point.
 
     Two rows converge to the same point if the balls of their radii overlap.
 
@@ -227,7 +227,7 @@ def _duplicates(states: Tensor, radii: Tensor) -> Tensor:
 def _damped_step(
     network: Network, states: Tensor, x: Tensor, q: Tensor, residual: Tensor, derivative: Tensor, damping: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Take a damped step in each row in which q falls (Levenberg-Marquardt).
+    """Take a damped step (Levenberg-Marquardt) in each row in which this step reduces q.
 
     Returns:
         The states, their q, and the factor by which the damping of each row changes.

@@ -96,7 +96,7 @@ class Plan:
     def kept_widths(self, sizes: "Sizes") -> dict[str, int]:
         """The widths of the buffers that the forward pass keeps for the backward pass in addition to the states.
 
-        - "ih", "hh": the halves of pre-activations, or values computed from them.
+        - "ih", "hh": the input and recurrent terms of pre-activations, or values computed from them.
         - "row": row sums.
         - "hr": the projected output.
         - "kept": other values.

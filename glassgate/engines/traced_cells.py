@@ -95,7 +95,7 @@ class TracedCell:
 
 
 _cache: dict[int, TracedCell] = {}
-"""By the `id` of the cell."""
+"""The traced cells, by the `id` of the cell."""
 
 
 def _forget(key: int, _: Any) -> None:

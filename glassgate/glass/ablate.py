@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Ablation(Mapping[str, float]):
-    """The increase of the loss when a part is held at its mean, by the name of the part, in decreasing order.
+    """The increases of the loss when parts of the network are held at their means, by part, in decreasing order.
 
     Attributes:
         loss: the loss of the unchanged network.
@@ -62,7 +62,7 @@ def ablate(
     The model runs in eval mode, once over the data for each part. All runs with a held part use the same kernel.
 
     Args:
-        model: a layer, or a model that contains some.
+        model: a layer, or a model that contains layers.
         data: batches of any kind.
         metric: takes the model and a batch, and returns the loss of the batch.
         groups: the number of groups of adjacent units in a direction, or the units of each group.
@@ -102,10 +102,10 @@ def run_with_parts_held(
     edits_by_part: Callable[[Editable, Mapping[str, Tensor]], Mapping[str, HeldPart]],
     per_step: bool = False,
 ) -> dict[str, T]:
-    """Run a model with each part held at its mean. Returns the results by part; the key of the unchanged model is "".
+    """Run a model with each part held at its mean. Return the results by part; "" is the unchanged model.
 
     Args:
-        model: a layer, or a model that contains some.
+        model: a layer, or a model that contains layers.
         run: called with the name of each part, and with "" for the unchanged model.
         edits_by_part: takes the editable values and their means by name. Returns the edits for each part.
         per_step: whether parts are held at selected steps only.
@@ -130,11 +130,11 @@ def measure_means(
     """Measure the means of all gates and states over a run.
 
     Args:
-        model: a layer, or a model that contains some.
+        model: a layer, or a model that contains layers.
         run: runs the model.
 
     Returns:
-        The editable values, their means by name, and the number of rows of each call by the name of the layer.
+        The editable values, their means by name, and the number of rows of each call, by the name of the layer.
     """
     editable = editable_values(model)
     with torch.no_grad(), eval_mode(model), _means(editable) as means:

@@ -1,4 +1,4 @@
-"""Units that follow a mark: their state is correlated with it.
+"""Units that follow a mark, that is, whose state is correlated with the mark.
 
 A mark is a label, a property of the text, a channel of a series or the step number.
 """
@@ -24,7 +24,7 @@ class Follower(NamedTuple):
     Attributes:
         mark: the name of the mark
         direction: the label of the direction
-        unit: the unit
+        unit: the index of the unit
         state: the name of the state
         correlation: the absolute correlation of the state with the mark
     """
@@ -66,7 +66,7 @@ def followers_in(study: Study, direction: Direction) -> list[Follower]:
 
 
 def correlations(direction: Direction, marks_by_step: np.ndarray) -> np.ndarray:
-    """The absolute correlation (H, M) of each unit's state with each column of `marks_by_step` (S, M)."""
+    """The absolute correlations, (H, M), of the states of all units with the columns of `marks_by_step`, (S, M)."""
     values = standardized(direction.values[direction.states[-1]].astype(np.float64))
     absolute: np.ndarray = np.abs(values.T @ standardized(marks_by_step)) / max(1, len(values))
     return absolute
@@ -78,7 +78,7 @@ def marks_are_targets(study: Study) -> bool:
 
 
 def marks(study: Study, direction: Direction | None = None) -> dict[str, np.ndarray]:
-    """Marks (S,) that units may follow, by name.
+    """The marks that units may follow, by name. Each is an array (S,).
 
     They are the labels of the steps. Without suitable labels, they are properties of the text or the channels of the
     series. The step number is always a mark.
@@ -132,10 +132,10 @@ def _text_marks(tokens: list[str]) -> dict[str, np.ndarray]:
     if not any(token[:1].isalpha() for token in tokens):
         return {}  # without letters, the steps are numbers, not text
     names = ("inside quotes", "inside brackets", "place in the line", "a blank", "a capital", "a digit", "a line end")
-    classes = dict(zip(names, np.array(rows, float).T, strict=True))
-    if classes["a line end"].any():
-        return classes
-    return {name: row for name, row in classes.items() if "line" not in name}
+    by_name = dict(zip(names, np.array(rows, float).T, strict=True))
+    if by_name["a line end"].any():
+        return by_name
+    return {name: mark for name, mark in by_name.items() if "line" not in name}
 
 
 def _varies(mark: np.ndarray) -> bool:

@@ -107,8 +107,8 @@ class Flow:
         lags: the K lags
         norms: the norms of every answer, (A, K); NaN beyond the end of the sequence
         initial_norms: the norms with the weights before training, (A, K); None without these weights
-        direct_path: the median of the norms along the direct path only, (K,), from each state to its next value without
-            the recurrent weights; None without a direct path
+        direct_path: (K,), the median of the norms along the direct path, which leads from each state to its next value
+            without the recurrent weights; None without a direct path
         one_step: whether every answer reads states of one step only. Otherwise, lags count from the last step that an
             answer reads
     """
@@ -143,9 +143,9 @@ class Direction:
         sizes: the number of inputs, of units and of outputs
         values: (S, H) by gate and state, over the steps of all passages
         saturation, half_life, memory, flow: the measures of each gate or state, by name
-        retained: the fraction of each state that a step keeps, (S, H), and whether it is along the direct path only
+        retained: by state, the fraction that a step keeps, (S, H), and whether it counts the direct path only
         wires: the values on the other wires of the cell's diagram, by the diagram's names: (S, H), or (S, 1) for one
-            number per row. The input is represented by its norm
+            number per row, such as the norm of the input
         dynamics: the fixed points and Lyapunov exponents; None if they were not computed
     """
 
@@ -217,7 +217,7 @@ class Relevances(NamedTuple):
 
 
 class Cause(NamedTuple):
-    """The increase of the loss when a part is held at its mean.
+    """The increase of the loss when a part of the network, such as a gate or a unit, is held at its mean.
 
     Attributes:
         name: the name of the part

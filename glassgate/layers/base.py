@@ -22,7 +22,7 @@ class Internals:
         training_cell: the cell with the noise of the regularisers.
         eval_cell: the cell without noise.
         hidden_sizes: the hidden sizes of each layer, one per direction.
-        parts: one for each layer and direction, in torch's order.
+        parts: a description of each direction of each layer, in torch's order.
         prepared_calls: a `PreparedCalls`. Its type is `Any` because `prepared_calls.py` imports this module.
 
     Attributes:
@@ -57,7 +57,7 @@ class Internals:
 
     @property
     def is_observed(self) -> bool:
-        """Whether calls of the layer are being recorded, or its gates and states edited."""
+        """Whether calls of the layer are being recorded, or its gates or states are being edited."""
         return bool(self.watchers) or self._edits is not None
 
 

@@ -1,4 +1,4 @@
-"""Training calls of an RNN on one sequence of one step, which run on a function of torch.
+"""Runs training calls of an RNN on one step of one sequence with torch's own function.
 
 Such a call has so few operations that torch's function is slightly faster than our prepared kernels.
 `gg.explain` reports this as the reason for the choice.
@@ -89,7 +89,7 @@ def _is_plain_layer(layer: BaseLayer) -> bool:
 
 
 def _is_plain_state(hx: Any, shape: tuple[int, ...]) -> bool:
-    """Return whether torch's function supports this state. Other calls check it and report its errors."""
+    """Return whether torch's function supports this state. Otherwise the usual path checks it and reports errors."""
     return type(hx) is Tensor and hx.shape == shape and hx.dtype is torch.float32 and is_plain(hx)
 
 

@@ -145,7 +145,7 @@ class Stream:
         Raises:
             ShapeError: the mask does not have N elements.
             TypeError: `rows` is neither a mask nor indices.
-            IndexError: an index is outside the batch. It is not checked on a GPU, because that would wait for the GPU.
+            IndexError: an index is outside the batch. Indices on a GPU are not checked, to avoid waiting for the GPU.
         """
         index = None if rows is None else self._row_index(rows)
         for states, initial in zip(self._step.states, self._initial, strict=True):

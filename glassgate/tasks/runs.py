@@ -16,7 +16,7 @@ from torch import Tensor
 from glassgate.tasks.errors import OptionError, RunError
 
 FORMAT = 2
-"""The format of run folders. In format 1, attention scores were not divided by the root of a query's size."""
+"""The format of run folders. In format 1, attention scores were not divided by the square root of the query size."""
 
 MODEL = "model.safetensors"
 CHECKPOINT = "checkpoint.safetensors"
@@ -196,7 +196,7 @@ def all_or_none(folder: Path, create: bool = False) -> Iterator[Path]:
 
     Args:
         folder: the folder for the files
-        create: whether to create it if it is missing
+        create: whether to create `folder` if it is missing
 
     Raises:
         OptionError: `folder` is missing or cannot be written to

@@ -9,7 +9,7 @@ from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Kind
 
 
 class Property(Enum):
-    """The property of a buffer that an argument contains."""
+    """The information about a buffer that an argument passes."""
 
     ADDRESS = auto()
     """The address of the buffer."""
@@ -29,7 +29,7 @@ class Argument:
         label: the name of the argument in the printed kernel. If two arguments of a kernel have the same label, the
             name of one of them is extended.
         is_table: whether the argument is the address of a table of integers.
-        property, buffer: the property of a buffer that the argument contains; None for other arguments.
+        property, buffer: the buffer that the argument describes, and the property of it; None for other arguments.
     """
 
     label: str
@@ -70,7 +70,7 @@ def starts(buffer: Buffer) -> Argument:
 
 @cache
 def previous_state(state: str) -> Argument:
-    """Return the argument for the table with the addresses of the rows of a state before the current step."""
+    """Return the argument for a table of row addresses: the rows with the value of a state before the current step."""
     return Argument(f"{state}_before", is_table=True)
 
 
@@ -102,7 +102,7 @@ def row_sum_argument(label: str, k: int) -> Argument:
     """Return an argument of the k-th sum over the units of a row.
 
     Args:
-        label: "sum" for the address of the partial sums, a vector per row; "total" for the address of the totals.
+        label: "sum" for the address of the partial sums, one vector per row; "total" for the address of the totals.
         k: the index of the sum.
     """
     return Argument(f"{label}_{k}")
@@ -116,7 +116,7 @@ def width(axis: Axis) -> Argument:
 
 @cache
 def axis_pitch(axis: Axis) -> Argument:
-    """Return the argument for the distance in bytes between rows with one element per index of an axis."""
+    """Return the argument for the size in bytes of a row that is as long as an axis."""
     return Argument(f"{axis}_pitch")
 
 
@@ -140,7 +140,7 @@ RESETS, SAVE = integer("resets"), integer("save")
 """The address of the mask of resets, 0 without one; and whether values for the backward pass are stored."""
 BARRIER, PARTIES = integer("barrier"), integer("parties")
 """The address of the barrier, and the number of threads that wait at it; see `atomics.wait`."""
-FIRST, LAST = integer("first"), integer("last")
+FIRST, END = integer("first"), integer("last")
 """The first sequence that a thread computes, and the end of its range. These are the last arguments of every kernel."""
 ROWS, SEQUENCES = integer("rows"), integer("sequences")
 """The number of rows of all steps, and the number of sequences."""

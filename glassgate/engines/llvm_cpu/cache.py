@@ -17,10 +17,10 @@ from glassgate.user_warning import warn_user
 
 
 class CacheEntry(NamedTuple):
-    """The content of a file in the cache: an object file with one function, or the result of a trial of AMX.
+    """The content of a file in the cache: an object file with one function, or the result of trying AMX instructions.
 
     Attributes:
-        name: the name of the function, or of the trial, which runs AMX instructions.
+        name: the name of the function or of the trial.
         content: the object file, or the error of the trial; empty if the trial succeeded.
     """
 
@@ -29,7 +29,7 @@ class CacheEntry(NamedTuple):
 
 
 def path_of(text: str, *properties: object) -> Path:
-    """Return the cache file of a text and properties, for the installed compiler and this processor."""
+    """Return the path of the cache file for a text with properties, the installed compiler and this processor."""
     parts = [text, *map(str, properties), *_toolchain()]
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     return cache_folder() / f"{digest[:32]}.kernel"

@@ -22,7 +22,7 @@ class PrintedKernel(NamedTuple):
 
     Attributes:
         text: the Python source of a function, whose parameter is the address of `arguments`.
-        arguments: the 64-bit integers at that address, in order. The last two are FIRST and LAST.
+        arguments: the 64-bit integers at that address, in order. The last two are FIRST and END.
     """
 
     text: str
@@ -78,7 +78,7 @@ class _Emitter:
                 self.line(f"_waits = _wait({self.argument(args.BARRIER)}, {self.argument(args.PARTIES)}, _waits)")
         if self.rounds_output and not self.program.backward:
             self._round_output()
-        for argument in (args.FIRST, args.LAST):
+        for argument in (args.FIRST, args.END):
             self.argument(argument)
         preamble = [(0, f'"""{title}"""'), (0, ""), (0, f"def {name}(_address):"), (1, "_job = _words(_address)")]
         for k, (argument, name_in_kernel) in enumerate(self.arguments.items()):
@@ -104,7 +104,7 @@ class _Emitter:
         return PhasePrinter(self.program, phase, self.names, self.argument, self.rounds, self.input_size)
 
     def _start_step(self) -> None:
-        """Print the first lines of a step: its rows, and the addresses of the states before it."""
+        """Print the first lines of a step, which find its rows and write the addresses of the states before it."""
         self.line("_t = _origin + _step * _dt")
         self.line("_first_row, _end = _starts[_t], min(_last, _sizes[_t])")
         if self.program.states:
@@ -112,11 +112,12 @@ class _Emitter:
         for state in self.program.states:
             buffer = self.program.buffers.of_state(Kind.STATE, state)
             table = self.argument(args.previous_state(state))
-            states = map(self.argument, (args.address(buffer), args.pitch(buffer)))
-            first = [args.address(self.program.buffers.of_state(kind, state)) for kind in (Kind.INITIAL, Kind.RESTART)]
+            layout = map(self.argument, (args.address(buffer), args.pitch(buffer)))
+            initial, restart = (self.program.buffers.of_state(kind, state) for kind in (Kind.INITIAL, Kind.RESTART))
             self.line("_write_state_addresses(")
-            self.line(f"{table}, _first, _end, _first_row, {self.argument(args.RESETS)}, {', '.join(states)},", 1)
-            starts, addresses = self.argument(args.starts(buffer)), ", ".join(map(self.argument, first))
+            self.line(f"{table}, _first, _end, _first_row, {self.argument(args.RESETS)}, {', '.join(layout)},", 1)
+            starts = self.argument(args.starts(buffer))
+            addresses = ", ".join(self.argument(args.address(each)) for each in (initial, restart))
             self.line(f"{starts}[_previous], _sizes[_previous], {addresses},", 1)
             self.line(")")
 
@@ -244,20 +245,20 @@ class _Emitter:
         self.depth -= 1
 
     def _prefetch(self, buffer: Buffer, columns: int) -> None:
-        """Prefetch the parts of a buffer's rows that a tile reads."""
+        """Print the prefetch of the columns of a buffer that a tile reads."""
         address, pitch = self.argument(args.address(buffer)), self.argument(args.pitch(buffer))
         H = self.argument(args.width(UNITS))
         self.line(f"_ahead = {address} + (_first_row + _tile_start) * {pitch} + _block * _LANES * _BYTES")
         self.line(f"_prefetch(_ahead, {pitch}, _rows, {columns}, {H} * _BYTES, _tile_blocks * _LANES * _BYTES)")
 
     def _operand_table(self, multiply: Multiply) -> str:
-        """Return the name of the table with the addresses of the rows of a product's left operand."""
+        """Return the name of the table with the row addresses of a product's left operand."""
         if isinstance(multiply.left.rows, StateBefore) and not self.rounds:
             return self.argument(args.previous_state(multiply.left.rows.state))
         return self.argument(args.product_argument("left", multiply.number))
 
     def _write_operand_table(self, multiply: Multiply) -> None:
-        """Print the lines that write the addresses of the rows of a product's left operand to its table."""
+        """Print the lines that write the row addresses of a product's left operand to its table."""
         if isinstance(multiply.left.rows, StateBefore):
             if self.rounds:
                 self._round_operand(multiply, self.argument(args.previous_state(multiply.left.rows.state)))
@@ -281,13 +282,13 @@ class _Emitter:
         return self.rounds and (isinstance(rows, StateBefore) or rows.buffer.kind not in args.ROUNDED_KINDS)
 
     def _round_operand(self, multiply: Multiply, table: str) -> None:
-        """Print the rounding of a product's left operand. `table` has the addresses of the rows before rounding."""
+        """Print the rounding of a product's left operand. `table` has the addresses of the unrounded rows."""
         column, width = self._operand_columns(multiply)
         to = self.argument(args.product_argument("rounded", multiply.number))
         self.line(f"_round_rows({self._operand_table(multiply)}, {table}, _first, _end, {column}, {width}, {to})")
 
     def _operand_columns(self, multiply: Multiply) -> tuple[str, str]:
-        """Return the offset of a product's left operand in its row, and its width."""
+        """Return the offset and the width of a product's left operand in a row."""
         left, width = multiply.left, self.argument(args.width(multiply.left.axis))
         column = left.rows.number if isinstance(left.rows, Column) else 0
         depth = f"{left.columns} * {width}" if left.columns > 1 else width
@@ -317,7 +318,7 @@ class _Emitter:
         self.line(")")
 
     def _store_totals(self, partial: dict[SumIntoRow, str]) -> None:
-        """Print the stores of a row's sums over its units.
+        """Print the lines that store the sums over the units of a row.
 
         Args:
             partial: for each sum, the expression of a vector whose lanes add up to it.

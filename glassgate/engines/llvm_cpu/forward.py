@@ -43,18 +43,18 @@ class ForwardPlan(KernelPlan):
             self._sum_biases()
         self._chunk_rows = 0
         if trace.ih and not sizes.has_few_inputs:
-            input_halves = self.buffers[Kind.INPUT]
+            input_products = self.buffers[Kind.INPUT]
             tasks, data = self._round_operand(self.row_vectors(self.buffers[Kind.DATA]), args.ROUNDED_INPUT)
             self.rounds_before[0] += tasks
             self.rounds_before.append([])
             weights_size = 0
-            for part, first in enumerate(range(0, len(trace.ih), MAX_GATES)):
+            for k, first in enumerate(range(0, len(trace.ih), MAX_GATES)):
                 gates = self.input_gates[first : first + MAX_GATES]
-                weights, out = self.input_weights(gates, part), self.row_vectors(input_halves, first, 1)
+                weights, out = self.input_weights(gates, k), self.row_vectors(input_products, first, 1)
                 self.rounds_before[-1].append(multiply(data, weights, len(gates), out, args.ROWS, bits))
                 weights_size += weights.size
             if not save:
-                self.row_sizes[address(input_halves)] = self._pitch(input_halves)
+                self.row_sizes[address(input_products)] = self._pitch(input_products)
             self._chunk_rows = self.max_chunk_rows(weights_size)
         returned_states = self.states[self.stored_states]
         if rounds_output:

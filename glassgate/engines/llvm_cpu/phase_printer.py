@@ -198,8 +198,8 @@ class PhasePrinter:
             self.column_counts[term.buffer] = max(self.column_counts.get(term.buffer, 0), term.number + 1)
         return f"_load{self._suffix(term)}({self._vector(term)})"
 
-    def _input_product(self, half: Column) -> str:
-        """Return the expression of an input half: the sum of the input's numbers times vectors of packed weights."""
+    def _input_product(self, column: Column) -> str:
+        """Return the expression of a gate's input product: the sum of the input's numbers times packed weights."""
         data = self._row_address(self.program.buffers[Kind.DATA])
         packed = args.product_argument("weights_ih", 0)
         weights, pitch = self.argument(packed), self.argument(args.INPUT_BLOCK_PITCH)
@@ -213,7 +213,7 @@ class PhasePrinter:
             read = f"{x} = _fill(_number({data}{f' + {k} * _BYTES' if k else ''}))"
             if read not in self.row_lines:
                 self.row_lines.append(read)
-            products.append(f"{x} * _load({address}, {k * half.buffer.columns + half.number} * _LANES, _LANES)")
+            products.append(f"{x} * _load({address}, {k * column.buffer.columns + column.number} * _LANES, _LANES)")
         return " + ".join(products)
 
     def _suffix(self, column: Column) -> str:
@@ -299,12 +299,12 @@ def product_sums_name(product: int, names: Names) -> str:
 
 
 def partial_sum_address(k: int, argument: Callable[[Argument], str]) -> str:
-    """Return the address of the vector with the partial sums of row `_n` for row sum k, in a phase with products."""
+    """Return the address of the vector that accumulates row sum k of row `_n`, in a phase with products."""
     return f"{argument(args.row_sum_argument('sum', k))} + _n * _LANES * _BYTES"
 
 
 def count_input_columns(phase: Phase) -> int:
-    """Return the number of columns of input halves that a phase reads."""
+    """Return the number of gates whose input product a phase reads."""
     columns: set[int] = set()
     for value in phase.values:
         if isinstance(value, Load) and value.value.op in ("ih", "sum"):

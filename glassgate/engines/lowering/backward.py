@@ -52,8 +52,8 @@ class _Backward(PassLowering):
             d = self.result("d_state", k)
             if self.form.resets:
                 resets = build.read(self.resets)
-                kept = build.elementwise("where", resets, d, 0.0)
-                next_values[d_restart[state]] = build.elementwise("add", d_restart[state], kept)
+                d_reset = build.elementwise("where", resets, d, 0.0)
+                next_values[d_restart[state]] = build.elementwise("add", d_restart[state], d_reset)
                 d = build.elementwise("where", resets, 0.0, d)
             next_values[carries[state]] = d
         for k, total in enumerate(sums):
@@ -76,7 +76,7 @@ class _Backward(PassLowering):
         return self.build.broadcast(self.build.constant(0.0), axes)
 
     def _split_groups(self, x: Value) -> Value:
-        """Split the axis of sequences of a value into groups and their members, if the form has groups."""
+        """Split the batch axis of a value into groups and members if the form has groups."""
         return self.build.reshape(x, {*x.type.axes} - {"N"} | {"B", "M"}) if self.form.groups else x
 
     def _declare_states(self) -> None:
@@ -207,7 +207,7 @@ class _Backward(PassLowering):
                 )
 
     def _gradient_axes(self, *axes: str) -> tuple[str, ...]:
-        """The axes of the gradient of a weight with these axes: those of the weight, and B if the form has groups."""
+        """The axes of a weight's gradient: the axes of the weight, and B if the form has groups."""
         return (*axes, "B") if self.form.groups else axes
 
     def _output_gradient(self, weight: str, parts: list[tuple[tuple[str, ...], Value]]) -> None:
@@ -222,7 +222,7 @@ class _Backward(PassLowering):
         self._output_from_blocks(weight, blocks)
 
     def _output_from_blocks(self, weight: str, blocks: dict[str, list[Value]]) -> None:
-        """Output the gradient of a weight. The rows of each gate are the sum of its terms, or zero without terms."""
+        """Output the gradient of a weight. `blocks` has the terms whose sum is the gradient for the rows of a gate."""
         build, axes = self.build, self._gradient_axes(*{*self.weights[weight].type.axes} - {"G"})
         rows = [
             reduce(lambda x, y: build.elementwise("add", x, y), terms)

@@ -170,7 +170,7 @@ class Evaluator:
 
     def contract(self, a: Value, b: Value, value_type: Type) -> Tensor:
         """The result of `Contract`: the product of two values, summed over the axes that the result does not have."""
-        all_axes = [self.axes_of(part) for part in (a.type, b.type, value_type)]
+        all_axes = [self.axes_of(each) for each in (a.type, b.type, value_type)]
         letter = dict(zip(dict.fromkeys(axis for axes in all_axes for axis in axes), ascii_letters, strict=False))
         a_in, b_in, out = ("".join(letter[axis] for axis in axes) for axes in all_axes)
         return torch.einsum(f"{a_in},{b_in}->{out}", self.values[a], self.values[b])
@@ -187,8 +187,8 @@ class Evaluator:
         if shift.lengths is None:
             return moved
         rows = shift.lengths.type.axes
-        last = torch.arange(steps, device=x.device)[:, None] + 1 >= self.values[shift.lengths]
-        return torch.where(_insert_axes(last, (shift.axis, *rows), shift.x.type.axes), first, moved)
+        is_last = torch.arange(steps, device=x.device)[:, None] + 1 >= self.values[shift.lengths]
+        return torch.where(_insert_axes(is_last, (shift.axis, *rows), shift.x.type.axes), first, moved)
 
 
 def _base_extents(axes: Axes, sizes: Mapping[str, int]) -> dict[str, int]:

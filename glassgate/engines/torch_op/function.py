@@ -1,4 +1,4 @@
-"""Autograd functions with less overhead inside transforms of torch.func: about a quarter of the usual time per call.
+"""Autograd functions whose calls inside transforms of torch.func take about a quarter of the usual time.
 
 For each call of a `torch.autograd.Function` inside a transform, torch builds a class, and flattens nested containers of
 arguments and results several times. This takes longer than a small kernel. Here, the class is cached, and arguments and

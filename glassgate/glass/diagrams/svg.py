@@ -53,7 +53,7 @@ class Picture:
         """Write the picture to a file.
 
         Raises:
-            ValueError: the suffix of the path is that of another format.
+            ValueError: the path has the suffix of another format.
         """
         if Path(path).suffix.lower() in (".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf"):
             raise ValueError(f"save: the picture is SVG text, so the path must end in .svg, got {str(path)!r}")
@@ -63,9 +63,9 @@ class Picture:
 class Diagram(Picture):
     """The diagram of a cell or a layer.
 
-    Each wire is a `g` of class `wire`, and each item a `g` of class `gate`, `product`, `operation` or `function`. Their
-    `data-name` is the name of their value. The first wire of a value has an empty `text` of class `value`, which a
-    page can fill. The `title` of an item is its equation, which browsers show under the pointer.
+    Each wire is a `g` of class `wire`, and each item a `g` of class `gate`, `product`, `operation` or `function`. The
+    `data-name` of a `g` is the name of its value. The first wire of a value has an empty `text` of class `value`, which
+    a page can fill. The `title` of an item is its equation, which browsers show under the pointer.
     """
 
     def __repr__(self) -> str:
@@ -82,13 +82,13 @@ def number(value: float) -> str:
 
 
 def text(x: float, y: float, content: str, classes: str = "") -> str:
-    """A line of text around a point."""
+    """A line of text, centred at a point."""
     kind = f' class="{classes}"' if classes else ""
     return f'<text x="{number(x)}" y="{number(y)}"{kind}>{content}</text>'
 
 
 def box(x: float, y: float, width: float, height: float, radius: float) -> str:
-    """A rounded rectangle around a point."""
+    """A rounded rectangle, centred at a point."""
     left, top = number(x - width / 2), number(y - height / 2)
     return f'<rect x="{left}" y="{top}" width="{number(width)}" height="{number(height)}" rx="{number(radius)}"/>'
 
@@ -121,9 +121,9 @@ def dot(x: float, y: float) -> str:
 
 
 def value_beside(points: Sequence[Coordinates]) -> str:
-    """An empty text next to the longest straight part of a wire, for its value."""
+    """An empty text for the value of a wire, next to its longest straight segment."""
     points = corners(points)
-    (a, b), (c, d) = max(pairwise(points), key=lambda piece: _distance(*piece))
+    (a, b), (c, d) = max(pairwise(points), key=lambda segment: _distance(*segment))
     if b == d:
         return f'<text class="value" x="{number((a + c) / 2)}" y="{number(b - 5)}"/>'
     return f'<text class="value beside" x="{number(a + 5)}" y="{number((b + d) / 2)}"/>'

@@ -25,7 +25,7 @@ _MAX_RATIO = 9.0
 
 
 def unread(study: Study) -> Iterator[Effect]:
-    """Gradient of the other direction at lag 0, divided by that of this direction."""
+    """Log10 of the gradient of the opposite direction, divided by the gradient of this direction, both at lag 0."""
     top = study.directions[-1].label.rsplit(".", 1)[0] if study.directions else ""
     tops = [each for each in study.directions if each.label.rsplit(".", 1)[0] == top]
     if len(tops) != 2:
@@ -55,7 +55,7 @@ def _log_ratio(numerator: np.ndarray, denominator: np.ndarray) -> float:
 
 
 def vanishing(study: Study) -> Iterator[Effect]:
-    """Ratio of the lags at which the gradient falls below 1 %: before training over after training."""
+    """Log2 of the ratio of the lags at which the gradient falls below 1 %: before training over after training."""
     for each, flow in _flows(study, last=True):
         if flow.initial_median is None:
             continue
@@ -78,7 +78,7 @@ def vanishing(study: Study) -> Iterator[Effect]:
 
 
 def exploding(study: Study) -> Iterator[Effect]:
-    """Largest norm of the gradient at lag 5 or longer, divided by that at lag 0."""
+    """Log10 of the largest norm of the gradient at lag 5 or longer, divided by the norm at lag 0."""
     for each, flow in _flows(study, last=False):
         if flow.lags[-1] < _MIN_LAG:
             continue
@@ -102,7 +102,7 @@ def _flows(study: Study, last: bool) -> Iterator[tuple[Direction, Flow]]:
 
     Args:
         study: the study.
-        last: whether to yield the gradients of the last state instead of those of the output.
+        last: whether to yield the gradients of the last state instead of the first, which is the output.
     """
     for each in study.directions:
         flow = each.flow.get(each.states[-1 if last else 0])

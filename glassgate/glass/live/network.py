@@ -1,4 +1,4 @@
-"""A network as data of a page: its weights, its recurrent layers as JavaScript, and a description for the script."""
+"""Converts a network to data of a page: weights, JavaScript functions of recurrent layers, and descriptions."""
 
 from functools import partial
 from typing import Any
@@ -33,11 +33,11 @@ class Network:
         self.steps: list[str] = []
 
     def array(self, values: Tensor) -> dict[str, Any]:
-        """Add an array to the weights and return its address."""
+        """Add an array to the weights and return its offset and shape."""
         return self.weights.add(values.detach().float().cpu().numpy())
 
     def linear(self, module: nn.Module | None) -> dict[str, Any] | None:
-        """Add a module with `weight` (O, I) and `bias` (O,) or None. Returns its description; None for None."""
+        """Add a linear module, with or without bias, and return its description. Return None if the module is None."""
         if module is None:
             return None
         weight, bias = getattr(module, "weight"), getattr(module, "bias", None)  # noqa: B009
@@ -51,7 +51,7 @@ class Network:
             name: the name of the layer in its model, "encoder" for example.
 
         Raises:
-            ValueError: its cell uses an operation that JavaScript cannot express; the message names it.
+            ValueError: JavaScript cannot express an operation of the cell. The message names the operation.
         """
         rewrite = partial(name_wires, layer.cell, layer.proj_size > 0)
         script = emit(layer, self.weights, name, rewrite=rewrite)

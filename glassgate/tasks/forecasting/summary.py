@@ -1,4 +1,4 @@
-"""Formats the scores of forecasts: tables with both naive forecasts, and a picture of the last windows."""
+"""Tables that compare the scores of a model with two naive forecasts, and a picture of the last windows."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from glassgate.tasks.metrics.summary import Summary
 from glassgate.tasks.pictures.charts import has_matplotlib
 
 PREFIXES = ("", "naive_", "seasonal_")
-"""The prefixes of the names of scores: of the model, of the naive and of the seasonal naive forecast."""
+"""The prefixes of score names for the model, the naive forecast and the seasonal naive forecast."""
 
 SCALED_SCORES = ("mse", "mae", "mase", "rmsse", "wql", "coverage")
 DATA_SCORES = ("data_mae", "data_rmse", "mape", "smape")
@@ -39,7 +39,7 @@ class ForecastingSummary(Summary):
 
 
 def score_table(scores: Mapping[str, float], levels: Sequence[float]) -> str:
-    """Return the scores as tables of the model and the naive forecasts, scaled and in the units of the data.
+    """Return tables that compare the model with the naive forecasts: scaled scores, and scores in the data's units.
 
     A sentence below the table names each naive forecast that the model does not beat.
 

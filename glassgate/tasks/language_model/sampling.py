@@ -6,7 +6,7 @@ from torch import Tensor
 from glassgate.tasks.errors import OptionError
 
 MIN_TEMPERATURE = 1e-30
-"""The minimum temperature above 0. In float32, scores divided by a smaller one could become NaN."""
+"""The minimum temperature above 0. In float32, scores divided by a smaller temperature could become NaN."""
 
 
 def sample_token(logits: Tensor, temperature: float, top_k: int, top_p: float, random: torch.Generator) -> int:

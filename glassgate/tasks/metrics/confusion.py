@@ -14,7 +14,7 @@ class LabelSummary(Summary):
     """Writes a confusion matrix as `confusion.json` and, if matplotlib is installed, `confusion.png`."""
 
     def labels(self) -> list[str]:
-        """Return the labels of the training data, and one name for all unknown labels."""
+        """Return the labels of the training data, and one name for all unknown labels, if any."""
         return [
             *self.task.vocabularies["labels"].symbols,
             *(["not in training"] if "labels" in self.task.unknown_labels else ()),

@@ -18,7 +18,7 @@ def recurrent_layers(network: nn.Module) -> dict[str, gg.Recurrent]:
 
 
 def direction_label(name: str, direction: str) -> str:
-    """Return the name, in logs, of one direction of a layer. The layer `encoder` adds no prefix.
+    """Return the name of one direction of a layer in logs. The layer `encoder` adds no prefix.
 
     Args:
         name: the name of the recurrent layer in the network
@@ -35,7 +35,7 @@ def direction_label(name: str, direction: str) -> str:
 def watch_inputs(layers: Mapping[str, gg.Recurrent], callback: Callable[[str, Tensor, Tensor], None]) -> Iterator[None]:
     """Call `callback(name, data, lengths)` before each call of a layer inside the `with`.
 
-    `data` is `(N, L, H_in)`, whatever the layout of the layer's input, and `lengths` is `(N,)`, on the CPU.
+    Whatever the layout of the layer's input, `data` is `(N, L, H_in)`. `lengths` is `(N,)`, on the CPU.
     """
 
     def hook(name: str, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

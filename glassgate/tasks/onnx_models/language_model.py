@@ -1,4 +1,4 @@
-"""Language models as an ONNX model, from tokens or notes and states to predictions and new states."""
+"""Exports language models as ONNX models that map tokens or notes, and states, to predictions and new states."""
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +21,8 @@ class _Next(nn.Module):
     def forward(self, steps: Tensor, states: States) -> tuple[Tensor, ...]:
         """Return the predictions for the step after each input, and the new states.
 
-        The predictions are the log-probabilities of V tokens without padding, (N, L, V - 1), or the probabilities of
-        keys, (N, L, 88).
+        The predictions are the log-probabilities of all V tokens except padding, (N, L, V - 1), or the probabilities
+        of keys, (N, L, 88).
         """
         scores, state = self.network.advance(steps, None, as_hx(states))
         predictions = scores.sigmoid() if self.network.embedding is None else scores.log_softmax(-1)

@@ -1,4 +1,4 @@
-"""Tagging as an ONNX model, from tokens and their characters to the scores of labels."""
+"""Exports tagging as an ONNX model that computes scores of labels from tokens and their characters."""
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ class _Labels(nn.Module):
         self.network = network
 
     def forward(self, tokens: Tensor, lengths: Tensor, characters: Tensor | None = None) -> tuple[Tensor, ...]:
-        """Return the scores of labels, (N, L, K), and, if the run has intents, their scores, (N, I)."""
+        """Return the scores of labels, (N, L, K), and of intents, (N, I), if the run has intents."""
         batch = {"units": tokens, "lengths": lengths}
         scores = self.network(batch if characters is None else batch | {"characters": characters})
         return tuple(each for each in scores if each is not None)

@@ -56,5 +56,5 @@ def _is_word_character(character: str) -> bool:
 
 
 def _indices(vocabulary: Vocabulary, encoding: str) -> dict[bytes, int]:
-    """The index of each symbol, encoded as bytes."""
+    """The index of each symbol, by the encoded symbol."""
     return {symbol.encode(encoding): index for index, symbol in enumerate(vocabulary.symbols, start=FIRST)}

@@ -1,4 +1,4 @@
-"""Regression: predict one or several numbers for a text or a series. The options are here, too."""
+"""Regression and its options: predict one or several numbers for a text or a series."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

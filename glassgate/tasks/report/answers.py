@@ -9,7 +9,7 @@ from torch import Tensor
 
 from glassgate.tasks.data.unknown_labels import mask_unknown
 
-_MAX_CHOICES = 3  # of an answer
+_MAX_CHOICES = 3  # per answer
 
 
 class Choice(NamedTuple):
@@ -42,7 +42,7 @@ class BatchAnswers(NamedTuple):
         answers: the A answers for the first row
         evidence: `(N, A)`, the value to differentiate for each answer of each row
         evidence_name: the name of this value
-        groups: the answers in groups with the same choices, for example labels and intents
+        groups: the answers, grouped by their choices; for example, one group for labels and one for intents
         scores: `(N, A)`, the value that is divided among the steps as their relevance: the log odds of the prediction
             over the second choice, or the predicted number
         unit: the unit of the losses
@@ -66,7 +66,7 @@ class LayerInput(NamedTuple):
         series: `(L * rows_per_step, C)`, the numbers of a series; None for text
         rows_per_step: the number of rows of the series that one step reads
         names: the names of the C channels
-        times: the time stamp of each row, and of each forecast after them
+        times: the time stamps of the rows, then of the forecasts
     """
 
     steps: Sequence[str]
@@ -96,7 +96,7 @@ class AnswerGroup(NamedTuple):
         return cls(-losses.detach()[..., None], references, control_losses.detach())
 
     def loss(self, choices: Tensor) -> Tensor:
-        """Return minus the logarithm of the probability of some choices, both `(N, A)`."""
+        """Return minus the log probability of one choice per answer. `choices` has indices, `(N, A)`."""
         return -self.logs.gather(-1, choices[..., None])[..., 0]
 
 
@@ -121,8 +121,8 @@ def compare(changed: BatchAnswers, whole: BatchAnswers, whole_elsewhere: BatchAn
     Args:
         changed: the answers of the changed network, one row for each change
         whole: the answers of the whole network for the same sequence, in one row
-        whole_elsewhere: the answers of the whole network for another sequence. Its target serves as the exchanged one
-            if the sequence has only one answer
+        whole_elsewhere: the answers of the whole network for another sequence. A sequence with only one answer takes
+            its exchanged target from there
     """
     losses, right, control_losses = [], [], []
     for group, whole_group, other_group in zip(changed.groups, whole.groups, whole_elsewhere.groups, strict=True):

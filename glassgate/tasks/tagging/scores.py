@@ -1,4 +1,4 @@
-"""Metrics of tagging: of entities, of whole tokens of code, and of sequences with their intent."""
+"""Metrics of tagging: scores of entities, of whole tokens of code, and of sequences with an intent."""
 
 from collections.abc import Sequence
 
@@ -102,7 +102,7 @@ class WholeTokens(Fraction):
 
 
 class FrameAccuracy(LabelCounts):
-    """The fraction of sequences with the correct intent, and of those that also have only correct labels.
+    """The fraction of sequences with the correct intent, and the fraction with the correct intent and labels.
 
     Args:
         names: the names of the intents, in the order of their indices

@@ -19,8 +19,8 @@ class Output(NamedTuple):
     """The output for a batch.
 
     Attributes:
-        scores: `(N, T, V - 1)`, the scores of the V tokens of the vocabulary except padding (token 0) at each target
-            position, given the target tokens before it; None without a target
+        scores: `(N, T, V - 1)`, the scores of all V tokens except padding (token 0) at each target position, given the
+            earlier target tokens; None without a target
         memory: keys and values of the encoder's states
         state: the initial state of the decoder
     """
@@ -126,7 +126,7 @@ class Decoder(nn.Module):
 
     Attributes:
         readout_size: the size of a readout
-        feedback_size: the number of values, from the start of a readout, that input feeding uses
+        feedback_size: the number of values at the start of a readout that input feeding uses
     """
 
     def __init__(self, options: Any, vocabulary_size: int, source_encoder: gg.Recurrent):
@@ -153,7 +153,7 @@ class Decoder(nn.Module):
         )
 
     def memory(self, states: Tensor, lengths: Tensor) -> Memory:
-        """Return the memory of the encoder's states, `(N, S, M)`, of sources with these lengths, `(N,)`."""
+        """Return the memory for the encoder's states, `(N, S, M)`, and the lengths of the sources, `(N,)`."""
         if self.attention is not None:
             return self.attention.memory(states, lengths)
         return Memory(states, states, lengths)

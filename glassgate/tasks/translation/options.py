@@ -23,8 +23,8 @@ class TranslationOptions(Options):
     """The options of translation.
 
     Raises:
-        OptionError: only one of `source` and `target`, both of `data` and `source`, or different kinds of tokens with
-            `joint`; see `Options`
+        OptionError: `source` is given without `target` or the reverse, `source` is given in addition to `data`, or the
+            kinds of tokens differ with `joint`; see `Options`
     """
 
     common: ClassVar = (*Options.common, "source_tokens", "attention")

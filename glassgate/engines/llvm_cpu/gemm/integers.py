@@ -54,24 +54,24 @@ class QuantisedMatrix(NamedTuple):
             scale: (rows,), the scale of each row.
         """
         processor = processor_for(INTEGERS)
-        lanes, sums = processor.lanes(32), len(self.gates)
+        lanes, num_packed = processor.lanes(32), len(self.gates)
         gates = np.array(self.gates)
         integers = values.numpy().reshape(self.gate_count, self.heads, -1, values.shape[1])[gates]
         units, columns = integers.shape[2:]
         blocks, words = -(-units // lanes), -(-columns // 4)
-        padded = np.zeros((sums, self.heads, blocks * lanes, words * 4), np.int8)
+        padded = np.zeros((num_packed, self.heads, blocks * lanes, words * 4), np.int8)
         padded[:, :, :units, :columns] = integers
-        scales = np.zeros((sums, self.heads, blocks * lanes), np.float32)
+        scales = np.zeros((num_packed, self.heads, blocks * lanes), np.float32)
         scales[:, :, :units] = scale.numpy().reshape(self.gate_count, self.heads, units)[gates]
         initial_sums = np.zeros_like(scales, np.int32)
         if processor.integers in OFFSET_METHODS:
             # The kernel adds `INT8_OFFSET` to each integer of the left operand. These initial sums cancel the offset.
             initial_sums = -INT8_OFFSET * padded.sum(-1, dtype=np.int32)
         all_blocks = self.heads * blocks
-        by_word = padded.reshape(sums, all_blocks, lanes, words, 4).transpose(1, 3, 0, 2, 4)
+        by_word = padded.reshape(num_packed, all_blocks, lanes, words, 4).transpose(1, 3, 0, 2, 4)
         parts = [np.ascontiguousarray(by_word).view(np.int32)]
         parts += [
-            np.ascontiguousarray(v.reshape(sums, all_blocks, lanes).transpose(1, 0, 2)).view(np.int32)
+            np.ascontiguousarray(v.reshape(num_packed, all_blocks, lanes).transpose(1, 0, 2)).view(np.int32)
             for v in (initial_sums, scales)
         ]
         content = np.concatenate([part.reshape(all_blocks, -1) for part in parts], 1)

@@ -22,7 +22,7 @@ class RowPer(Enum):
 class Kind(Enum):
     """The contents of a buffer.
 
-    The value of a member is the label of its buffers, in which {} stands for the owner, and the meaning of a row.
+    The value of a member is a pair: the label of its buffers, with {} for the owner, and their `RowPer`.
     """
 
     DATA = "data", RowPer.STEP
@@ -31,7 +31,7 @@ class Kind(Enum):
     """A parameter."""
     D_WEIGHT = "d_{}", RowPer.CALL
     BIAS = "bias_{}", RowPer.CALL
-    """The summed biases of all gates for the input half "ih" or the recurrent half "hh"."""
+    """The summed biases of all gates, for the products with the input ("ih") or the recurrent products ("hh")."""
     NOISE = "{}_noise", RowPer.STEP
     NOISE_OF_SEQUENCE = "{}_noise", RowPer.SEQUENCE
 
@@ -49,9 +49,9 @@ class Kind(Enum):
     """The gradient of the states after a reset."""
 
     INPUT = "ih", RowPer.STEP
-    """The input halves of the gates: the results of the input GEMM. Training overwrites them for the backward pass."""
+    """The results of the input GEMM. Training overwrites them for the backward pass."""
     RECURRENT = "hh", RowPer.STEP
-    """Recurrent products that the equations read without the input half, or values computed from these products.
+    """Recurrent products that the equations read without the input product, or values computed from these products.
     Training keeps them for the backward pass."""
     ROW_SUM = "row_sum", RowPer.STEP
     """Sums over the units of a row."""
@@ -60,7 +60,7 @@ class Kind(Enum):
     KEPT = "kept", RowPer.STEP
     """Other values that the backward pass reads instead of recomputing them."""
     D_PRE = "d_pre", RowPer.STEP
-    """The gradients of all pre-activations, or of their halves."""
+    """The gradients of all pre-activations, or of the input and recurrent products that are their terms."""
     LEFT = "left", RowPer.STEP
     """Row vectors, other than the state, that `weight_hh` multiplies."""
     UNPROJECTED = "raw", RowPer.STEP
@@ -175,9 +175,10 @@ class Buffers:
 
     def column(self, key: Key) -> Column:
         """Return the column in which a result or a kept value of the trace is stored, see `Trace`."""
-        name, number = key
+        name, number_or_owner = key
         if name in _KIND_BY_STATE:
-            return Column(self.of_state(_KIND_BY_STATE[name], self._state_names[number]))
+            return Column(self.of_state(_KIND_BY_STATE[name], self._state_names[number_or_owner]))
         if name in _KIND_BY_OWNER:
-            return Column(Buffer(_KIND_BY_OWNER[name], number, self.states[number] if name == "d_new" else UNITS))
-        return Column(self._without_owner[_KIND_WITHOUT_OWNER[name]], number)
+            axis = self.states[number_or_owner] if name == "d_new" else UNITS
+            return Column(Buffer(_KIND_BY_OWNER[name], number_or_owner, axis))
+        return Column(self._without_owner[_KIND_WITHOUT_OWNER[name]], number_or_owner)

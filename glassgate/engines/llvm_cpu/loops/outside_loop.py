@@ -25,14 +25,14 @@ KINDS = {
     Role.UNPROJECTED: Kind.UNPROJECTED,
     Role.D_PROJECTED: Kind.D_PROJECTED,
 }
-"""The kinds of the buffers with the operands of the GEMMs after the loop, by the role of the operand."""
+"""The kind of buffer that contains an operand of a GEMM after the loop, by the role of the operand."""
 
 
 class BiasSum(NamedTuple):
     """The sums of the biases of adjacent gates. The loop adds them to matrix products.
 
     Attributes:
-        half: the half of the gates, "ih" or "hh", see `bias_buffer`.
+        half: "ih" for products with the input, "hh" for recurrent products; see `bias_buffer`.
         column: the column of the first gate.
         biases: the one or two terms of a sum. Each is the name of a bias and the index of the first gate in it.
         gate_count: the number of gates.
@@ -45,7 +45,7 @@ class BiasSum(NamedTuple):
 
     @property
     def next(self) -> "BiasSum":
-        """The sum of the next gate that can be joined to this one."""
+        """The sum for the gate after these gates, which can be joined to this sum."""
         biases = tuple((name, gate + self.gate_count) for name, gate in self.biases)
         return BiasSum(self.half, self.column + self.gate_count, biases)
 
@@ -66,7 +66,7 @@ class WeightGradient(NamedTuple):
         gate: the index of the first gate.
         d: the gradients of the first gate.
         right: the vectors that the weight multiplies. None for the gradient of a bias.
-        added: whether the result is added to that of an earlier GEMM.
+        added: whether the result is added to the result of an earlier GEMM.
         gate_count: the number of gates. They are adjacent in the weight and in the gradients.
         biases: the biases whose gradient is the sum of the gates' gradients.
     """
@@ -82,7 +82,7 @@ class WeightGradient(NamedTuple):
 
     @property
     def next(self) -> "WeightGradient":
-        """The GEMM of the next gate that can be joined to this one."""
+        """The GEMM for the gate after these gates, which can be joined to this GEMM."""
         d = KindColumn(self.d.kind, self.d.number + self.gate_count)
         return self._replace(gate=self.gate + self.gate_count, d=d, gate_count=1)
 
@@ -182,7 +182,7 @@ class _GemmFinder:
         )
 
     def column(self, block: GateBlock) -> KindColumn:
-        """Return the column of an input of the pass or of a sequence of the loop."""
+        """Return the column that contains an input of the pass or a sequence that the loop writes."""
         role, number = self.ports[block.value]
         return KindColumn(KINDS[role], int(number or 0) + (block.gate or 0))
 

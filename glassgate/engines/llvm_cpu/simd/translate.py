@@ -213,8 +213,8 @@ class _Translation:
             if not isinstance(value, ir.Value):
                 value = cast(builder, value, DOUBLE if isinstance(value, float) else INT64)
             self._variables[name] = self._allocate(value.type)
-        place = self._variables[name]
-        builder.store(cast(builder, value, place.type.pointee), place)
+        pointer = self._variables[name]
+        builder.store(cast(builder, value, pointer.type.pointee), pointer)
 
     def _assign(self, target: ast.expr, value: Any) -> None:
         match target:
@@ -224,8 +224,8 @@ class _Translation:
                 for element, element_value in zip(targets, value, strict=True):
                     self._assign(element, element_value)
             case ast.Subscript(array, index):
-                place = self._element(self._value(array), self._value(index))
-                self._builder.store(cast(self._builder, value, place.type.pointee), place)
+                pointer = self._element(self._value(array), self._value(index))
+                self._builder.store(cast(self._builder, value, pointer.type.pointee), pointer)
             case _:
                 raise _unsupported(target)
 

@@ -20,10 +20,10 @@ def transpose(
 
     Args:
         bits, lanes: the type of vectors.
-        combine: combines two adjacent vectors of a row into words of two numbers; the words are then transposed, so
-            the block has twice as many columns. None if numbers are transposed.
-        terms: the number of words into which `combine` combines two numbers.
-        all_rows: whether all rows of `out` are written, including those for columns that the matrix lacks.
+        combine: converts two adjacent vectors of a row to words, which are then transposed. The block has twice as many
+            columns. None if numbers are transposed.
+        terms: the number of words that `combine` returns for two numbers.
+        all_rows: whether all rows of `out` are written, including rows for columns that the matrix lacks.
 
     Returns:
         transpose(source, pitch, rows, columns, out, out_pitch): the function writes the first `columns` numbers of the
@@ -74,7 +74,7 @@ def transpose_vectors(builder: ir.IRBuilder, rows: list[ir.Value], lanes: int) -
         for n in range(lanes):
             if n & block == 0:
                 a, b = rows[n], rows[n + block]
-                for place, mask in ((n, low), (n + block, high)):
-                    exchanged[place] = shuffle(builder, a, b, mask)
+                for row, mask in ((n, low), (n + block, high)):
+                    exchanged[row] = shuffle(builder, a, b, mask)
         rows, block = exchanged, 2 * block
     return rows

@@ -16,7 +16,7 @@ from glassgate.engines.llvm_cpu.simd.vector import Vector, VectorType, load_firs
 def microkernel(packed_microkernel: Any, bits: int, lanes: int, rounds_operands: bool) -> Any:
     """Return the function that multiplies by packed or unpacked transposed weights.
 
-    Both add the same numbers in the same order, so their results are equal bit for bit.
+    The results for packed and unpacked weights are equal bit for bit, because sums have the same order of terms.
 
     Args:
         packed_microkernel: the microkernel for packed weights, see `MultiplicationMethod.microkernel`; not strided.
@@ -43,21 +43,21 @@ def microkernel(packed_microkernel: Any, bits: int, lanes: int, rounds_operands:
         if row_pitch == 0:
             packed_microkernel(left, first_row, first, weights, pitch, depth, out, rows, blocks)
             return
-        whole = min(blocks, units // lanes)
+        whole_blocks = min(blocks, units // lanes)
         for row in range(rows):
             numbers, block = left[first_row + row] + first * number_bytes, 0
             while block < blocks:
                 at, sums = weights + block * vector_bytes, out + (row * blocks + block) * vector_bytes
-                if whole - block >= 8:
+                if whole_blocks - block >= 8:
                     columns_8(numbers, at, row_pitch, 8 * lanes, depth, sums)
                     block += 8
-                elif whole - block >= 4:
+                elif whole_blocks - block >= 4:
                     columns_4(numbers, at, row_pitch, 4 * lanes, depth, sums)
                     block += 4
-                elif whole - block >= 2:
+                elif whole_blocks - block >= 2:
                     columns_2(numbers, at, row_pitch, 2 * lanes, depth, sums)
                     block += 2
-                elif whole - block == 1:
+                elif whole_blocks - block == 1:
                     columns_1(numbers, at, row_pitch, lanes, depth, sums)
                     block += 1
                 else:

@@ -123,7 +123,7 @@ class Vector:
         return Vector(self.builder, self.builder.select(self.value, a.value, a.broadcast(b).value))
 
     def fma(self, factor: Any, term: Any) -> "Vector":
-        """Compute `self * factor + term`, rounded once where the processor can."""
+        """Compute `self * factor + term`, rounded once if the processor supports it."""
         return self.call("llvm.fmuladd", factor, term)
 
     def as_bits(self) -> "Vector":

@@ -68,8 +68,8 @@ class Frequency:
         last_day: whether each time stamp is the last day of its month
 
     Example:
-        >>> days = infer_frequency(np.array(["2024-01-31", "2024-02-29", "2024-03-31"], "datetime64[us]"))
-        >>> str(days), days.times(np.datetime64("2024-01-31", "us"), np.array([3])).astype("datetime64[D]").tolist()
+        >>> month = infer_frequency(np.array(["2024-01-31", "2024-02-29", "2024-03-31"], "datetime64[us]"))
+        >>> str(month), month.times(np.datetime64("2024-01-31", "us"), np.array([3])).astype("datetime64[D]").tolist()
         ('1 month', [datetime.date(2024, 4, 30)])
     """
 
@@ -179,8 +179,8 @@ def infer_frequency(times: np.ndarray) -> Frequency:
     if times.dtype.kind != "M":
         return Frequency(STEP, step)
     stamps = pd.DatetimeIndex(times)
-    same_clock = (stamps - stamps.normalize()).nunique() == 1
-    if step % _DAY or not same_clock:
+    same_time_of_day = (stamps - stamps.normalize()).nunique() == 1
+    if step % _DAY or not same_time_of_day:
         return Frequency(TIME, step)
     all_last_days = bool(stamps.is_month_end.all())
     if step >= 28 * _DAY and (all_last_days or stamps.day.nunique() == 1):
@@ -196,7 +196,7 @@ def calendar_features(frequency: Frequency, times: np.ndarray) -> np.ndarray:
     """Return the position of each time stamp in its year, week and day, as sines and cosines, `(L, C)`.
 
     The frequency determines the positions: year, week and day for hourly time stamps, year and week for daily ones,
-    only the year for monthly ones.
+    only the year for month ones.
     """
     stamps = pd.DatetimeIndex(times)
     positions = [(stamps.day_of_year - 1) / 365.25]
