@@ -71,7 +71,7 @@ class PreparedPasses(Protocol):
         self,
         tensors: Sequence[Tensor],
         resets: Tensor | None,
-        lengths: Any = None,
+        ragged: Any = None,
         recordings: Sequence[Recording] | None = None,
     ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
         """Run the forward pass.
@@ -79,7 +79,7 @@ class PreparedPasses(Protocol):
         Args:
             tensors: the input, then the operands of all directions; contiguous.
             resets: the mask of resets; None without resets.
-            lengths: the result of `ragged`; None for sequences of equal length.
+            ragged: the layout that the method `ragged` returned; None for sequences of equal length.
             recordings: one per direction, if the plans record gates. All sequences then have the same length.
 
         Returns:
@@ -95,7 +95,7 @@ class PreparedPasses(Protocol):
         resets: Tensor | None,
         d_visible: Sequence[Tensor | None],
         needed: Sequence[bool],
-        lengths: Any = None,
+        ragged: Any = None,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor | None]:
         """Run the backward pass. Return the gradients of all `tensors`; None for a gradient that is not needed.
@@ -104,7 +104,7 @@ class PreparedPasses(Protocol):
 
         Args:
             tensors, saved: the results of `forward`.
-            resets, lengths, recordings: as in `forward`.
+            resets, ragged, recordings: as in `forward`.
             d_visible: the gradients of the visible states and of the final states; None for zero.
             needed: for each of `tensors`, whether its gradient is needed.
         """

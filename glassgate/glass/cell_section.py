@@ -10,7 +10,7 @@ from glassgate.glass.elements import Section
 from glassgate.glass.study import Study
 from glassgate.layers.stack import Recurrent
 
-_WIDE_DIAGRAM = 720
+_WIDE_DIAGRAM = 720  # pixels
 
 
 def diagrams(layer: Recurrent) -> list[tuple[str, str]]:

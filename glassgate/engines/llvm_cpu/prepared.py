@@ -124,12 +124,12 @@ class PreparedPasses:
         self,
         tensors: Sequence[Tensor],
         resets: Tensor | None,
-        lengths: RaggedLayout | None = None,
+        ragged: RaggedLayout | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
-        """See `backend.PreparedPasses`. With `lengths`, tensors must have the dtype of the computation."""
-        if lengths is not None:
-            return self._forward_ragged(tensors, resets, lengths)
+        """See `backend.PreparedPasses`. With `ragged`, tensors must have the dtype of the computation."""
+        if ragged is not None:
+            return self._forward_ragged(tensors, resets, ragged)
         kernel_tensors = (
             tensors if tensors[0].dtype is self._compute_dtype else to_contiguous(tensors, self._compute_dtype)
         )
@@ -147,15 +147,15 @@ class PreparedPasses:
         return tuple(map(results.__getitem__, self._visible)), tuple(map(results.__getitem__, self._saved)), tensors
 
     def _forward_ragged(
-        self, tensors: Sequence[Tensor], resets: Tensor | None, lengths: RaggedLayout
+        self, tensors: Sequence[Tensor], resets: Tensor | None, ragged: RaggedLayout
     ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
         """Run `forward` for sequences of different lengths or packed rows."""
-        kernel_tensors, is_packed = [*tensors], lengths.is_packed
+        kernel_tensors, is_packed = [*tensors], ragged.is_packed
         plan, gathered, scattered = self._copies[is_packed]
         for k in gathered:
             kernel_tensors[k] = self._input_allocators[k]()
         if is_packed:
-            kernel_results = [empty(shape, dtype) for shape, dtype in self._forward.result_specs(lengths.layout.rows)]
+            kernel_results = [empty(shape, dtype) for shape, dtype in self._forward.result_specs(ragged.layout.rows)]
         else:
             kernel_results = [*map(call, self._kernel_allocators)]
         user_results = [self._user_allocators[k]() for k in scattered]
@@ -163,7 +163,7 @@ class PreparedPasses:
         copied_results = map(kernel_results.__getitem__, scattered)
         copies = Copies(plan, [*user_inputs, *kernel_inputs, *user_results, *copied_results])
         executable = self._executable if self._runs_on_one_thread and not is_packed else None
-        self._forward.run(lengths.layout, resets, (*kernel_tensors, *kernel_results), (), None, executable, copies)
+        self._forward.run(ragged.layout, resets, (*kernel_tensors, *kernel_results), (), None, executable, copies)
         packed_rows = [kernel_results[k] for k in self._visible[: self.visible_count * is_packed]]
         return packed_rows + user_results, [kernel_results[k] for k in self._saved], kernel_tensors
 
@@ -174,7 +174,7 @@ class PreparedPasses:
         resets: Tensor | None,
         d_visible: Sequence[Tensor | None],
         needed: Sequence[bool],
-        lengths: RaggedLayout | None = None,
+        ragged: RaggedLayout | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor | None]:
         """See `backend.PreparedPasses`."""
@@ -185,10 +185,10 @@ class PreparedPasses:
         d = [v if v is None or v.dtype is self._compute_dtype else v.to(self._compute_dtype) for v in d_visible]
         d_data = empty_like(kernel_tensors[0]) if needed[0] else None
         layout, copies, user_gradients = self._layout, None, dict[int, Tensor]()
-        reuses_executable = lengths is None or (executable.partition.threads == 1 and not lengths.is_packed)
-        if lengths is not None:
-            layout = lengths.layout
-            copies, user_gradients = self._gradient_copies(d, d_data, tensors, needed, lengths.is_packed)
+        reuses_executable = ragged is None or (executable.partition.threads == 1 and not ragged.is_packed)
+        if ragged is not None:
+            layout = ragged.layout
+            copies, user_gradients = self._gradient_copies(d, d_data, tensors, needed, ragged.is_packed)
         d_at_steps, d_at_end = iter(d[: self.visible_count]), iter(d[self.visible_count :])
         d_states, d_final = [], []
         for plan, count in zip(self.plans, self.visible_per_direction, strict=True):

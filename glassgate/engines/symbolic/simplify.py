@@ -8,6 +8,7 @@ import torch
 from glassgate.engines.symbolic.operations import OPERATIONS
 
 _NEUTRAL = {("add", 0): 0.0, ("add", 1): 0.0, ("sub", 1): 0.0, ("mul", 0): 1.0, ("mul", 1): 1.0, ("div", 1): 1.0}
+"""The neutral element by operation and index of the argument."""
 _SMALL_POWERS = frozenset({*range(-8, 9)} - {0})
 
 
