@@ -124,7 +124,7 @@ if not TYPE_CHECKING:
 
 
 def _html(drawable: object) -> str:
-    """Return the diagram of a cell or layer for notebooks."""
+    """Return the HTML of a cell or layer for notebooks."""
     html: str = import_module("glassgate.glass.diagrams.notebook").html(drawable)
     return html
 

@@ -23,7 +23,7 @@ def fraction(f, i):
 
 
 class MinGRU(Cell):
-    """The minGRU (Feng et al. 2024, arXiv:2410.01201), in the form that their log-space scan computes.
+    """The minGRU (Feng et al. 2024, arXiv:2410.01201), in the form of the paper's log-space scan.
 
     z = sigmoid(...),  n = positive(...),  h = (1 - z) h_prev + z n, where ... is W_ih x + b_ih, and positive(x) is
     x + 1/2 if x >= 0, else sigmoid(x)
@@ -40,7 +40,7 @@ class MinGRU(Cell):
 
 
 class MinLSTM(Cell):
-    """The minLSTM (Feng et al. 2024, arXiv:2410.01201), in the form that their log-space scan computes.
+    """The minLSTM (Feng et al. 2024, arXiv:2410.01201), in the form of the paper's log-space scan.
 
     Its two gates add up to one.
 

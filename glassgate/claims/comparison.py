@@ -30,9 +30,9 @@ FORGET_BIASES = (-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 GRADIENT_STEPS = 100
 """The number of steps back over which gradients are measured."""
 GRADIENT_PROBLEM, GRADIENT_SEQUENCES = "adding", 6_400
-"""The problem of the short training after which gradients are measured, and its number of sequences."""
+"""The problem and the number of sequences of the short training after which gradients are measured."""
 EXPONENT_PARTS = 2
-"""The Lyapunov exponent is measured after each of this many equal parts of the short training."""
+"""The number of equal parts of the short training. The Lyapunov exponent is measured after each part."""
 _GROUPED_BY = ("problem", "cell", "lag", "forget_bias", "closed")
 Report = Callable[[Trial, dict[str, Any]], None]
 
@@ -174,7 +174,7 @@ def _exponent(network: Network) -> dict[str, float]:
 
 
 def summarize(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row for each problem, cell, lag and initial bias, with the results of all seeds."""
+    """Return a row for each problem, cell, lag, forget bias and value of `closed`, with the results of all seeds."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in results:
         groups.setdefault(tuple(row[name] for name in _GROUPED_BY), []).append(row)

@@ -8,7 +8,7 @@ import glassgate as gg
 from glassgate.claims.problems import PROBLEMS
 from glassgate.claims.trial import Network
 
-ROWS = 8
+SEQUENCES = 8
 """The number of sequences."""
 WARM_UP = 0.2
 """The fraction of steps to leave out at the start of a sequence, where states still approach their attractor."""
@@ -20,7 +20,7 @@ def lyapunov_exponent(network: Network, problem: str, steps: int, seed: int) -> 
     Returns:
         "exponent", the mean over the sequences, and "low" and "high", its 95 % confidence interval.
     """
-    batch = PROBLEMS[problem].make(steps, ROWS, torch.Generator().manual_seed(seed))
+    batch = PROBLEMS[problem].make(steps, SEQUENCES, torch.Generator().manual_seed(seed))
     inputs = batch.inputs[: int(batch.lengths.min())]
     spectrum = gg.dynamics.lyapunov(network.layer, inputs, warm_up=int(WARM_UP * len(inputs)))
     low, high = spectrum.interval[0].tolist()

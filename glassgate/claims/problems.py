@@ -27,7 +27,7 @@ class Batch(NamedTuple):
     lengths: Tensor
     """(N,)"""
     targets: Tensor
-    """(N,) numbers or classes at the end of each sequence, or (L, N) the class of each step, -100 without a target."""
+    """(N,): a number or class per sequence. Or (L, N): the class of each step, -100 for steps without a target."""
     legal: Tensor | None = None
     """(L, N, outputs) bool: the symbols that the grammar allows at the next step; only in the Reber problem."""
 
@@ -42,9 +42,9 @@ class Problem(NamedTuple):
         outputs: the number of outputs.
         make: a function of (lag, N, generator) that returns N sequences.
         has_free_lag: whether the lag can be chosen.
-        reported: a table or experiment of the paper, and its number of sequences until the problem is solved, by lag.
+        reported: where the paper reports the number of sequences until the problem is solved, and this number by lag.
         every_step: whether there are targets at several steps. Otherwise there is one at the end.
-        misses: the maximum number of wrong answers among the last 2,000 with which the problem counts as solved.
+        misses: the problem counts as solved if at most this many of the last 2,000 answers are wrong.
     """
 
     title: str
@@ -119,7 +119,7 @@ def _multiplication(lag: int, N: int, generator: Generator) -> Batch:
 
 
 def _temporal_order(windows: tuple[tuple[float, float], ...]) -> Callable[[int, int, Generator], Batch]:
-    """Return a function that makes distractors with a random X or Y per window. The class is the sequence of X and Y.
+    """Return a function that makes distractors with an X or Y in each window. The sequence of X and Y is the class.
 
     Args:
         windows: the start and the end of each window, as fractions of the lag.

@@ -29,8 +29,8 @@ class Parser(ArgumentParser):
 
         Args:
             former: the former name
-            name: the name of the option, which has been added
-            values: the option's value for each value of the former name; None if the values are the same
+            name: the new name; an option with this name must exist
+            values: the value of the option for each value of the former option; None if the values are the same
         """
         option = self._option_string_actions[name]
         rules: dict[str, Any] = {"type": option.type, "choices": values or option.choices, "dest": option.dest}

@@ -12,14 +12,14 @@ from glassgate.glass.study import Direction, Study
 from glassgate.glass.text_section import END
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
-_HIGH, _LOW, _GATE = (230, 116, 24), (58, 134, 214), (14, 150, 136)
+_POSITIVE, _NEGATIVE, _GATE = (230, 116, 24), (58, 134, 214), (14, 150, 136)
 _MAX_UNITS, _MAX_WIDTH = 3, 100  # the number of units to show, and of characters in a line
 
 
 def strips(study: Study, console: Console) -> Group:
     """Return the findings, and the text with strips of units that follow a property of the text.
 
-    The height of a block shows the magnitude of a value, and its colour the sign.
+    The height of a block shows the magnitude of a value. Its colour shows the sign of a state, or marks a gate.
     """
     parts: list[Text] = [Text(f"{study.title}: {study.subtitle}", style="bold")]
     parts += [Text(f"{'!' if each.fault else '-'} {each.sentence}") for each in findings(study)]
@@ -123,7 +123,7 @@ def _block(value: float, kind: str, coloured: bool) -> Text:
     block = _BLOCKS[round(8 * min(1.0, abs(value)))]
     if not coloured:
         return Text(block)
-    colour = _GATE if kind == "gate" else _HIGH if value > 0 else _LOW
+    colour = _GATE if kind == "gate" else _POSITIVE if value > 0 else _NEGATIVE
     return Text(block, style=f"rgb({colour[0]},{colour[1]},{colour[2]})")
 
 

@@ -50,21 +50,21 @@ def relevance_equations(equations: Equations, gates: set[Node]) -> Equations:
         if node in scales or not node.inputs or node.op in ("hh", "hr", "row_sum", "where", *MASKS):
             return None
         read = [arg if isinstance(arg, Node) else None for arg in node.args]
-        constant = [arg is None or arg in scales for arg in read]
+        is_constant = [arg is None or arg in scales for arg in read]
         match node.op:
             case "add" | "sub" | "neg" | "abs" | "minimum" | "maximum" | "detach":
                 return None
             case "mul":
                 a, b = args
-                if not any(constant):
+                if not any(is_constant):
                     return 0.5 * (a * _detach(b)) + 0.5 * (_detach(a) * b)
-                return _detach(a) * b if constant[0] else a * _detach(b)
+                return _detach(a) * b if is_constant[0] else a * _detach(b)
             case "div":
                 return args[0] / _detach(args[1])
-        (x,) = [arg for arg, fixed in zip(args, constant, strict=True) if not fixed]
+        (x,) = [arg for arg, fixed in zip(args, is_constant, strict=True) if not fixed]
         y = make(node.op, *(_detach(arg) for arg in args))
-        near = torch.abs(_detach(x)) < MIN_MAGNITUDE
-        return x * (y / torch.where(near, MIN_MAGNITUDE, _detach(x)))
+        near_zero = torch.abs(_detach(x)) < MIN_MAGNITUDE
+        return x * (y / torch.where(near_zero, MIN_MAGNITUDE, _detach(x)))
 
     new = rewrite_graph(equations.states, rule)
     states = tuple(new[node] for node in equations.states)

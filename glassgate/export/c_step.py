@@ -260,7 +260,7 @@ class StepFunction:
         return f"all_{vector.name}" if vector in self._stored else self._variables[vector]
 
     def _constants(self, operations: Sequence[Pointwise]) -> list[Constant]:
-        """The constants, one number per unit, that these operations or new states read. Makes their names unique."""
+        """The constant vectors that these operations or new states read. Makes their names unique."""
         read = [*(arg for operation in operations for arg in operation.args), *self.step.new_states.values()]
         constants = list(dict.fromkeys(arg for arg in read if isinstance(arg, Constant) and not arg.is_scalar))
         names = {value.name for value in self.step.values if not isinstance(value, Constant)}

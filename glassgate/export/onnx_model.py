@@ -112,7 +112,7 @@ def to_onnx(
             inputs, model = _export_with_torch(
                 module, inputs, dynamic_shapes=dynamic_shapes, opset_version=opset, **names
             )
-        with _written(model, path, metadata) as temporary:
+        with _model_file(model, path, metadata) as temporary:
             if verify:
                 from glassgate.export.onnx_verify import verify_model
 
@@ -126,7 +126,7 @@ def to_onnx(
     model_inputs = ModelInputs(step, lengths and not step, resets and not step, defaults)
     with allowing(operators):
         model = _LayerModel(module, model_inputs).build(opset)
-    with _written(model, path, metadata) as temporary:
+    with _model_file(model, path, metadata) as temporary:
         if verify:
             from glassgate.export.onnx_verify import verify_layer
 
@@ -135,7 +135,7 @@ def to_onnx(
 
 
 @contextmanager
-def _written(model: "ir.Model", path: str | os.PathLike[str], metadata: Mapping[str, str] | None) -> Iterator[Path]:
+def _model_file(model: "ir.Model", path: str | os.PathLike[str], metadata: Mapping[str, str] | None) -> Iterator[Path]:
     """Write the model to a temporary file and yield its path. The file replaces `path` at the end of the block."""
     import onnx
     import onnx_ir as ir
@@ -296,7 +296,7 @@ class _LayerModel:
         return op("Expand", op("Cast", op("Min", lengths, steps), to=ir.DataType.INT32), self.batch_size)
 
     def add_states(self) -> "dict[str, list[ir.Value]]":
-        """Add inputs for the initial states. Returns the states (N, W) by the label of each direction."""
+        """Add inputs for the initial states. Returns the states, (N, width), by the label of each direction."""
         op = self.op
         directions = [direction for level in self.levels for direction in level.directions]
         by_direction: dict[str, list[ir.Value]] = {direction.label: [] for direction in directions}

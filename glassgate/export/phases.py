@@ -82,7 +82,7 @@ class Input(StepValue):
 
 @dataclass(eq=False)
 class Constant(StepValue):
-    """Constants that depend only on the parameters of the cell.
+    """A value that depends only on the parameters of the cell.
 
     Attributes:
         numbers: one number per unit, or a single number.
@@ -236,11 +236,11 @@ class Step:
     def _axis_of(self, lowered: Value) -> Axis:
         """The axis of a lowered value without its axes of gates, steps and sequences.
 
-        A pass with several heads splits this axis into two axes. The factors of both identify it.
+        With several heads, the lowered value has two axes instead of this axis, and their factors identify it.
         """
         axes = self.program.axes
-        own = [name for name in lowered.type.axes if name not in ("T", "N") and not axes[name].labels]
-        factors = tuple(factor for name in own for factor in axes.factors(name))
+        names = [name for name in lowered.type.axes if name not in ("T", "N") and not axes[name].labels]
+        factors = tuple(factor for name in names for factor in axes.factors(name))
         candidates = (axis for axis in (UNITS, PROJECTED) if axis.name in axes)
         return next((axis for axis in candidates if axes.factors(axis.name) == factors), PER_ROW)
 

@@ -50,7 +50,7 @@ def patch(
     Args:
         tape: the recording of the other call, from `gg.record`.
         names: the names of gates and states, such as "layer0.forward.f".
-        steps, units: as in `gg.hold`. Each value is replaced by that of the same unit at the same step.
+        steps, units: as in `gg.hold`. Each value is replaced by the recorded value of the same unit and step.
 
     Example:
         >>> import torch, glassgate as gg
@@ -78,12 +78,12 @@ def edit(module: nn.Module, edits: Mapping[str, Edit | Sequence[Edit]]) -> Itera
     existing streams ignore edits. A module that `torch.compile` has compiled runs uncompiled inside the block.
 
     Args:
-        module: a layer, or a model that contains some.
+        module: a layer, or a model that contains layers.
         edits: one edit or several, by the name of a gate or state as in `gg.record`: "encoder.layer0.forward.f".
 
     Raises:
         KeyError: no gate or state has that name.
-        TypeError: the module has no layer of glassgate, or its cell has no graph.
+        TypeError: the module has no layer of glassgate, or kernels do not support its cell.
         ShapeError, IndexError: values, units or steps do not match the layer. Some checks run only when the layer is
             called.
 
@@ -120,7 +120,7 @@ def editable_values(module: nn.Module) -> dict[str, tuple[Recurrent, str, str, i
     """All gates and states that can be edited, by name: the layer, the direction, the short name and the width of each.
 
     Raises:
-        TypeError: the module has no layer of glassgate, or a cell has no graph.
+        TypeError: the module has no layer of glassgate, or kernels do not support a cell.
     """
     editable: dict[str, tuple[Recurrent, str, str, int]] = {}
     for prefix, layer in module.named_modules():

@@ -9,7 +9,7 @@ from glassgate.glass.heat_map import Scale, heat_map, similarity_order
 from glassgate.glass.study import Direction, Study
 from glassgate.glass.wording import count, quoted, steps
 
-# The maximum index of passages with a connectivity picture.
+# If there are several passages, only this many have a connectivity picture.
 _MAX_PICTURES = 4
 
 
@@ -43,29 +43,29 @@ def connectivity_section(study: Study) -> Section:
 def _matrix(study: Study, index: int, matrix: np.ndarray, scale: Scale, legend: str, sentence: str) -> str:
     """A picture of one passage: a row per answer and a column per step."""
     passage, targets = study.passages[index], study.connections[index].targets
-    kind, below = ("square", "rows: answers; ") if len(targets) > 1 else ("line", "")
-    at = [passage.answers[answer].step for answer in targets]
-    rows = [answer + 1 if step is None else step + 1 for answer, step in zip(targets, at, strict=True)]
+    kind, row_legend = ("square", "rows: answers; ") if len(targets) > 1 else ("line", "")
+    answer_steps = [passage.answers[answer].step for answer in targets]
+    rows = [answer + 1 if step is None else step + 1 for answer, step in zip(targets, answer_steps, strict=True)]
     return (
         f'<figure class="heat matrix {kind}" data-passage="{index}" data-scale="{scale}"><p class="legend">{legend}</p>'
-        f"{row_ruler(rows) if below else ''}"
+        f"{row_ruler(rows) if row_legend else ''}"
         f'<div class="pane"><img alt="{escape(sentence)}" src="{heat_map(matrix, scale)}"></div>'
-        f'{step_ruler(len(passage.steps))}<p class="axes">{below}columns: steps</p>'
+        f'{step_ruler(len(passage.steps))}<p class="axes">{row_legend}columns: steps</p>'
         f"<figcaption>{escape(sentence)} <output></output></figcaption></figure>"
     )
 
 
 def _distance_sentence(study: Study, index: int) -> str:
-    """A sentence about the distance within which 90 % of the contributions lie, as the median over answers."""
+    """A sentence with the median distance of 90 % of the contributions, or with the steps that contribute most."""
     each, passage = study.connections[index], study.passages[index]
     distances = []
     for answer, row in zip(each.targets, np.abs(each.matrix), strict=True):
         step = passage.answers[answer].step
         if step is None or not row.sum():
             continue
-        near = np.argsort(np.abs(np.arange(len(row)) - step), kind="stable")
-        enough = np.searchsorted(np.cumsum(row[near]), 0.9 * row.sum())
-        distances.append(abs(int(near[min(enough, len(near) - 1)]) - step))
+        nearest = np.argsort(np.abs(np.arange(len(row)) - step), kind="stable")
+        enough = np.searchsorted(np.cumsum(row[nearest]), 0.9 * row.sum())
+        distances.append(abs(int(nearest[min(enough, len(nearest) - 1)]) - step))
     if not distances:
         row = np.abs(each.matrix[-1])
         first = np.argsort(-row, kind="stable")[:3]

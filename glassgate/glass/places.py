@@ -16,10 +16,10 @@ class Places:
     """Some sequences of a data set, with their states and texts.
 
     Attributes:
-        states: (H, T) by the label of a direction: its output at all T steps of all sequences
+        states: the outputs at all T steps of all sequences, (H, T), by the label of the direction
         texts: the texts of the steps of each sequence
         numbers: the index of each sequence in the data set
-        mean, deviation: (H,) by label: the mean and standard deviation over all steps that were read
+        mean, deviation: the mean and standard deviation of the output over all steps that were read, (H,), by label
         data: the name of the data: "dev", "test" or "train"
         steps_read: the number of steps of the data set that were read
     """

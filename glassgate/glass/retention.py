@@ -57,7 +57,7 @@ def _diagonal(cell: Cell, weights: Weights, ih: Tensor, before: tuple[Tensor, ..
     Args:
         cell: the cell.
         weights: the weights of the direction.
-        ih: the input half of the pre-activations.
+        ih: W_ih x + b_ih of each gate.
         before: the states before each step.
         index: the index of the state.
         direct: whether matrix products with the states are constants, so that only the direct path remains.

@@ -299,7 +299,7 @@ def _run_stack(
     D, rows, data = layer.num_directions, layout.rows, [steps.data]
     dropout, weight_dropout = (layer.dropout, layer.weight_dropout) if layer.training else (0.0, 0.0)
     for depth, directions in enumerate(directions_by_layer(layer, initial, restart_states)):
-        at = slice(depth * D, depth * D + D)  # the parts of this layer
+        this_layer = slice(depth * D, depth * D + D)
         inputs = [drop_between_layers(steps, v, rows, dropout, layer.variational_dropout) if depth else v for v in data]
         sizes = layer.glassgate.hidden_sizes[depth]
         directions = [
@@ -307,16 +307,16 @@ def _run_stack(
             for direction, size in zip(directions, sizes, strict=True)
         ]
         if layer.glassgate.edits is not None:
-            parts = zip(layer.glassgate.parts[at], directions, strict=True)
+            parts = zip(layer.glassgate.parts[this_layer], directions, strict=True)
             directions = [layer.glassgate.edits.apply(part, direction, layout) for part, direction in parts]
         if len(inputs) == 1:
-            results += _run_layer(layer, steps._replace(data=inputs[0]), directions, all_states, recordings[at])
+            results += _run_layer(layer, steps._replace(data=inputs[0]), directions, all_states, recordings[this_layer])
         else:
             for d, (v, direction) in enumerate(zip(inputs, directions, strict=True)):
-                own_steps, own_recordings = steps._replace(data=v), recordings[at][d : d + 1]
+                own_steps, own_recordings = steps._replace(data=v), recordings[this_layer][d : d + 1]
                 results += _run_layer(layer, own_steps, [direction], all_states, own_recordings)
         data = merge(
-            layer.merge, [result.states[0] for result in results[at]], data if layer.residual and depth else ()
+            layer.merge, [result.states[0] for result in results[this_layer]], data if layer.residual and depth else ()
         )
     return data, results
 

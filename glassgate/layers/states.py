@@ -34,7 +34,7 @@ def from_hx(
 
     Args:
         operation: the name of the layer's class, for messages.
-        parts: one for each layer and direction.
+        parts: the parts of the layer: one for each direction of each of its `num_layers` layers.
         hx: the states in the user's layout.
         data: a tensor with the dtype and device that the states must have.
         layout: the layout of the input.
@@ -98,7 +98,7 @@ def user_results(
     """Return the results of a call, in the layout of its input, as `Recurrent.forward` returns them.
 
     Args:
-        parts, results: one for each layer and direction.
+        parts, results: the part and the result of each layer and direction.
         outputs: the output of the last layer, or one per direction if directions are not merged.
         layout: the layout of the input.
         return_states: whether to also return every state at every step, by name.
@@ -113,7 +113,7 @@ def by_name(parts: Sequence[Part], results: Sequence[Result], restore: Callable[
     """Return all states at all steps, by names such as "layer0.forward.c".
 
     Args:
-        parts, results: one for each layer and direction.
+        parts, results: the part and the result of each layer and direction.
         restore: converts each state to the user's layout.
     """
     return {

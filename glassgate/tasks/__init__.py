@@ -54,7 +54,7 @@ def task_class(name: str) -> "type[Task[Any, Any, Any]]":
 
 
 def task_module(package: str, name: str) -> ModuleType | None:
-    """Return a package's module for a task, None if there is none; a package such as `report` has one per task."""
+    """Return the module of a package, such as `report`, that is named after a task; None if there is no such module."""
     module = f"{package}.{name.replace('-', '_')}"
     return import_module(module) if find_spec(module) else None
 

@@ -1,6 +1,6 @@
 """Losses as sums of means, and the cross entropy that most tasks use.
 
-With several processes, the sums and the counts of each mean are added up first, so the loss is that of one process.
+With several processes, sums and counts are added up before the division, so the loss is the same as with one process.
 """
 
 from collections.abc import Sequence

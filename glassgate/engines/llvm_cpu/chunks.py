@@ -12,9 +12,9 @@ def chunks(steps, origin, starts: words, sizes: words, dt, max_rows, loop_steps,
     """Run chunks of steps: first the tasks for all rows of a chunk, then the loop over its steps.
 
     `loop_steps` and `loop_origin` are the offsets of the loop's arguments `steps` and `origin`. Offsets are in bytes.
-    `parts` has three items per task: the address of its function, the offset of its arguments, and the offset of its
-    last argument. The same three items for the loop follow. Then `parts` has two items for each of the `moving`
-    addresses, which move with the chunks: the offset of the address, and the size of a row in bytes.
+    `parts` has three items for each of the `tasks` tasks: the address of its function, the offset of its arguments, and
+    the offset of its last argument. The same three items for the loop follow. Then `parts` has two items for each of
+    the `moving` addresses, which change from chunk to chunk: the offset of the address, and the bytes per row.
     """
     loop, done, before = 3 * tasks, 0, 0
     while done < steps:
@@ -44,7 +44,7 @@ If the weights are larger, the result may be as large as the weights.
 
 
 class Chunks(ParallelTask):
-    """A task for one thread. For each chunk of consecutive steps, it runs `tasks` on the rows, then the loop.
+    """A task for one thread. For each chunk of adjacent steps, it runs `tasks` on the rows, then the loop over time.
 
     Args:
         tasks: the tasks for the rows of a chunk, in order.
@@ -77,7 +77,7 @@ class Chunks(ParallelTask):
         for k, slot, row_size in row_sizes:
             operands += [8 * (starts[k] + slot), row_size]
         super().__init__(compile_native(CHUNKS), operands, 0)
-        header = self.launch.arguments[:-2]  # chunks have no bounds of their own
+        header = self.launch.arguments[:-2]  # without bounds: only the loop has them
         self.launch = Launch(self.launch.function, sum((part.launch.arguments for part in parts), header))
         for start, part in zip(starts, parts, strict=False):
             self.slots += [(start + slot, argument) for slot, argument in part.slots]

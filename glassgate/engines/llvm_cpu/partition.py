@@ -34,7 +34,7 @@ class Partition(NamedTuple):
     """The division of a pass among threads.
 
     Attributes:
-        threads: the number of threads. They divide the tasks before and after the loop, except rounds of light tasks.
+        threads: the number of threads. They also divide the tasks before and after the loop, except very short tasks.
         unit_parts: for each direction, the number of threads that divide the units of all sequences in the loop; 1 if
             threads divide the sequences instead.
     """
@@ -87,14 +87,14 @@ def _choose_unit_parts(plan: KernelPlan, layout: BatchLayout, parts: int) -> int
     unit_parts = min(parts, _work([plan], layout) // min_work, blocks)
     if unit_parts < 2:
         return 1
-    # Few sequences cannot be divided evenly. The units are divided if no thread then has more work.
+    # Few sequences cannot be divided evenly. With divided units, no thread must have more work.
     few_sequences = 2 * unit_parts > layout.N and unit_parts * -(-layout.N // parts) >= layout.N
     large_weights = plan.packed_bytes > PRIVATE_CACHE_BYTES and 2 * MAX_ROWS * unit_parts >= layout.N
     return unit_parts if few_sequences or large_weights else 1
 
 
 def sequence_bounds(layout: BatchLayout, parts: int) -> list[int]:
-    """Return the first sequence of each part, then the number of sequences.
+    """Return the index of the first sequence of each part, followed by the number of sequences.
 
     All parts have about the same number of rows.
     """
@@ -107,7 +107,7 @@ def sequence_bounds(layout: BatchLayout, parts: int) -> list[int]:
 
 
 def units_of_part(plan: KernelPlan, k: int, parts: int) -> Bindings:
-    """Return the range of units of thread k, if `parts` threads divide the units."""
+    """Return the bounds of the units and projected units of thread k, if `parts` threads divide the units."""
     sizes, bindings = plan.sizes, Bindings()
     lanes = host().lanes(sizes.bits)
     for axis in (UNITS, PROJECTED):

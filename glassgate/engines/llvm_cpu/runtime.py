@@ -10,7 +10,7 @@ from glassgate.engines.llvm_cpu.simd.instructions import INT8, INT32, INT64, cal
 def shape_of_tiles(rows, max_rows, max_area):
     """Return the number of rows and the number of blocks of a tile. All tiles have about the same number of rows.
 
-    `max_rows` and `max_area` are those of `simd.blocking.Blocking`, here and in the next two functions.
+    `max_rows` and `max_area`, here and in the next two functions, are attributes of `simd.blocking.Blocking`.
     """
     tile_rows = max(1, rows)
     if rows > max_rows:

@@ -75,7 +75,7 @@ class _Verifier:
 
     def _check_axes(self) -> None:
         for name, axis in self.axes.items():
-            unknown = [part for part in axis.factors if isinstance(part, str) and part not in self.axes]
+            unknown = [each for each in axis.factors if isinstance(each, str) and each not in self.axes]
             if name != axis.name or unknown or name in axis.factors:
                 raise Invalid(f"{axis} must be declared under its own name, and be made of other declared axes")
             if axis.labels and self.axes.number(name) != len(axis.labels):

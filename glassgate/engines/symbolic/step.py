@@ -194,9 +194,9 @@ def _is_equal_in_all_rows(node: Node) -> bool:
 
 
 def _pre_activation(gate: str, order: list[Node]) -> Node | None:
-    """The sum of a gate's two halves, or the input half if they are not added; None if the step reads no input half."""
-    halves = [node for node in order if node.op in ("ih", "hh") and node.args[0] == gate]
+    """The sum of a gate's nodes `ih` and `hh`, or its node `ih` if they are not added; None if there is no `ih`."""
+    terms = [node for node in order if node.op in ("ih", "hh") and node.args[0] == gate]
     for node in order:
-        if node.op == "add" and {arg.op for arg in node.inputs if any(arg is half for half in halves)} == {"ih", "hh"}:
+        if node.op == "add" and {arg.op for arg in node.inputs if any(arg is term for term in terms)} == {"ih", "hh"}:
             return node
-    return next((node for node in halves if node.op == "ih"), None)
+    return next((node for node in terms if node.op == "ih"), None)

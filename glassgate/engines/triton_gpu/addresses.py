@@ -18,7 +18,7 @@ RESERVED = frozenset(FUNCTIONS) | frozenset(CONSTANTS) | {
 """The names of functions and of variables that kernels use for themselves. Values get other names."""
 
 UNIT = {"H": ("unit", "unit_ok"), "P": ("out", "out_ok")}
-"""For each axis of units: the variables with the indices of the units, and with the mask of the units that exist."""
+"""The variables of each axis of units: one with indices of units, and one with the mask of the units that exist."""
 
 
 class Addresses:
@@ -44,7 +44,7 @@ class Addresses:
         """Whether the lines belong to phase 0 of the next step."""
 
     def index_lines(self) -> list[str]:
-        """The lines that compute the rows and units of this program, and the rows of its buffers."""
+        """The lines that compute the sequences and units of this program, and the rows of its buffers."""
         lines = [
             "# The sequences and units of this program",
             "seq = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]",
@@ -135,7 +135,7 @@ class Addresses:
             value: the value in memory. For a sequence, it has all steps.
             like: the value at one step.
             gate: the index of the gate; None for all elements.
-            row: the row in a buffer. The default is the row of this step; in phase 0 of the next step, its row.
+            row: the row in a buffer. The default is the row of the step to which the lines belong.
         """
         units, pointer = self.unit_variables(like), self.pointer(kind, value)
         axes, mask = value.type.axes, "here"

@@ -41,7 +41,8 @@ class GPULayer(NamedTuple):
     ) -> list[Tensor]:
         """`CompiledLayer.forward`."""
         calls = [
-            DirectionCall(plan, steps, own, Precision.of(dtype)) for plan, own in by_direction(self.plans, operands)
+            DirectionCall(plan, steps, of_direction, Precision.of(dtype))
+            for plan, of_direction in by_direction(self.plans, operands)
         ]
         runs, outputs, saved = list[PassRun](), list[list[Tensor]](), list[Tensor]()
         for k, call in enumerate(calls):
@@ -53,7 +54,8 @@ class GPULayer(NamedTuple):
             buffers = {n: call.empty(width, saved_type(n, dtype)) for n, width in kept.items()}
             gates = {Port(Role.GATE, g): call.empty(call.sizes.H, torch.float32) for g in plan.trace.recorded}
             final = {Port(Role.FINAL, s) for s in plan.equations.state}
-            runs.append(call.run(False, save, call.inputs(), new_states | call.kept_columns(buffers) | gates, final))
+            loop_outputs = new_states | call.kept_columns(buffers) | gates
+            runs.append(call.begin_pass(False, save, call.inputs(), loop_outputs, final))
             outputs.append([*new_states.values()])
             saved += buffers.values()
             if recordings:
@@ -78,29 +80,30 @@ class GPULayer(NamedTuple):
         count = state_result_count(self.plans) // 2
         states, saved = iter(flat[:count]), iter(flat[count:])
         are_needed = iter([True] * len(operands) if needed is None else needed)
-        calls, runs, ports, at = list[DirectionCall](), list[PassRun](), list[list[Port | None]](), 0
+        calls, runs, ports, first_result = list[DirectionCall](), list[PassRun](), list[list[Port | None]](), 0
         recorded: list[dict[Port, Tensor]] = []
-        for plan, own in by_direction(self.plans, operands):
+        for plan, of_direction in by_direction(self.plans, operands):
             names = plan.equations.state
-            own_states = {Port(Role.STATES, s): next(states) for s in names}
-            call = DirectionCall(plan, steps, own, Precision.of(own_states[Port(Role.STATES, names[0])].dtype))
-            inputs = call.inputs() | {port: call.without_padding(v) for port, v in own_states.items()}
+            new_states = {Port(Role.STATES, s): next(states) for s in names}
+            dtype = new_states[Port(Role.STATES, names[0])].dtype
+            call = DirectionCall(plan, steps, of_direction, Precision.of(dtype))
+            inputs = call.inputs() | {port: call.without_padding(v) for port, v in new_states.items()}
             inputs |= call.kept_columns({name: next(saved) for name in plan.kept_widths(call.sizes)})
             for n, s in enumerate(names):
                 initial = inputs[Port(Role.INITIAL, s)]
-                d_states, d_final = d_results.get(at + n), d_results.get(at + len(names) + n)
+                d_states, d_final = (d_results.get(first_result + k) for k in (n, len(names) + n))
                 inputs[Port(Role.D_STATES, s)] = (
                     call.zeros(initial.shape[1]) if d_states is None else call.without_padding(d_states)
                 )
                 inputs[Port(Role.D_FINAL, s)] = torch.zeros_like(initial) if d_final is None else d_final.float()
-            at += 2 * len(names)
+            first_result += 2 * len(names)
             own_ports = [port if next(are_needed) else None for port in call.gradient_ports()]
             widths = call.recorded_gradient_widths() if recordings else {}
             recorded.append({port: call.empty(width, torch.float32) for port, width in widths.items()})
             outputs = {port for port in own_ports if port} | ({Port(Role.D_DATA)} if needs_d_data else set())
             calls.append(call)
             ports.append(own_ports)
-            runs.append(call.run(True, False, inputs, recorded[-1], outputs))
+            runs.append(call.begin_pass(True, False, inputs, recorded[-1], outputs))
         run_loops(runs)
         d_data, d_operands = list[Tensor](), list[Tensor | None]()
         for call, run, own_ports in zip(calls, runs, ports, strict=True):
@@ -133,7 +136,7 @@ class DirectionCall:
         self.sizes: Sizes = plan.sizes(operands, steps.data)
         self.rows = Rows(steps, self.sizes.N)
 
-    def run(
+    def begin_pass(
         self,
         backward: bool,
         save: bool,
@@ -141,7 +144,7 @@ class DirectionCall:
         loop_outputs: Mapping[Port, Tensor],
         needed_ports: set[Port],
     ) -> PassRun:
-        """Create the run of a pass, and run the lines before its loop."""
+        """Prepare a pass, and execute its lines before the loop."""
         sizes = {"T": self.rows.T, "N": self.sizes.N, "D": self.sizes.D, "H": self.sizes.H, "P": self.sizes.P}
         loop_outputs = {port: self.without_padding(v) for port, v in loop_outputs.items()}
         loop = _loop(self.plan, self.form(save), backward)
@@ -150,7 +153,7 @@ class DirectionCall:
         return run
 
     def form(self, save: bool) -> Form:
-        """The form of the call."""
+        """The form of the passes of this call."""
         resets = self.steps.resets is not None
         bias = "bias_ih" in self.plan.weights
         return Form(self.plan.reverse, bias, self.rows.ragged, resets, resets and self.plan.restarts, save)

@@ -1,7 +1,7 @@
 """Writes kernels A and B, which run all steps of a pass in one launch, with weights and states on the chip.
 
-In kernel A, a program computes all units of some rows, or those of one head, without barriers. In kernel B, a program
-computes some units, and all programs wait at a barrier after each phase.
+In kernel A, a program computes all units of some rows, or all units of one head, without barriers. In kernel B, a
+program computes some units, and all programs wait at a barrier after each phase.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ class _PersistentWriter(Writer):
         self.before: list[str] = []
         """Lines before the loop over time, which load weights and other values that do not change."""
         self.given: dict[object, Expression] = {}
-        """The expressions of these values."""
+        """The expressions of the values that `before` loads."""
 
     def write_whole_pass(self) -> Kernel:
         """Write loads, phase 0 of the first step, the loop over time, and stores of the final states."""

@@ -32,11 +32,11 @@ def _layer_html(layer: Recurrent | RecurrentCell) -> str:
     pictures += _step_diagram(layer.cell, isinstance(layer, Recurrent) and layer.proj_size > 0)
     rows = [(name, str(tuple(p.shape)), p.numel()) for name, p in layer.named_parameters()]
     rows.append(("total", "", sum(count for *_, count in rows)))
-    cells = "".join(
+    table_rows = "".join(
         f"<tr><td><code>{escape(name)}</code></td><td>{shape}</td><td style='text-align: right'>{count:,}</td></tr>"
         for name, shape, count in rows
     )
-    table = f"<table><tr><th>parameter</th><th>shape</th><th>numbers</th></tr>{cells}</table>"
+    table = f"<table><tr><th>parameter</th><th>shape</th><th>numbers</th></tr>{table_rows}</table>"
     return f"<div><p><code>{escape(repr(layer))}</code></p>{pictures}<details open>{_SUMMARY}{table}</details></div>"
 
 

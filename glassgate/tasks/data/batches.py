@@ -43,7 +43,7 @@ class Shard:
         return list(rows[self.rank :: self.size])
 
     def of_streams(self, states: Tensor) -> Tensor:
-        """Return the states of this process's streams; all states are `(layers, N, H)`."""
+        """Select this process's streams from the states of all streams, `(layers, N, H)`."""
         return states[:, self.rank :: self.size].contiguous()
 
 
@@ -51,7 +51,7 @@ ALL_ROWS = Shard()
 
 
 def interleave_streams(shards: Sequence[Tensor]) -> Tensor:
-    """Interleave the states of all shards, `(layers, N, H)` each, in the order of the rows of the whole batch."""
+    """Combine the states of all shards, `(layers, N, H)`, into states in the row order of the whole batch."""
     joined = shards[0].new_empty(len(shards[0]), sum(each.shape[1] for each in shards), shards[0].shape[2])
     for rank, states in enumerate(shards):
         joined[:, rank :: len(shards)] = states
@@ -113,12 +113,12 @@ def move(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def restore_random_state(device: torch.device) -> AbstractContextManager[None]:
-    """Return a context that restores the random states of the CPU and the device, but not of other GPUs, at its end."""
+    """Return a context that restores the random states of the CPU and of this device at its end."""
     return torch.random.fork_rng([device] if device.type == "cuda" else [])
 
 
 def is_idle(batch: Batch) -> bool:
-    """Whether a batch is a placeholder, because this process has no rows of it, or only empty ones."""
+    """Whether a batch contains a placeholder, because all rows of this process are empty or missing."""
     return "idle" in batch and bool(batch["idle"])
 
 
@@ -126,8 +126,8 @@ def draw_for(batch: Batch, draw: Callable[[list[int]], Tensor]) -> Tensor:
     """Draw a random value for each unit of a batch, `(N, L)`. The values do not depend on the number of processes.
 
     Args:
-        batch: a batch, with `lengths`. The batch of a shard also has the indices of its `rows`, the shape of the batch
-            of all shards as `whole_shape`, and the `seed` of the step
+        batch: a batch, with `lengths`. The batch of a shard also has `rows`, the indices of its rows; `whole_shape`,
+            the shape of the batch of all shards; and `seed`, the seed of the step
         draw: returns random values of a given shape
     """
     if "rows" not in batch:
@@ -186,8 +186,8 @@ class Loader:
         batches: the pieces of each batch
         padding: the padding value of each field
         skip: the number of batches to skip
-        shard: the rows to read. All processes must compute a step, so if these rows of a batch are missing or empty,
-            another row is read as a placeholder, and `idle` is true
+        shard: the rows to read. If all of them are empty or missing in a batch, another row is read as a placeholder,
+            because every process must compute each step; the batch then has a true `idle`
     """
 
     encoded: Sequence[Encoded]

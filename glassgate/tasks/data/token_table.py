@@ -1,4 +1,4 @@
-"""Tables, as CSV or Excel, with a token, its label and usually the name of its sentence in each row."""
+"""CSV and Excel tables. Each row has a token, its label, and usually the name of its sentence."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +12,7 @@ from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.errors import DataError
 
 _EXAMINED_ROWS = 20_000
-_EXAMINED_ROWS_OF_UNKNOWN_FILES = 200  # that `is_token_table` examines
+_EXAMINED_ROWS_OF_UNKNOWN_FILES = 200  # the rows that `is_token_table` examines
 _SENTENCE_NAMES = {
     "sentence",
     "sentence #",
@@ -28,7 +28,7 @@ _SENTENCE_NAMES = {
 def detect_token_table(
     path: str | Path, column: str | None = None, text_column: str | None = None, labelled: bool = True
 ) -> Layout:
-    """Detect the columns of a table of tokens by the names in its header and by their values.
+    """Detect the columns of a table of tokens by the names in its header and by the values of the columns.
 
     Args:
         column, text_column: the columns of labels and of tokens, as names or numbers from 1; detected if None
@@ -42,37 +42,37 @@ def detect_token_table(
     dialect, _ = records.read_table(path, kind)
     names = dialect.header
     lower_names = [name.strip().lower() for name in names]
-    tokens = column_number("--text-column", path, text_column, len(names), names)
-    labels = column_number("--label-column", path, column, len(names), names) if labelled else None
-    if tokens is None:
-        tokens = next((number for number, name in enumerate(lower_names) if name in records.TOKEN_COLUMNS), None)
-    candidates = [number for number, name in enumerate(lower_names) if name in records.TAG_COLUMNS and number != tokens]
-    if tokens is None or (labelled and labels is None and not candidates):
-        expected = "a column of words, such as 'word'," if tokens is None else "a column of labels, such as 'tag',"
+    token_column = column_number("--text-column", path, text_column, len(names), names)
+    label_column = column_number("--label-column", path, column, len(names), names) if labelled else None
+    if token_column is None:
+        token_column = next((number for number, name in enumerate(lower_names) if name in records.TOKEN_COLUMNS), None)
+    others = [(number, name) for number, name in enumerate(lower_names) if number != token_column]
+    candidates = [number for number, name in others if name in records.TAG_COLUMNS]
+    if token_column is None or (labelled and label_column is None and not candidates):
+        expected = "words, such as 'word'," if token_column is None else "labels, such as 'tag',"
         raise DataError(
             path,
             dialect.skipped_lines + 1,
-            f"expected {expected} in the first line, got {', '.join(map(repr, names[:8]))}; name yours with "
-            "--text-column and --label-column",
+            f"expected a column of {expected} in the first line, got {', '.join(map(repr, names[:8]))}; name yours "
+            "with --text-column and --label-column",
         )
-    sentences = [number for number, name in enumerate(lower_names) if name in _SENTENCE_NAMES and number != tokens]
-    sentence_column = sentences[0] if sentences else None
-    layout = Layout(kind, dialect.separator, len(names), tokens, labels, sentence_column=sentence_column, names=names)
+    sentence_column = next((number for number, name in others if name in _SENTENCE_NAMES), None)
+    layout = Layout(kind, dialect.separator, len(names), token_column, label_column, None, sentence_column, names)
     if not labelled:
         return layout
     examined = _sentences(path, layout, _EXAMINED_ROWS)
     schemes = [detect_scheme([row[number] for row in rows] for rows in examined) for number in range(len(names))]
-    if labels is None:
-        labels = next((number for number in reversed(candidates) if schemes[number]), candidates[-1])
-    others = tuple(number for number in candidates if number != labels and column is None)
-    return replace(layout, label_column=labels, scheme=schemes[labels], other_label_columns=others)
+    if label_column is None:
+        label_column = next((number for number in reversed(candidates) if schemes[number]), candidates[-1])
+    other_labels = tuple(number for number in candidates if number != label_column and column is None)
+    return replace(layout, label_column=label_column, scheme=schemes[label_column], other_label_columns=other_labels)
 
 
 def is_token_table(path: str | Path, labelled: bool = True) -> bool:
     """Whether a file is a table with a column of words, and sentences of several rows.
 
-    A column of sentences is required, too, if `labelled` is false or the words are under "text", because such a table
-    may contain whole texts.
+    A column of sentences is required, too, if `labelled` is false or the column of words is called "text", because such
+    a table may contain whole texts.
 
     Args:
         labelled: whether a column of labels is required

@@ -52,7 +52,7 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
 
     In every layer, one direction reads only the text before the blank, and the other one only the text after it. The
     prediction depends only on the two states next to the blank. In training, the length of a blank is drawn uniformly
-    from 1 to `longest_blank`, or to the end of the text if that is nearer.
+    from 1 to `longest_blank`. The blank ends at the end of the text if the text is too short.
 
     Example:
         >>> from glassgate.tasks.task import Split
@@ -124,7 +124,7 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
         return [task.fill(each) if isinstance(each, str) else next(text_predictions) for each in examples]
 
     def text(self, example: Text | str, prediction: list[list[Candidate]]) -> str:
-        """Return a line with its blanks filled; for a text, return a line per token with its best candidate."""
+        """Return a line with its blanks filled; for a `Text`, return a table of its tokens and the best candidates."""
         if isinstance(example, Text):
             rows = zip(example.tokens, prediction, strict=True)
             return "".join(f"{token!r}\t{candidates[0].text!r}\n" for token, candidates in rows)
@@ -157,7 +157,7 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
         Args:
             text: a text with blanks
             length: the number of tokens of each blank; None if unknown
-            longest: the maximum number of tokens of a candidate; that of the training if None
+            longest: the maximum number of tokens of a candidate; None for the longest blank of the training
             n_best: the number of candidates for each blank
 
         Raises:

@@ -14,7 +14,7 @@ from glassgate.tasks.loss import to_float
 from glassgate.tasks.networks.encoder import encoder, last_outputs
 from glassgate.tasks.networks.states import as_tuple, repeat_rows
 
-_CHUNK_ELEMENTS = 2**22  # the elements of the output of a chunk; the allocator reuses memory up to this size
+_CHUNK_ELEMENTS = 2**22  # maximum number of elements of a chunk's output; the allocator reuses memory up to this size
 
 
 class Sizes(NamedTuple):
@@ -212,7 +212,7 @@ class Segments(Forecaster):
 
     A step of the encoder reads a segment of the past. All segments of the horizon are forecast at once, each from the
     last state and from a query, which consists of the embeddings of its position and of its series. Covariates are
-    divided into segments, too. A linear map of those known ahead is added to the query.
+    divided into segments, too. A linear map of the covariates known ahead is added to the query.
     """
 
     def __init__(self, options: ForecastingOptions, sizes: Sizes, head: Head):
@@ -274,7 +274,7 @@ class Segments(Forecaster):
         return queries
 
     def _run_as_sequences(self, window: Window, state: Any) -> Tensor:
-        """`_run_in_chunks` with each segment as a sequence, for recordings, edits, exports and inference sessions."""
+        """Like `_run_in_chunks`, but each segment is a sequence, as recordings, edits, exports and sessions require."""
         rows = len(window.values)
         places = self.places.expand(rows, -1, -1)
         queries = torch.cat([places, window.series[:, None].expand(-1, self.count, -1)], -1)
@@ -284,7 +284,7 @@ class Segments(Forecaster):
         return output.reshape(rows, self.count, -1)
 
     def _cut(self, steps: Tensor) -> Tensor:
-        """Cut steps, `(N, L, C)`, into segments of W steps, `(N, L / W, W C)`.
+        """Cut steps, `(N, L, C)`, into segments of W = `self.length` steps, `(N, ceil(L / W), W C)`.
 
         The last step is repeated if the last segment is too short.
         """

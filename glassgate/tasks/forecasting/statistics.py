@@ -1,4 +1,4 @@
-"""Statistics of the training part: scales, categories of static covariates, and errors of the naive forecast."""
+"""Statistics of the training data: scales, categories of static covariates, and errors of the naive forecast."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -16,7 +16,7 @@ _CHUNK = 2**20  # the number of steps that are in memory at once
 
 
 class TrainingStatistics:
-    """The statistics of the training part, and the encoding of series with them.
+    """The statistics of the training data, and the encoding of series with them.
 
     Args:
         options: the options of the task
@@ -47,7 +47,7 @@ class TrainingStatistics:
         """Return the fields of a series, extended by `ahead` steps whose values are 0.
 
         Raises:
-            DataError: the series has another frequency, or too few covariates known ahead
+            DataError: the series has another frequency, or its covariates known ahead end too early
         """
         if series.frequency != self.frequency:
             raise series.fault(
@@ -136,7 +136,7 @@ def season_of(examples: Sequence[Series], options: ForecastingOptions, steps: in
 
 
 def series_statistics(series: Series, options: ForecastingOptions, season: int, strict: bool = True) -> list[float]:
-    """Return offset and divisor of a series, and mean absolute and squared error of its seasonal naive forecast.
+    """Return offset and divisor of a series, and mean absolute and mean squared error of its seasonal naive forecast.
 
     If the seasonal naive forecast has no errors, or the series has no second season, the naive forecast replaces it.
 
@@ -218,7 +218,7 @@ def _scaled_readers(columns: Sequence[Steps], statistics: Sequence[Sequence[floa
 
 
 def _scaled_reader(steps: Steps, shift: float, scale: float) -> ColumnReader:
-    """A reader of a standardised column, with 0 after its end."""
+    """A reader of a standardised column; it returns 0 after the end of the column."""
 
     def read(start: int, stop: int) -> np.ndarray:
         values = (steps[start : min(stop, len(steps))] - shift) / (scale or 1.0)

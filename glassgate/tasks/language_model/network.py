@@ -1,4 +1,4 @@
-"""The network of language models: embeddings of tokens, or notes; recurrent layers; and scores of the next step."""
+"""The network of language models. It reads embedded tokens or notes, and scores the next token or notes."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ class LanguageNetwork(nn.Module):
                 whether a row continues the same row of the previous batch
 
         Returns:
-            the scores, `(N, L, V - 1)`, without padding, or `(N, L, 88)`
+            the scores: of all tokens except padding, `(N, L, V - 1)`, or of notes, `(N, L, 88)`
         """
         scores, state = self.advance(batch["inputs"], batch["lengths"], self._carried_state(batch["continues"]))
         for name, tensor in zip(self.carried, as_tuple(state), strict=True):
@@ -58,7 +58,7 @@ class LanguageNetwork(nn.Module):
         return scores
 
     def advance(self, inputs: Tensor, lengths: Tensor | None, state: object) -> tuple[Tensor, Any]:
-        """Read inputs, starting with a state, or with zeros if it is None; return the scores and the new state."""
+        """Read inputs, starting with `state` (None for zeros). Return the scores and the new state."""
         vectors = inputs.float() if self.embedding is None else self.embedding(inputs)
         output, state = self.encoder(self.dropout(vectors), state, lengths=lengths)
         output = self.dropout(output)

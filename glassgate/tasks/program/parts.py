@@ -17,7 +17,7 @@ class Parts:
     Attributes:
         modules: the modules of the network by name; `gg.to_c` exports each as C functions
         code: the tables, the functions and `main` of the program
-        states: the name of a module's state variable, if it differs from the module's name
+        states: the names of state variables, by the name of the module; the default is the name of the module
         reads: a description of the input
         prints: a description of the output
     """

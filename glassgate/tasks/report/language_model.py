@@ -48,7 +48,7 @@ class LanguageModelView(TaskView[LanguageModel]):
         return BatchAnswers(answers, -nats, evidence_name, (group,), scores, score_name=score)
 
     def steps(self, example: Text | Roll) -> Sequence[str]:
-        """Return the input of each step: the token or notes before the ones to predict; first a start sign."""
+        """Return the input of each step: a start sign, then the token or the notes of the previous step."""
         if isinstance(example, Roll):
             return ["start", *(notes_of(step) for step in example.steps[:-1])]
         return ["\N{BLACK RIGHT-POINTING SMALL TRIANGLE}", *example.tokens[:-1]]

@@ -1,4 +1,4 @@
-"""Symptoms of a failing training: measurements, and a table of rules with a message and a remedy for each symptom."""
+"""Rules that detect the symptoms of a failing training in measurements. The message of each rule suggests a remedy."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +15,8 @@ from glassgate.tasks.options import Options
 from glassgate.tasks.wording import plural, shortened_list
 
 _SAMPLE = 20_000  # tokens of the dev data that are examined
-_FIRST_STEPS = 3  # steps whose loss is that of the untrained network
-# The loss and the scores should have improved after this number of epochs, and of steps.
+_FIRST_STEPS = 3  # steps before the network has learned
+# The loss and the scores should have improved after this number of epochs and this number of steps.
 _MIN_EPOCHS = 3
 _MIN_STEPS = 20
 _MIN_ANSWERS = 20  # with fewer answers, the accuracy on the dev data is not judged
@@ -30,12 +30,12 @@ class Measurements:
         epoch: the number of finished epochs
         steps: the number of finished steps
         first_loss: the mean loss of the first steps, before the network has learned
-        lowest_loss: the lowest of these losses; if the rate is too high, the loss rises from the second step on
+        lowest_loss: the lowest loss of the first steps; if the rate is too high, the loss rises from the second step on
         recent_loss: the mean loss over the last third of the epoch
         spread: the standard deviation of the losses in `recent_loss`
         norms: norms of the gradients before clipping
         accuracy: the accuracy on the dev data; None if the task does not measure it
-        baseline: the accuracy on the dev data of always giving its most common answer
+        baseline: the accuracy on the dev data if every answer is the most common answer
         unknown: the fraction of the dev data's tokens that are not in the vocabulary
         missing: the labels without an example in the dev data
         labels: the number of labels

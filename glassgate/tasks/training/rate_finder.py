@@ -1,4 +1,4 @@
-"""Learning rate range test (Smith 2017): raises the rate at each step, and selects that of the steepest loss curve."""
+"""Learning rate range test (Smith 2017): raises the rate at each step, and finds where the loss falls fastest."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -46,7 +46,9 @@ class RateSearch(NamedTuple):
 
 
 def find_rate(task: AnyTask, data: Sequence[Encoded], processes: Group) -> RateSearch:
-    """Train a task's network for at most 100 steps in which the rate rises from 1e-5 to 1; discard it afterwards.
+    """Train a task's network for at most 100 steps in which the rate rises from 1e-5 to 1.
+
+    The caller must discard the network afterwards.
 
     Raises:
         OptionError: the loss diverges at the smallest rates, or there are several processes

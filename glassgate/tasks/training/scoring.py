@@ -55,7 +55,7 @@ def outputs(
     """Yield the network's output for each batch, the batch, and the pieces in its rows.
 
     Args:
-        batches: the batches; those for evaluation if None
+        batches: the batches; None for the batches of `Batching.evaluation`
         shard: the rows of each batch to read
     """
     batches = task.batching().evaluation(lengths(encoded)) if batches is None else batches
@@ -68,7 +68,7 @@ def outputs(
 
 
 def device_of_network(network: nn.Module) -> torch.device:
-    """Return the device of a network's parameters; the CPU if it has none, only `FrozenLayer`s."""
+    """Return the device of a network's parameters; the CPU if it has no parameters, only `FrozenLayer`s."""
     return next((each.device for each in network.parameters()), torch.device("cpu"))
 
 

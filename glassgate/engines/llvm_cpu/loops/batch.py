@@ -11,7 +11,7 @@ class BatchLayout(NamedTuple):
     """The rows of each step of a batch. Row r of each step belongs to sequence r.
 
     Attributes:
-        memory: int64, contiguous. It begins with the tables `sizes` and `starts`.
+        memory: the tables `sizes` and `starts`, int64, contiguous.
         rows: the number of rows of all steps.
         steps: the number of steps.
         N: the number of sequences.
@@ -42,7 +42,7 @@ class BatchLayout(NamedTuple):
 
 
 def batch_layout(batch_sizes: Tensor | None, S: int, N: int) -> BatchLayout:
-    """Return the layout of `Steps` with S rows of N sequences."""
+    """Return the layout of S rows of N sequences, which have equal lengths if `batch_sizes` is None."""
     if batch_sizes is None:
         return _equal_lengths_layout(S // max(N, 1), N)
     if len(batch_sizes) and int(batch_sizes[-1]) == N:

@@ -16,8 +16,8 @@ from glassgate.engines import processors
 from glassgate.engines.llvm_cpu.native import compile_native
 from glassgate.engines.llvm_cpu.tasks import Launch
 
-JOBS_BEGUN, TEAM_MEMBERS, ARRIVED, LATE, TEAM_SIZE, JOB_COUNT, JOBS = range(1, 8)
-"""The indices of words in a table: the number of jobs begun; the number of threads in the team; the number of threads
+JOBS_BEGUN, MEMBERS, ARRIVED, LATE, TEAM_SIZE_ADDRESS, JOB_COUNT, JOBS = range(1, 8)
+"""The indices of words in a table: the number of jobs begun; the requested number of threads; the number of threads
 that have arrived; whether a thread arrived late; the address of `omp_get_num_threads`; the number of jobs; the first
 job. A job has two words. Word 0 of the table is the address of the code that the threads run."""
 
@@ -31,14 +31,14 @@ def member(table):
     If the team has fewer threads than requested, do nothing.
     """
     fields, polls = words(table), 0
-    if team_size(fields[{TEAM_SIZE}]) < fields[{TEAM_MEMBERS}]:
+    if team_size(fields[{TEAM_SIZE_ADDRESS}]) < fields[{MEMBERS}]:
         return
     increment(table + 8 * {ARRIVED})
     mine = fetch_increment(table + 8 * {JOBS_BEGUN})
     while mine < fields[{JOB_COUNT}]:
         perform(fields[{JOBS} + 2 * mine], fields[{JOBS} + 2 * mine + 1])
         mine = fetch_increment(table + 8 * {JOBS_BEGUN})
-    while polls < {MAX_POLLS} and load_acquire(table + 8 * {ARRIVED}) < fields[{TEAM_MEMBERS}]:
+    while polls < {MAX_POLLS} and load_acquire(table + 8 * {ARRIVED}) < fields[{MEMBERS}]:
         polls += 1
     if polls == {MAX_POLLS}:
         fields[{LATE}] = 1

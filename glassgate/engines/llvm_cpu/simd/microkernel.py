@@ -37,7 +37,7 @@ class Words(Protocol):
 def register_blocked_microkernel(
     V: VectorType, words: Words, processor: Processor, vectors: int, long: bool, strided: bool
 ) -> Instruction:
-    """Return `MultiplicationMethod.microkernel` on vector registers, for `vectors` sums per unit."""
+    """Return `MultiplicationMethod.microkernel(vectors, long, strided)` on vector registers."""
     tiles = blocking(vectors, processor)
 
     def tile(module: ir.Module, rows: int, blocks: int) -> ir.Function:

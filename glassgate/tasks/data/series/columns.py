@@ -200,7 +200,7 @@ def _parse_times(texts: pd.Series, format: str) -> np.ndarray:
 
 
 class Stamps:
-    """Parses a column of time stamps part by part. All must have one format.
+    """Parses a column of time stamps part by part. All time stamps must have one format.
 
     While several formats match all values so far, the column is parsed in each of them. `finish` chooses one.
 
@@ -256,10 +256,10 @@ class Stamps:
         return by_format
 
     def finish(self) -> tuple[np.ndarray, str]:
-        """Return all time stamps, and the format if it was chosen among several that match.
+        """Choose one of the formats that match all values.
 
         Returns:
-            datetime64[us] or integers, `(R,)`; and the format, empty if only one matches
+            the time stamps, datetime64[us] or integers, `(R,)`; and the format, empty if there was no choice
 
         Raises:
             DataError: several formats match, and not exactly one of them gives regular time stamps

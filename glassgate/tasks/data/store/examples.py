@@ -110,7 +110,7 @@ class Stored(Sequence[Example]):
         return self._table.example(int(self._rows[index]))
 
     def cut(self, index: int, start: int, stop: int) -> Example:
-        """Return an example that has only the tokens `start` to `stop` (exclusive) of a stored one."""
+        """Return an example that has only the tokens `start` to `stop` (exclusive) of a stored example."""
         return self._table.example(int(self._rows[index]), start, stop)
 
     def counts(self, field: str) -> Counter[Any]:
@@ -207,7 +207,7 @@ class _Table(Generic[Example]):
         return self.build(**fields)
 
     def selected_indices(self, field: str, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield, for each record batch, the indices of a field in the examples `rows`, and their number per example."""
+        """For each record batch, yield the indices of a field in the examples `rows`, and how many each example has."""
         rows = np.sort(rows)
         bounds = np.searchsorted(rows, np.array(self.starts, rows.dtype)).tolist()
         for number, batch in enumerate(self.file.batches()):
@@ -255,7 +255,7 @@ class _Batch:
                 self.offsets[name].append(len(values))
 
     def write(self, writer: pa.RecordBatchFileWriter) -> int:
-        """Write the batch, empty it, and return the last line in it."""
+        """Write the batch, empty it, and return its last line number."""
         arrays = []
         for name in self.fields:
             column = pa.array(np.asarray(self.values[name]))
@@ -276,7 +276,7 @@ class _Batch:
 def _write(
     sink: pa.NativeFile, examples: Iterable[Any], fields: Mapping[str, str], report: Callable[[int], None]
 ) -> None:
-    """Write examples, and pass the last line of each record batch to `report`."""
+    """Write examples, and pass the last line number of each record batch to `report`."""
     batch = _Batch(fields)
     with pa.ipc.new_file(sink, batch.schema) as writer:
         for example in examples:

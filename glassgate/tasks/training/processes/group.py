@@ -81,7 +81,7 @@ class Group:
                 ) from error
             raise
         except UserError as error:
-            if not (self.is_main or isinstance(error, SharedError)):  # the other processes do not have this error
+            if not (self.is_main or isinstance(error, SharedError)):  # only this process has the error
                 print(f"process {self.world.rank} of {self.size}: {error}", file=sys.__stderr__, flush=True)
             raise
 
