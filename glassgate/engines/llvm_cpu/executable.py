@@ -84,11 +84,11 @@ class Executable:
 
     Args:
         plans: the kernel plan of each direction.
-        partition: the division among threads.
-        addresses: for each direction, the index of each argument among the addresses of a call.
+        partition: the division of the pass among threads.
+        indices: for each direction, the index of each argument among the addresses of a call.
     """
 
-    def __init__(self, plans: Sequence[KernelPlan], partition: Partition, addresses: Sequence[AddressIndices]) -> None:
+    def __init__(self, plans: Sequence[KernelPlan], partition: Partition, indices: Sequence[AddressIndices]) -> None:
         self.plans, self.partition = plans, partition
         self._one_thread = partition.threads == 1
         self._directions_with_barriers = [
@@ -97,7 +97,7 @@ class Executable:
         self._loop_times = LoopTimes()
         self._equal_length_layouts: dict[int, LayoutValues] = {}
         """The call values of the layouts of sequences of equal length, by the number of steps."""
-        self._assign_indices(addresses)
+        self._assign_indices(indices)
         regions = [Region() for _ in plans]
         self._weight_offsets = [
             region.allocate_all(plan.weight_sizes) for region, plan in zip(regions, plans, strict=True)
@@ -234,7 +234,7 @@ class Executable:
             delayed = self._loop_times.record(self.plans[d], layout, int(barriers[d, 1]), seconds)
             processors.contention.note(delayed)
 
-    def _assign_indices(self, addresses: Sequence[AddressIndices]) -> None:
+    def _assign_indices(self, address_indices: Sequence[AddressIndices]) -> None:
         """Assign an index to each call value: memory, then the values of `_layout_values`, then addresses."""
         thread_count, indices = self.partition.threads, count(WEIGHTS + len(self.plans))
         steps, rows, sizes, starts = islice(indices, 4)
@@ -257,8 +257,8 @@ class Executable:
             by_argument |= dict.fromkeys(plan.weight_sizes, (WEIGHTS + d,))
             self._value_indices.append(by_argument)
         self._first_address = next(indices)
-        for by_argument, address_indices in zip(self._value_indices, addresses, strict=True):
-            by_argument |= {argument: (self._first_address + k,) for argument, k in address_indices.items()}
+        for by_argument, direction_indices in zip(self._value_indices, address_indices, strict=True):
+            by_argument |= {argument: (self._first_address + k,) for argument, k in direction_indices.items()}
 
     def _layout_values(self, layout: BatchLayout) -> LayoutValues:
         """Return the call values of a batch layout, in the order of `_assign_indices`."""

@@ -9,7 +9,7 @@ from glassgate.glass.page_parts import as_json
 from glassgate.glass.page_parts import resource as package_resource
 
 resource = partial(package_resource, package="glassgate.glass.live")
-"""The text of a file of this package."""
+"""Returns the text of a file of this package."""
 
 LIMIT = 20_000_000
 """The maximum size of a page, in bytes."""

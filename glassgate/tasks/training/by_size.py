@@ -7,7 +7,7 @@ import math
 from typing import NamedTuple
 
 _MIN_BATCH_SIZE, _MAX_BATCH_SIZE = 4, 32
-_EXAMPLES_PER_SQUARE = 64  # the batch size is the square root of 1/64 of the number of examples
+_EXAMPLES_DIVISOR = 64  # the batch size is about the square root of the number of examples / 64
 _MIN_STEPS = 2_000
 _MIN_EPOCHS, _MAX_EPOCHS = 10, 60
 
@@ -39,7 +39,7 @@ def by_size(examples: int, batch_size: int = 0, epochs: int = 0) -> BySize:
         >>> by_size(100), by_size(3_000), by_size(100_000)
         (BySize(batch_size=4, epochs=60), BySize(batch_size=8, epochs=10), BySize(batch_size=32, epochs=10))
     """
-    square_root = math.sqrt(max(1, examples) / _EXAMPLES_PER_SQUARE)
+    square_root = math.sqrt(max(1, examples) / _EXAMPLES_DIVISOR)
     size = batch_size or min(_MAX_BATCH_SIZE, max(_MIN_BATCH_SIZE, 2 ** round(math.log2(square_root))))
     steps_per_epoch = -(-max(1, examples) // size)
     return BySize(size, epochs or min(_MAX_EPOCHS, max(_MIN_EPOCHS, -(-_MIN_STEPS // steps_per_epoch))))

@@ -22,7 +22,7 @@ def device_of(options: Options, world: World) -> torch.device:
 
 
 def check_device(options: Options, world: World) -> None:
-    """Check the device and the precision; with several processes, check also the data and the batch size.
+    """Check the device and the precision. With several processes, also check the data and the batch size.
 
     Raises:
         OptionError: a check fails, or the data or the batch size cannot be divided among the processes
