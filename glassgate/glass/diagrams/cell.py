@@ -242,7 +242,7 @@ class _Drawing:
         return None
 
     def _routing_order(self, link: tuple[Value, list[Port], Item | None]) -> tuple[bool, bool, float]:
-        """The sort key of a wire: straight wires along a rail, then vertical wires, then others; each kind by length."""
+        """The sort key of a wire: straight wires along a rail, vertical wires, others; each kind by length."""
         value, ends, item = link
         (x, y), (end_x, end_y) = self._start(value), ends[0].edge if item is None else self._box(item)[:2]
         on_rail = value.item.kind == "state" or self._plan.row[value.item] in self._plan.rails.values()
