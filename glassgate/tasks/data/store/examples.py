@@ -41,7 +41,7 @@ def store(
 
     Args:
         examples: the examples; not read if they are already stored
-        fields: the attributes to store, with the kind of each; the first one is the tokens
+        fields: the attributes to store, with the kind of each; the first attribute contains the tokens
         build: builds an example from these attributes
         sources: the files; if they are large, the examples are stored on disk
         settings: the settings of the reader, as JSON values
