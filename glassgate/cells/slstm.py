@@ -39,7 +39,7 @@ class SLSTM(Cell):
         # At the first step the normaliser is 0, so the input gate alone sets the scale.
         empty = s.n == 0
         m = torch.where(empty, a.i, torch.maximum(kept, a.i))
-        # The exponent is masked, not its result: an overflow behind a mask would have a NaN gradient.
+        # `where` masks the argument of `exp`. A mask on its result would give a NaN gradient if `exp` overflows.
         f, i = exp(torch.where(empty, -inf, kept - m)), exp(a.i - m)
         c = f * s.c + i * a.update(z)
         n = f * s.n + i

@@ -14,7 +14,7 @@ from glassgate.claims.problems import PROBLEMS
 NEGLIGIBLE = 1e-3
 """A gradient below this fraction of another one is negligible. The text of the claim says "a thousandth"."""
 MIN_SOLVED = 0.8
-"""A cell solves a problem if at least this fraction of its trainings (one per seed) solve it."""
+"""The claim that a cell solves a problem holds if at least this fraction of trainings (one per seed) solve it."""
 
 
 def write(
@@ -49,7 +49,7 @@ def write(
 
 
 def solved_problems(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the problems that at least one cell solved at some lag with its default biases."""
+    """Return the problems that at least one training of a cell with default biases solved, at any lag."""
     return list(dict.fromkeys(row["problem"] for row in rows if row["solved"] and row["forget_bias"] is None))
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module, metadata
 
-from glassgate.cli.stopping import exit_status, signal_name, stoppable
+from glassgate.cli.stopping import ending, exit_status, stoppable
 
 COMMANDS = {
     "train": "train a task on your data or on built-in data, or resume an interrupted run",
@@ -69,7 +69,7 @@ def _run(name: str, argv: list[str]) -> int:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except KeyboardInterrupt as error:
-        print(f"glassgate {name}: {signal_name(error)}", file=sys.stderr)
+        print(f"glassgate {name}: {ending(error)}", file=sys.stderr)
         return exit_status(error)
     except BrokenPipeError:
         _close_output()

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType, ModuleType
 from typing import Any
 
-_NAMES = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+_ENDINGS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 
 
 def exit_status(error: BaseException) -> int:
@@ -17,9 +17,9 @@ def exit_status(error: BaseException) -> int:
     return 128 + _number(error)
 
 
-def signal_name(error: BaseException) -> str:
+def ending(error: BaseException) -> str:
     """Return "interrupted" or "terminated"."""
-    return _NAMES[signal.Signals(_number(error))]
+    return _ENDINGS[signal.Signals(_number(error))]
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def stoppable(name: str) -> Iterator[None]:
         if _modules_in_import() - importing_before:
             with suppress(OSError):
                 # `print` fails if the signal interrupts another `print`.
-                os.write(2, f"glassgate {name}: {signal_name(error)}\n".encode())
+                os.write(2, f"glassgate {name}: {ending(error)}\n".encode())
             os._exit(exit_status(error))
         raise error
 
@@ -63,7 +63,7 @@ def _number(error: BaseException) -> int:
 
 
 def _modules_in_import() -> set[str]:
-    """The modules that are being imported, as the import system notes in their specs.
+    """The names of the modules whose specs say that their import is running.
 
     Do not walk the stack in the signal handler: in Python 3.11, this ended the process while torch traced a model.
     """

@@ -28,7 +28,7 @@ def command(argv: list[str]) -> None:
             f"devices: expected {world.local_size}, as {world.launcher} has started, got {devices}; leave --devices out"
         )
     if world.size > 1 or devices == 1 or any(option in _PRINTING_OPTIONS for option in rest):
-        if world.size > 1:  # Glassgate reports errors of the communication itself
+        if world.size > 1:  # Glassgate itself reports communication errors
             os.environ["TORCH_CPP_LOG_LEVEL"] = os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")
         if world.rank:
             _discard_output()

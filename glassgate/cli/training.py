@@ -14,7 +14,7 @@ from glassgate.cli.arguments import add_help, add_options, add_processes, given_
 from glassgate.cli.invocation import invocation
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display, format_scores
-from glassgate.cli.stopping import exit_status, signal_name
+from glassgate.cli.stopping import ending, exit_status
 from glassgate.tasks import TASKS, task_class, task_class_of_run
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.options import Options, read_config
@@ -90,7 +90,7 @@ def resumable(*runs: str) -> Iterator[None]:
     try:
         yield
     except (Interrupted, KeyboardInterrupt) as error:
-        print(f"\n{signal_name(error)}", file=sys.stderr)
+        print(f"\n{ending(error)}", file=sys.stderr)
         for run in runs:
             if Path(run).exists():
                 print(f"resume with: {invocation()} train --resume {shlex.quote(run)}", file=sys.stderr)

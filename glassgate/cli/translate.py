@@ -49,12 +49,12 @@ def command(argv: list[str]) -> None:
             f"{pair.file}:{pair.line}: the training data had none of this line's tokens, so its translation is a guess",
             file=sys.stderr,
         )
-    line = 1
+    next_line = 1
     for pair, hypotheses in zip(pairs, task.predict(pairs), strict=True):
-        print("\n" * ((pair.line or line) - line), end="")  # empty lines of the input stay empty
-        line = (pair.line or line) + 1
+        print("\n" * ((pair.line or next_line) - next_line), end="")  # empty lines of the input stay empty
+        next_line = (pair.line or next_line) + 1
         for hypothesis in hypotheses[: arguments.n_best]:
-            numbered = f"{line - 1}\t{hypothesis.score:.4f}\t{hypothesis.text}"
+            numbered = f"{next_line - 1}\t{hypothesis.score:.4f}\t{hypothesis.text}"
             print(hypothesis.text if arguments.n_best == 1 else numbered)
     if arguments.picture:
         svg = attention_picture(task.attend(replace(pairs[0], target=None)))

@@ -143,16 +143,16 @@ class Network:
         if isinstance(states, Tensor) and states.dim() <= 2 and states.shape[-1] == self.size:
             return torch.atleast_2d(states.detach().double())
         names = self._directions[0].cell.state
-        parts = states if isinstance(states, tuple | list) else (states,)
+        values = states if isinstance(states, tuple | list) else (states,)
         by_label: dict[str, Tensor] = {}
-        for state, by_layer in zip(names, parts, strict=False):
+        for state, by_layer in zip(names, values, strict=False):
             for layer, value in enumerate(by_layer):
                 by_label[f"layer{layer}.{state}"] = torch.atleast_2d(torch.as_tensor(value).detach().double())
         widths = {slot.label: slot.columns.stop - slot.columns.start for slot in self.slots}
         if by_label.keys() != widths.keys() or any(
             v.shape[-1] != widths[k] or v.dim() != 2 for k, v in by_label.items()
         ):
-            shapes = ", ".join(str(tuple(v.shape)) for v in parts if isinstance(v, Tensor))
+            shapes = ", ".join(str(tuple(v.shape)) for v in values if isinstance(v, Tensor))
             raise ShapeError(
                 f"{self.operation}: {name} must be (B, S) with S = {self.size}, the states {', '.join(widths)} side by "
                 f"side, or in the form of hx, got {shapes}"
@@ -284,7 +284,7 @@ class Network:
 
         Args:
             inputs: (L, N, H_in), also for a batch-first layer.
-            hx: initial states, flat or in the form of `hx`.
+            hx: initial states, flat or as in `Recurrent.forward`.
 
         Returns:
             (L + 1, N, S): the flat states before the first step and after each step.

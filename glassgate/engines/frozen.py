@@ -43,7 +43,7 @@ def quantise_matrices(weights: Weights, stays_float: Callable[[str], bool]) -> t
 
 
 def quantise(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Round a matrix to integers * scale. Return the integers from -127 to 127, and the scale of each row, (rows,).
+    """Approximate a matrix by integers * scale. Return the integers, from -127 to 127, and the scales of rows, (rows,).
 
     A row of zeros has the scale 0. A row with NaN or infinity has the scale NaN.
     """
@@ -54,7 +54,7 @@ def quantise(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def freeze(directions: Sequence[Direction], precision: str, scales: Sequence[Weights] = ()) -> FrozenDirections:
-    """Return a layer with fixed weights on the requested engine. For "auto", this is the first engine that supports it.
+    """Return a layer with fixed weights on the requested engine. "auto" is the first engine that supports the layer.
 
     Args:
         directions: the directions of the layer. Their weights are contiguous, in float32 or float64, and no other code

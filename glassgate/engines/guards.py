@@ -20,7 +20,7 @@ _Path = tuple[tuple[bool, Any], ...]
 """The path from a cell to a value. Each item is an attribute (True, name) or a key of a container (False, key)."""
 _SCALARS = (bool, int, float, str)
 _MAX_DEPTH, _MAX_VALUES = 5, 500
-"""The maximum depth of the search for values with a guard, and the maximum number of guards of one cell."""
+"""The maximum depth of the search for values with a guard, and the maximum number of values that it visits."""
 
 
 def add_guards(cell: Cell) -> tuple[CodeType, ...]:

@@ -51,7 +51,7 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
 
 
 def empty_like(tensor: Tensor) -> Tensor:
-    """`empty(tensor.shape, tensor.dtype)`, for a contiguous tensor. It is faster for small tensors."""
+    """Like `empty(tensor.shape, tensor.dtype)` for a contiguous tensor, but faster for small tensors."""
     return torch.empty_like(tensor) if tensor.nbytes < LARGE else empty(tensor.shape, tensor.dtype)
 
 

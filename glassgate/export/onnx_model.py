@@ -101,14 +101,14 @@ def to_onnx(
         (5, 2, 4)
     """
     onnx, _ = import_optional("onnx", "to_onnx"), import_optional("onnxscript", "to_onnx")
-    from glassgate.export.onnx_native import allowing
+    from glassgate.export.onnx_native import operators_allowed
 
     newest = onnx.defs.onnx_opset_version()
     if not isinstance(opset, int) or not OPSET <= opset <= newest:
         raise ExportError(f"to_onnx: opset must be from {OPSET} to {newest}, got {opset!r}")
     if not isinstance(module, Recurrent):
         names = {"input_names": input_names, "output_names": output_names}
-        with allowing(operators):
+        with operators_allowed(operators):
             inputs, model = _export_with_torch(
                 module, inputs, dynamic_shapes=dynamic_shapes, opset_version=opset, **names
             )
@@ -124,7 +124,7 @@ def to_onnx(
             "of a sequence"
         )
     model_inputs = ModelInputs(step, lengths and not step, resets and not step, defaults)
-    with allowing(operators):
+    with operators_allowed(operators):
         model = _LayerModel(module, model_inputs).build(opset)
     with _model_file(model, path, metadata) as temporary:
         if verify:

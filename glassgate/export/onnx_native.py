@@ -23,7 +23,7 @@ class Operator(NamedTuple):
         kind: the name of the operator.
         gates: the cell's gates in the order of the operator. "-f" denotes f with negated weights and biases.
         attributes: the attributes of the operator.
-        peepholes: the cell's parameters for the input P, in the order of the operator.
+        peepholes: the cell's parameters for the ONNX input P, in the order of the operator.
     """
 
     cell: Cell
@@ -40,7 +40,7 @@ OPERATORS = (
     Operator(cells.GRUv1(), "GRU", ("z", "r", "n"), {"linear_before_reset": 0}),
     Operator(cells.LSTM(), "LSTM", ("i", "o", "f", "g")),
     Operator(cells.PeepholeLSTM(), "LSTM", ("i", "o", "f", "g"), {}, ("peep_i", "peep_o", "peep_f")),
-    # i = 1 - sigmoid(f) = sigmoid(-f). The node has weights for both gates, because runtimes differ in which they read.
+    # i = 1 - sigmoid(f) = sigmoid(-f). Both gates have weights, because runtimes differ in which of the two they read.
     Operator(cells.CIFG(), "LSTM", ("-f", "o", "f", "g"), {"input_forget": 1}),
 )
 
@@ -49,12 +49,12 @@ _allowed = ContextVar("operators", default=True)
 
 
 @contextmanager
-def allowing(operators: bool) -> Iterator[None]:
+def operators_allowed(allowed: bool) -> Iterator[None]:
     """Allow or forbid the ONNX operators RNN, GRU and LSTM in this block.
 
     A context variable holds this option, because `torch.onnx.export` cannot pass it to the translation of our layers.
     """
-    token = _allowed.set(operators)
+    token = _allowed.set(allowed)
     try:
         yield
     finally:

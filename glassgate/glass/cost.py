@@ -31,7 +31,7 @@ def describe(study: Study, task: str = "") -> str:
 
 def cost(layer: Recurrent, network: nn.Module, lengths: Sequence[int]) -> list[tuple[str, str]]:
     """The rows of the cost table, (name, amount) each."""
-    steps, batch = sum(lengths), len(lengths) * max(lengths)
+    steps, padded_steps = sum(lengths), len(lengths) * max(lengths)
     matrices = [
         (name, shape)
         for part in layer.glassgate.parts
@@ -43,7 +43,7 @@ def cost(layer: Recurrent, network: nn.Module, lengths: Sequence[int]) -> list[t
         multiplications[name] = multiplications.get(name, 0) + shape[0] * shape[1]
     products = sum(multiplications.values())
     words = {"weight_ih": "from the input", "weight_hh": "from the state", "weight_hr": "of the projection"}
-    parts = ", ".join(f"{number:,} {words.get(name, name)}" for name, number in multiplications.items())
+    by_matrix = ", ".join(f"{number:,} {words.get(name, name)}" for name, number in multiplications.items())
     in_layer = sum(p.numel() for p in layer.parameters())
     total = sum(p.numel() for p in network.parameters())
     size = next(layer.parameters()).element_size()
@@ -51,9 +51,9 @@ def cost(layer: Recurrent, network: nn.Module, lengths: Sequence[int]) -> list[t
     saved = states + sum(len(layer.cell.gates) * part.hidden_size for part in layer.glassgate.parts)
     return [
         ("parameters", f"{in_layer:,} in the recurrent layers, {total:,} in total; {total * size / 1e6:.2f} MB"),
-        ("multiplications per step", f"{products:,}: {parts}"),
+        ("multiplications per step", f"{products:,}: {by_matrix}"),
         ("multiplications on this page", f"{products * steps / 1e6:,.2f} million for {steps:,} steps, without padding"),
-        ("padding", f"{1 - steps / batch:.1%} if the sequences were one padded batch"),
+        ("padding", f"{1 - steps / padded_steps:.1%} if the sequences were one padded batch"),
         ("state", f"{states:,} numbers per sequence, {states * size:,} bytes"),
         ("memory for gradients", f"about {saved * size * steps / 1e6:.2f} MB for the states and gates of these steps"),
     ]

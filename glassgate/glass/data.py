@@ -20,7 +20,7 @@ _LEVELS = 127
 
 
 def page_data(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
-    """The data of a study, and a note if values have fewer than 32 bits or units are left out; empty otherwise.
+    """The data of a study, and a note. The note is empty unless values have fewer than 32 bits or units are left out.
 
     Args:
         study: the study.
@@ -67,7 +67,7 @@ def page_data(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
 
 
 def named_units(study: Study, all_findings: list[Finding], direction: Direction) -> list[int]:
-    """The units of a direction in the findings and the ranking of followers, and unit 0, which a page may show."""
+    """The units of a direction that a page may name: in the findings, in the ranking of followers, and unit 0."""
     units = {each.unit[1] for each in all_findings if each.unit and each.unit[0] == direction.label}
     units |= {each.unit for each in best_followers(study) if each.direction == direction.label}
     return sorted(units | {0})
@@ -86,7 +86,7 @@ def _choices(best: Any) -> list[list[Any]]:
 
 
 def _places(places: Places) -> dict[str, Any]:
-    """The states in 4 bits each."""
+    """The content of `places`, with the states in 4 bits each."""
     parts = {}
     for label, values in places.states.items():
         levels, low, spacing = pack_states(values)

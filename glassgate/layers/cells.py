@@ -71,7 +71,7 @@ class RecurrentCell(Drawable, nn.Module):
         self.reset_parameters()
 
     def weights(self) -> Iterator[tuple[Cell, Weights]]:
-        """Yield the cell and its parameters by name."""
+        """Yield one pair: the cell, and its parameters by name. Layers yield a pair per layer and direction."""
         names = self.cell.shapes(self.input_size, self.hidden_size, 0, self.bias)
         yield self.cell, {name: getattr(self, name) for name in names}
 
@@ -82,7 +82,7 @@ class RecurrentCell(Drawable, nn.Module):
         schemes.initialise(self, self.init)
 
     def extra_repr(self) -> str:
-        """Return the arguments that differ from their defaults, for the repr of the module."""
+        """Return the sizes, and the cell and `bias` unless they are the default, for the repr of the module."""
         sizes, bias = f"{self.input_size}, {self.hidden_size}", "" if self.bias else "bias=False"
         parts = [sizes, self.cell.repr_in_layer(self._default_cell)] if self._default_cell else [repr(self.cell), sizes]
         return ", ".join(part for part in (*parts, bias) if part)
@@ -168,7 +168,7 @@ class RecurrentCell(Drawable, nn.Module):
 class RNNCell(RecurrentCell):
     """A drop-in replacement for `torch.nn.RNNCell`.
 
-    Args and shapes are those of `RecurrentCell`. `nonlinearity` is "tanh" or "relu".
+    Args and shapes are as in `RecurrentCell`, except `cell`. `nonlinearity` is "tanh" or "relu".
 
     Example:
         >>> import torch, glassgate as gg
@@ -192,7 +192,7 @@ class RNNCell(RecurrentCell):
 
 
 class GRUCell(RecurrentCell):
-    """A drop-in replacement for `torch.nn.GRUCell`. Args and shapes are those of `RecurrentCell`.
+    """A drop-in replacement for `torch.nn.GRUCell`. Args and shapes are as in `RecurrentCell`, except `cell`.
 
     Example:
         >>> import torch, glassgate as gg
@@ -207,7 +207,7 @@ class GRUCell(RecurrentCell):
 
 
 class LSTMCell(RecurrentCell):
-    """A drop-in replacement for `torch.nn.LSTMCell`. Args and shapes are those of `RecurrentCell`.
+    """A drop-in replacement for `torch.nn.LSTMCell`. Args and shapes are as in `RecurrentCell`, except `cell`.
 
     Example:
         >>> import torch, glassgate as gg

@@ -1,7 +1,7 @@
 """Edits of gates and states while a layer runs, for `gg.edit`.
 
-An edited layer runs a cell with edited equations, which multiply a value by a factor or replace it by a number. These
-numbers are passed to the cell in the same way as noise.
+An edited layer runs a cell with edited equations, which multiply a value by a factor or replace it by a number. The
+factors and replacements are passed to the cell in the same way as noise.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,9 +27,9 @@ from glassgate.shapes import ShapeError
 SCALE, REPLACEMENT = "scale", "replacement"
 """The two kinds of numbers that an edited gate or state reads."""
 NO_REPLACEMENT = 1e30
-"""Values with a replacement of at least this number, such as infinity, are not replaced."""
+"""A replacement of at least this number, such as infinity, means that the value is not replaced."""
 
-Positions = int | slice | Sequence[int] | Tensor | None
+Selection = int | slice | Sequence[int] | Tensor | None
 """A selection of units or steps: an index, a slice, several indices, a mask, or None for all."""
 
 
@@ -45,8 +45,8 @@ class Edit:
 
     kind: str
     value: float | Tensor
-    units: Positions
-    steps: Positions
+    units: Selection
+    steps: Selection
 
     @property
     def per_step(self) -> bool:
@@ -108,7 +108,7 @@ class Edit:
         return torch.cat([value[:L], value.new_zeros(max(L - length, 0), *value.shape[1:])])
 
 
-def positions(label: str, selection: Positions, count: int) -> list[int]:
+def positions(label: str, selection: Selection, count: int) -> list[int]:
     """Convert a selection to indices from 0 to count - 1. `label` names the selection in error messages."""
     if selection is None:
         return list(range(count))
@@ -152,7 +152,7 @@ class Edits:
         return Edits(both)
 
     def apply(self, part: Part, direction: Direction, layout: Layout) -> Direction:
-        """Return the direction of a call with the edits of its part."""
+        """Return a direction with the edits of its part."""
         if not self.changes.get(part.label):
             return direction
         like, has_equal_lengths = direction.initial[0], layout.places is None and layout.packed is None
@@ -225,7 +225,7 @@ def edited_equations(before: Equations, numbers: EditedValues) -> Equations:
 
     Args:
         before: the equations without edits.
-        numbers: the numbers that each edited gate or state reads.
+        numbers: the kinds of numbers that each edited gate or state reads.
     """
     noise = {
         f"{kind}_{name}": Noise(0.0, False, per_step, name if name in before.state else None)

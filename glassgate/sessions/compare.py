@@ -20,7 +20,7 @@ class Difference(NamedTuple):
     largest: float
     """The largest absolute difference."""
     relative: float
-    """The root mean square of the differences, divided by the root mean square of the exact values."""
+    """The root mean square of the differences, divided by that of the values in the default precision."""
 
 
 class Comparison(NamedTuple):
@@ -70,7 +70,7 @@ def compare(module: nn.Module, exact: nn.Module, args: Sequence[Any], kwargs: Ma
 @torch.no_grad()
 def _run_and_record(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Tensor]:
     """Call a model and return all gates and states by name."""
-    layers = {name: part for name, part in module.named_modules() if isinstance(part, FrozenLayer)}
+    layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, FrozenLayer)}
     recording_layers = {id(layer): _RecordingLayer(layer) for layer in layers.values()}
     # The copy contains a recording layer in the place of each frozen layer.
     model = recording_layers[id(module)] if id(module) in recording_layers else deepcopy(module, dict(recording_layers))

@@ -73,7 +73,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
             progress: receives the reports
 
         Returns:
-            the content of metrics.json: the scores on dev and test, those of each epoch, and the speed
+            the content of metrics.json: the scores on dev and test, the scores of each epoch, and the speed
 
         Raises:
             UserError: data, options or folder cannot be used
@@ -145,7 +145,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
     def split_of(self, data: Any) -> Split[Example]:
         """Return the examples of a frame, a `datasets.Dataset` or a `DatasetDict`; a Split is returned unchanged.
 
-        Data without a dev and a test part is split by `split`.
+        If both the dev and the test part are missing, the method `split` splits the data.
         """
         if isinstance(data, Split):
             return data
@@ -231,7 +231,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
 
         Args:
             encoded: the encoded examples
-            batches: the batches; those for evaluation if None
+            batches: the batches; the evaluation batches if None
         """
         return outputs(self, encoded, batches)
 

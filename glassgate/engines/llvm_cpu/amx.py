@@ -45,7 +45,7 @@ def is_faster(terms: int, rows: int) -> bool:
 
 
 def describe_method(terms: int = 1, rows: int = 1) -> str:
-    """Describe how products in bfloat16 are computed. The arguments are those of `is_faster`."""
+    """Describe how products in bfloat16 are computed. The arguments are as in `is_faster`."""
     processor, three = processor_for(terms), terms > 1
     if not is_faster(terms, rows):
         limit = f"more than {FEW_ROWS} sequences" if processor.tiles else f"AMX-BF16 ({obstacle()})"

@@ -1,4 +1,4 @@
-"""Makes machine code callable as a built-in function of Python, whose calls are faster than those of ctypes."""
+"""Makes machine code callable as a built-in function of Python. Calling it is faster than calling through ctypes."""
 
 import ctypes
 import platform
@@ -27,11 +27,11 @@ def enter(number, function, arguments, count, *addresses):
 
 
 class Entry:
-    """A launch whose calls differ in one number. Only one thread at a time may call it.
+    """A launch whose calls differ only in one integer argument. Only one thread at a time may call it.
 
     Args:
         launch: machine code and its arguments.
-        slots: the indices of the arguments that are set to this number.
+        slots: the indices of the arguments that are set to this integer.
 
     Attributes:
         call: a function of one integer. It sets the arguments at `slots` to the integer, and runs the launch without
@@ -70,7 +70,7 @@ _owners: list[object] = []
 def _method() -> int:
     """Return the address of the `PyMethodDef` of all entries.
 
-    The `self` of an entry is the address of two words: the address of machine code, and the address of its arguments.
+    The `self` of an entry is an integer: the address of two words, the addresses of machine code and of its arguments.
     """
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(_module())), loader_machine())
     engine.finalize_object()

@@ -36,7 +36,7 @@ def _microkernel(processor: Processor, bits: int, sums: int, long: bool, is_tran
         processor: the processor that runs the kernel.
         bits: the size of a number.
         sums, long: as in `MultiplicationMethod.microkernel`.
-        is_transposed: whether it multiplies with the transposed weights.
+        is_transposed: whether the microkernel multiplies with the transposed weights.
     """
     packed = method_of(processor, bits).microkernel(sums, long=long)
     lanes, rounds_operands = processor.lanes(bits), processor.rounds_operands
@@ -46,11 +46,11 @@ def _microkernel(processor: Processor, bits: int, sums: int, long: bool, is_tran
 
 
 def namespace_for(text: str, bits: int, processor: Processor) -> dict[str, Any]:
-    """Return the functions and constants that a text uses, by name.
+    """Return the functions and constants that the source of a kernel uses, by name.
 
-    Mathematical functions have the names of their operations, or those in `names.FUNCTION_NAMES`. Everything else has
-    two names, with and without an underscore at the beginning. The kernels of cells use the name with the underscore,
-    because it cannot collide with the names of values.
+    Mathematical functions have the names of their operations, or the names in `names.FUNCTION_NAMES`. Everything else
+    has two names, with and without an underscore at the beginning. The kernels of cells use the name with the
+    underscore, because it cannot collide with the names of values.
 
     Args:
         text: the source of a kernel.

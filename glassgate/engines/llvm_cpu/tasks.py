@@ -1,6 +1,7 @@
 """Launches of machine code, and tasks that threads divide among themselves.
 
-The last two arguments of a task are the bounds of a part: the index of its first item, and the index after its last.
+A *part* is a range of the items of a task. The last two arguments of the machine code are its bounds: the index of the
+first item, and the index after the last item.
 A *call value* is an integer that may differ between calls, such as the address of a tensor; see `executable.py`.
 """
 
@@ -151,13 +152,13 @@ class ParallelTask:
         additions = [(slot, index) for slot, argument in self.slots for index in value_indices.get(argument, ())]
         for slot, argument in self.slots:
             arguments[slot] += constants[argument]
-        slot, (argument_of_size, size) = self.bounds_slot, self.size
+        first_bound, (argument_of_size, size) = self.bounds_slot, self.size
         if argument_of_size is not None and argument_of_size in bound_indices:
             indices = bound_indices[argument_of_size]
-            additions += [(slot + end, indices[k + end]) for end in (0, 1) if k + end]
+            additions += [(first_bound + end, indices[k + end]) for end in (0, 1) if k + end]
         else:
             size += 0 if argument_of_size is None else constants[argument_of_size]
-            arguments[slot], arguments[slot + 1] = size * k // parts, size * (k + 1) // parts
+            arguments[first_bound], arguments[first_bound + 1] = size * k // parts, size * (k + 1) // parts
         return TaskPart(Launch(self.launch.function, arguments), additions)
 
 

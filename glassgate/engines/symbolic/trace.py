@@ -20,15 +20,15 @@ class Trace:
 
     Columns of the forward pass, each as wide as its value:
         ("state", k): the new state `cell.state[k]`, which the backward pass may read.
-        ("ih", k): the input half of gate `ih[k]`. In training the forward pass overwrites it with the value that the
-            backward pass reads: the pre-activation of the gate, or a value that depends only on it.
+        ("ih", k): the input half W_ih x + b_ih of gate `ih[k]`. In training the forward pass overwrites it with the
+            value that the backward pass reads: the pre-activation of the gate, or a value that depends only on it.
         ("hh", k): the recurrent product `hh_only[k]`, or a value that depends only on it; saved in training.
         ("row", k), ("hr", 0): a row sum, and the result of the projection; saved if the backward pass reads them.
         ("kept", k): another saved value. The backend's costs decide that reading it is cheaper than recomputing it.
         ("gate", "f"): a gate, for recordings.
     Columns of the backward pass:
         ("d_pre", k): the gradient of `[*hh_only, *shared, *ih_only][k]`.
-        ("d_state", k): the gradient of state k before the step, through the step.
+        ("d_state", k): the gradient of the old state k through this step.
         ("d_parameter", k): the gradient of the parameters whose column in `parameter_columns` is k, per unit and row.
         ("left", k): the row vector `left[k]`, a factor of the gradient of `weight_hh`.
         ("raw", 0), ("d_hr", 0): the row vector that `weight_hr` multiplies, and the gradient of the product.
@@ -40,7 +40,7 @@ class Trace:
         forward: the new states, from the leaves of the equations and the products `hh`, `sum`, `hr`.
         backward: the gradients, from the same leaves except `ih`, and from `grad` and `saved`.
         saved: the values that the forward pass saves for the backward pass, by column.
-        hh_only: the products of gates whose recurrent half the step uses separately.
+        hh_only: the products of gates whose recurrent half W_hh u + b_hh the step uses separately.
         shared: the products of gates for which the step uses only the sum of both halves.
         ih_only: the gates whose input half the step uses separately.
         left: the row vectors, other than the state, that `weight_hh` multiplies.
@@ -87,7 +87,7 @@ class Trace:
 
 
 def _fold_halves(states: tuple[Node, ...]) -> dict[Node, Node]:
-    """Replace the sum of two halves that the step reads nowhere else by a node "sum". Return a map from old to new."""
+    """Map nodes to new nodes. The sum of two halves becomes one node "sum" if the step reads neither half elsewhere."""
     users = Counter([*states, *(arg for node in topological_order(states) for arg in node.inputs)])
 
     def fold(node: Node, args: tuple[Any, ...]) -> Node | None:
@@ -163,7 +163,7 @@ def build_trace(cell: Equations, costs: Costs, record: bool = False, record_fact
     outputs = {key: new.get(node, node) for key, node in outputs.items()}
     recomputed = {node: new[replay[node]] for node in order if replay[node] in new}
     backward, saved = read_saved_values(outputs, columns, states, recomputed, costs)
-    traced = Trace(
+    trace = Trace(
         forward=Graph(
             {("state", k): node for k, node in enumerate(states)}
             | {("gate", name): node for name, node in gates.items()}
@@ -180,7 +180,7 @@ def build_trace(cell: Equations, costs: Costs, record: bool = False, record_fact
         costs=costs,
         records_factors=record_factors,
     )
-    return _without_detach(traced) if any(node.op == "detach" for node in order) else traced
+    return _without_detach(trace) if any(node.op == "detach" for node in order) else trace
 
 
 def _is_state(node: Node, name: str) -> bool:
@@ -197,7 +197,7 @@ def _zero_gradient(state: str, axis: Axis) -> Node:
 
 
 def _remove_detach(node: Node, args: tuple[Any, ...]) -> Node | None:
-    """A rule that replaces `detach` by its argument, for `rewrite_graph` and graphs that are not differentiated."""
+    """A rule for `rewrite_graph` that replaces `detach` by its argument, in graphs that are not differentiated."""
     return args[0] if node.op == "detach" else None
 
 

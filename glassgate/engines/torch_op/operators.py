@@ -16,12 +16,12 @@ from glassgate.engines.registry import BACKENDS
 
 
 def format_layer(backend: str, plans: Sequence[str]) -> str:
-    """Format the argument `plans`, from the name of a backend and the text of each plan."""
+    """Return the text that operators take as `plans`: the name of a backend, then the text of each plan."""
     return "\n".join([backend, *plans])
 
 
 def parse_layer(text: str) -> tuple[Backend, tuple[Plan, ...]]:
-    """Parse the argument `plans` into the backend and the plans. Without a name, the backend is the first one."""
+    """Parse the argument `plans`. A text without the name of a backend is for the first backend in `BACKENDS`."""
     name, _, plans = text.partition("\n")
     if name not in BACKENDS:
         name, plans = next(iter(BACKENDS)), text

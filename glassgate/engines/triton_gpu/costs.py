@@ -1,4 +1,4 @@
-"""The constants of the cost model of a GPU. They are estimates for an H100, not measurements of these kernels."""
+"""The constants of the GPU cost model. They are estimates for an H100, not measurements of these kernels."""
 
 from glassgate.engines.symbolic.costs import Costs
 
@@ -9,7 +9,7 @@ COSTS = Costs(
     carry=8,
     keep=40,
 )
-"""Costs relative to that of an addition. Memory is expensive, because every program also reads weights."""
+"""Costs relative to one addition. Memory is expensive, because every program also reads weights."""
 
 LAUNCH_TIME = 1.4
 """The microseconds of one launch inside a CUDA graph."""

@@ -27,14 +27,15 @@ STAGES = 3
 """The number of stages of the pipeline that loads the operands of a product (Triton's `num_stages`)."""
 
 MAX_INLINE_LENGTH = 60
-"""An unnamed result that one line reads is written into that line if its text is shorter than this."""
+"""The expression of an unnamed result with one reader is inlined there if its text is shorter than this."""
 
 
 @lru_cache(1024)
 def write_step_kernels(phases: Phases, title: str, ragged: bool) -> StepKernels:
     """Write the kernels of one pass, one per phase. The last kernel also runs phase 0 of the next step.
 
-    If a program must compute whole rows, the products of a phase are a separate kernel.
+    Phase 0 is the part of a step before its first product. If a program must compute whole rows, the products of a
+    phase are a separate kernel.
 
     Args:
         phases: the phases of the pass.
@@ -70,7 +71,7 @@ class Writer(Addresses):
         self.overwritten: set[str] = set()
         """The variables of this step that phase 0 of the next step computes again."""
         self.deferred: dict[Value, Line] = {}
-        """Lines, by result, that are written only where the result is stored, so that it takes no registers before."""
+        """By result: lines that are written only where the result is stored, so that it takes no registers before."""
 
     def write_kernel(self, phase: Phase | None, products: Iterable[Line], ahead: Phase | None) -> Kernel:
         """Write the kernel of a phase: its products and lines, then `ahead`, which is phase 0 of the next step."""
@@ -166,7 +167,7 @@ class Writer(Addresses):
     # Operations.
 
     def write_lines(self, phase: Phase) -> None:
-        """Write the lines of a phase, and lines that store their results."""
+        """Write the equations of a phase, and the stores of its results."""
         uses = self.phases.count_uses(phase)
         self.deferred = self.phases.sums_over_steps(phase, uses) if self.kernel.by_rows else {}
         with self.section("The equations"):

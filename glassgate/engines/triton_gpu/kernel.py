@@ -16,7 +16,7 @@ CONSTANTS = ("ROWS", "UNITS", "COLUMNS", "PRECISION")
 """The compile-time constants among the parameters of every kernel."""
 
 COUNTER_DISTANCE = 32
-"""The distance between the barrier counters of two directions, in integers. They are then in different cache lines."""
+"""The distance in integers between the barrier counters of two directions, so that their cache lines differ."""
 
 HEAD_WIDTHS = ("H_of_head", "P_of_head")
 """The widths of one head, if there are several heads. They are parameters and not expressions, because Triton generates
@@ -26,7 +26,7 @@ TABLE_PARAMETERS = ("iteration", "T", "N", "starts")
 """The parameters that a kernel in a CUDA graph reads from a table."""
 
 TABLE_HEADER = 4
-"""The number of entries in the table of a graph before the tensors: first step, T, N and the address of `starts`."""
+"""The number of table entries before the addresses of tensors: first step, T, N and the address of `starts`."""
 
 
 class Pointer(NamedTuple):
@@ -36,7 +36,7 @@ class Pointer(NamedTuple):
         kind: one of
             "sequence": a row per step.
             "given": a value from outside of the loop.
-            "carry": a carry, in two buffers of N rows, for even and odd steps.
+            "carry": a value carried between steps, in two buffers of N rows, for even and odd steps.
             "stored": a value that a later phase of the step reads, in two such buffers.
             "shared": a left operand of a product, in two such buffers, in the dtype of products.
             "weight": a weight.
@@ -62,7 +62,7 @@ class Kernel:
         name: the name of the function.
         other_parameters: the parameters that are not tensors of the pass, in order.
         by_rows: whether a program computes whole rows.
-        axes: the axes of the units that it computes.
+        axes: the axes of the units that the kernel computes.
         pointers: the tensors, in the order of the parameters.
         gates: the largest number of gates of a matrix product.
         body: the lines of the function.
@@ -101,7 +101,7 @@ class StepKernels(NamedTuple):
     """The kernels of one pass.
 
     Attributes:
-        begin: runs once, before the first step; None if phase 0 has nothing to store.
+        begin: runs phase 0 of the first step, see `Phase`; None if phase 0 has nothing to store.
         steps: the kernels that run one after the other at each step.
     """
 
@@ -135,9 +135,9 @@ def join_directions(kernels: tuple[Kernel, ...]) -> Kernel:
     other_parameters = [f"{p}_{k}" for k, kernel in enumerate(kernels) for p in (*kernel.tensors, *kernel.strides)]
 
     def argument(k: int, parameter: str) -> str:
-        own = parameter in (*kernels[k].tensors, *kernels[k].strides)
+        is_own = parameter in (*kernels[k].tensors, *kernels[k].strides)
         common = f"arrived + {k * COUNTER_DISTANCE}" if k and parameter == "arrived" else parameter
-        return f"{parameter}_{k}" if own else common
+        return f"{parameter}_{k}" if is_own else common
 
     return Kernel(
         f"{first.name}_both",
@@ -156,15 +156,15 @@ def kernel_in_graph(kernels: Sequence[Kernel], types: Sequence[str], aligned: Se
         aligned: for each of these tensors, whether its address is a multiple of 16.
     """
     first = kernels[0]
-    places = {(k, p): n for n, (k, p) in enumerate((k, p) for k, kernel in enumerate(kernels) for p in kernel.tensors)}
+    indices = {(k, p): n for n, (k, p) in enumerate((k, p) for k, kernel in enumerate(kernels) for p in kernel.tensors)}
     strides = [f"{p}_{k}" for k, kernel in enumerate(kernels) for p in kernel.strides]
 
     def argument(k: int, parameter: str) -> str:
         if parameter in kernels[k].strides:
             return f"{parameter}_{k}"
-        if (k, parameter) not in places:
+        if (k, parameter) not in indices:
             return parameter
-        n = places[k, parameter]
+        n = indices[k, parameter]
         address = f"tl.load(table + first + {n}).to(tl.pointer_type(tl.{types[n]}))"
         return f"tl.multiple_of({address}, 16)" if aligned[n] else address
 
@@ -187,5 +187,5 @@ def _calls(kernels: Sequence[Kernel], argument: Callable[[int, str], str]) -> li
         calls.append([f"{kernel.name}(", *(f"    {name}," for name in (*names, *CONSTANTS)), ")"])
     if len(calls) == 1:
         return calls[0]
-    then, other = ([f"    {line}" for line in call] for call in calls)
-    return [*chain(["if tl.program_id(2) == 0:"], then, ["else:"], other)]
+    first, second = ([f"    {line}" for line in call] for call in calls)
+    return [*chain(["if tl.program_id(2) == 0:"], first, ["else:"], second)]

@@ -2,7 +2,7 @@
 
 There are three kinds of kernels for a loop:
 
-- Kernel A ("solo") runs all steps in one launch. A program computes all units of some sequences, or those of a head.
+- Kernel A ("solo") runs all steps in one launch. A program computes all units (or one head) of some sequences.
 - Kernel B ("grid") runs all steps in one launch. A program computes some units. All programs wait at barriers.
 - Kernel C ("steps") is launched for each step, once per phase of the step (`phases.py`).
 """
@@ -126,7 +126,7 @@ class LoopKernels(NamedTuple):
         phases: the phases of the pass.
         title: the first part of the kernels' names.
         ragged: whether the lengths of sequences differ.
-        key: equal for passes that differ only in the order of steps, such as those of the two directions of a layer.
+        key: equal for passes that differ only in the order of steps, such as the two directions of a layer.
     """
 
     phases: Phases
@@ -205,7 +205,7 @@ class Launch:
 
     @cached_property
     def grid(self) -> tuple[int, int, int]:
-        """The number of programs: blocks of rows, blocks of units over all heads, directions."""
+        """The number of programs per axis: blocks of rows, blocks of units over all heads, directions."""
         kernel, sizes = self.kernels[0], self.other_arguments.sizes
         rows = -(-sizes["N"] // self.blocks.rows)
         widths = [] if kernel.by_rows else [sizes[axis] for axis in ("H", "P") if axis in kernel.axes]
@@ -222,7 +222,7 @@ class Launch:
         """A function that starts a kernel on the grid of this launch. It does not keep the tensors alive.
 
         Args:
-            callers: kernels that call those of this launch. The last one starts; without callers, the launch's kernel.
+            callers: kernels that call the launch's kernels. The last one is started; without callers, the only kernel.
         """
         run = triton_function((*self.kernels, *callers), self.device.type == "cpu")
         grid, sizes, (rows, units, columns, warps) = self.grid, self.other_arguments.sizes, self.blocks
@@ -288,7 +288,7 @@ def step_launches(
     blocks: Callable[[Kernel], Blocks],
     other_arguments: OtherArguments,
 ) -> tuple[Launch | None, list[Launch]]:
-    """Return the launches of kernel C: the one before the first step, or None, and those of each step.
+    """Return the launches of kernel C: the launch before the first step, or None, and the launches of each step.
 
     Args:
         loops: the loops of one or two directions.
@@ -298,7 +298,7 @@ def step_launches(
     """
     all_launches = [
         Launch(
-            group, blocks(group[0]), [of(kernel) for of, kernel in zip(tensors, group, strict=True)], other_arguments
+            group, blocks(group[0]), [get(kernel) for get, kernel in zip(tensors, group, strict=True)], other_arguments
         )
         for group in zip(*(loop.step_kernels.all for loop in loops), strict=True)
     ]
@@ -317,7 +317,7 @@ def persistent_launch(
     """
     solo = choice.kind == "solo"
     group = tuple(loop.persistent_kernel(solo, choice.chunks) for loop in loops)
-    own = [of(kernel) for of, kernel in zip(tensors, group, strict=True)]
+    own = [get(kernel) for get, kernel in zip(tensors, group, strict=True)]
     if not solo:
         other_arguments = other_arguments._replace(
             arrived=torch.zeros(2 * COUNTER_DISTANCE, dtype=torch.int32, device=own[0][0].device)

@@ -79,10 +79,10 @@ def _strongest(study: Study, is_selected: Callable[[str], bool]) -> Iterator[Eff
     yield from best.values()
 
 
-def _effect(study: Study, direction: Direction, follower: Follower, mark: np.ndarray, chance: float) -> Effect:
+def _effect(study: Study, direction: Direction, follower: Follower, mark_values: np.ndarray, chance: float) -> Effect:
     def interval() -> Interval:
         values = direction.values[follower.state][:, follower.unit].astype(float)
-        low, high = bootstrap.correlation_interval(values, mark, passage_groups(study))
+        low, high = bootstrap.correlation_interval(values, mark_values, passage_groups(study))
         return Interval(_fisher_z(low), _fisher_z(high))
 
     words = {

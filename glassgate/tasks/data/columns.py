@@ -105,7 +105,7 @@ def conllu_layout(column: str | None = None, labelled: bool = True) -> Layout:
 
 
 def is_comment(line: str, cell_count: int, width: int) -> bool:
-    """Whether a line is a comment: it begins with #, and is a field of CoNLL-U or does not have `width` cells.
+    """Whether a line is a comment: it begins with # and either is CoNLL-U metadata or does not have `width` cells.
 
     Example:
         >>> is_comment("# sent_id = 3", 1, 3), is_comment("# O", 2, 2), is_comment("# made by me", 4, 2)
@@ -194,7 +194,7 @@ def has_clear_columns(layout: Layout, path: str | Path) -> bool:
 
 
 def column_number(option: str, path: str | Path, value: str | None, width: int, names: Sequence[str]) -> int | None:
-    """Return the number, from 0, of the column that an option names.
+    """Return the index, from 0, of the column that the value of an option names.
 
     Raises:
         OptionError: the column does not exist

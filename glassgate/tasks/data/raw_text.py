@@ -19,8 +19,8 @@ _WITH_PUNCTUATION = re.compile(r"\w[\w.'-]*[.,;:!?]")
 _CLITIC = re.compile(r"(\w+?)(n['\u2019]t|['\u2019]\w{1,2})", re.IGNORECASE)
 _ABBREVIATION = re.compile(r"(\w\.){2,}")
 _OPENING, _CLOSING = frozenset("([{<«“‘\"'「『（《"), frozenset(".,;:!?…)]}>»”’\"'。，、；：！？」』）》")  # noqa: RUF001
-_MAX_WITH_PUNCTUATION = 0.05  # the fraction of words that may end with a mark if marks are separate tokens
-_MAX_MEAN_LENGTH = 4  # characters of a Chinese or Japanese word; longer tokens are text without blanks
+_MAX_WITH_PUNCTUATION = 0.05  # maximum fraction of words that end with a mark if marks are separate tokens
+_MAX_MEAN_LENGTH = 4  # of Chinese or Japanese tokens, in characters; a larger mean indicates text without blanks
 
 
 class RawTokeniser:

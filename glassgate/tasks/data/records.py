@@ -63,7 +63,7 @@ Cells = Iterator[tuple[int, list[str]]]
 def read_rows(path: str | Path, kind: str = "") -> Iterator[tuple[int, Any, LabelNames]]:
     """Yield the number of each row, the row, and the label names of the file.
 
-    In JSON lines, the number is that of the line. In other files, rows are counted from 1.
+    In JSON lines, it is the line number. In other files, rows are counted from 1.
 
     Args:
         kind: one of `KEYED_KINDS`; detected if empty
@@ -104,12 +104,12 @@ def iterate_rows(data: Any) -> Iterator[tuple[int, Any, LabelNames]]:
 
 
 def _class_names(features: Mapping[str, Any]) -> LabelNames:
-    """The class names of each column of class labels, from the features of a data set of Hugging Face."""
+    """The class names of each column of class labels in the features of a Hugging Face data set."""
     return {key: names for key, feature in features.items() if (names := _names_of_feature(feature))}
 
 
 def _names_of_feature(feature: Any) -> Sequence[str] | None:
-    """The names of a `ClassLabel`, or of a list of `ClassLabel`s, as an object or as JSON in a Parquet file."""
+    """The names of a feature: a `ClassLabel` or a list of them, as an object or as parsed JSON of a Parquet file."""
     if feature is None:
         return None
     get = feature.get if isinstance(feature, Mapping) else lambda key: getattr(feature, key, None)
@@ -253,12 +253,12 @@ def _csv_rows(path: str | Path, dialect: Dialect) -> Cells:
     width = len(dialect.header)
     with open_text(path, newline=None) as file:
         lines = islice(file, dialect.skipped_lines, None)
-        cells = csv.reader(
+        reader = csv.reader(
             lines, delimiter=dialect.separator, quoting=QUOTING[dialect.has_quotes], strict=dialect.has_quotes
         )
         try:
-            for row in cells:
-                number, blank = cells.line_num + dialect.skipped_lines, not any(map(str.strip, row))
+            for row in reader:
+                number, blank = reader.line_num + dialect.skipped_lines, not any(map(str.strip, row))
                 if len(row) != width and not blank:
                     raise DataError(
                         path,
@@ -268,7 +268,7 @@ def _csv_rows(path: str | Path, dialect: Dialect) -> Cells:
                     )
                 yield number, [] if blank else row
         except csv.Error as error:
-            number = cells.line_num + dialect.skipped_lines
+            number = reader.line_num + dialect.skipped_lines
             raise DataError(path, number, f"expected CSV, but it does not parse: {error}; check the quotes") from None
 
 

@@ -1,4 +1,4 @@
-"""Reads sequences with a label per token: one token per row, rows with two lists, or text with a label file."""
+"""Reads sequences with a label per token, from a token per row, rows with two lists, or text with a label file."""
 
 import re
 from collections import deque
@@ -272,7 +272,7 @@ def describe_counts(examples: Stored[Tagged]) -> str:
 
 
 def check_labels(example: Tagged, labels: Sequence[str], needs_intent: bool) -> None:
-    """Check that a sequence has a label for each token and, if it needs one, an intent.
+    """Check that a sequence has a label for each token and, if `needs_intent`, an intent.
 
     Raises:
         DataError: there are too many or too few labels, or the intent is missing

@@ -1,4 +1,4 @@
-"""The network that fills blanks. One direction reads the text before a blank, the other one the text after it."""
+"""The network that fills blanks. Its two directions read the text before a blank and the text after it."""
 
 from typing import NamedTuple
 
@@ -117,7 +117,7 @@ class BlankNetwork(nn.Module):
         """Read tokens, `(N, L)`.
 
         Returns:
-            the outputs of both directions, `(N, L, H)`, the second of which is None with one direction; and the states
+            the outputs of the forward and the reverse direction (or None), `(N, L, H)` each, and the states
         """
         vectors = self.dropout(self.embedding(tokens))
         output, state = self.encoder(vectors, state, lengths=lengths)

@@ -49,7 +49,7 @@ class SharedDraws:
 class Head(ABC):
     """Maps raw outputs of a network to parameters per step, and the parameters to losses, forecasts and samples.
 
-    Values and parameters are in units of the standard deviation of the training part. The parameters of
+    Values and parameters are in units of the standard deviation of the training data. The parameters of
     `NegativeBinomial` are in units of the data, because it is a distribution of whole numbers.
 
     Attributes:
@@ -68,7 +68,7 @@ class Head(ABC):
         Args:
             raw: the outputs of the network, `(..., size)`
             window_shift, window_scale: the offset and the divisor by which the window is normalised, `(...)`
-            scale: the standard deviation of the series in the training part, `(...)`
+            scale: the standard deviation of the series in the training data, `(...)`
         """
         return raw * window_scale[..., None] + window_shift[..., None]
 
@@ -85,7 +85,7 @@ class Head(ABC):
         return None
 
     def sample(self, parameters: Tensor, scale: Tensor, draws: SharedDraws) -> Tensor:
-        """Return a sample for each step of each path, `(N, paths, S)`, for parameters `(N, paths, S, size)`."""
+        """Return a sample for each step of each path, `(N, paths, steps)`, for parameters `(N, paths, steps, size)`."""
         raise NotImplementedError
 
 

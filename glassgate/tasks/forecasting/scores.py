@@ -15,10 +15,9 @@ _ROUNDING = 1e-6  # relative error of a float32 number after scaling
 class ScaledErrors(Metric):
     """Mean errors of the model and of the two naive forecasts, comparable between series with different units.
 
-    - mse, mae: errors in units of the standard deviation of the training part, as in publications
-    - mase: absolute error divided by that of the seasonal naive forecast in the training part (Hyndman & Koehler 2006)
-    - rmsse: square root of the ratio of a window's mean squared error to that of the same naive forecast (Makridakis et
-      al. 2022)
+    - mse, mae: errors in units of the standard deviation of the training data, as in publications
+    - mase: absolute error divided by `naive_mae`, see `update` (Hyndman & Koehler 2006)
+    - rmsse: `sqrt(MSE / naive_mse)`, with the mean squared error of a window (Makridakis et al. 2022)
 
     torchmetrics has mse and mae, but only for one forecast at a time.
     """
@@ -39,7 +38,8 @@ class ScaledErrors(Metric):
         Args:
             forecasts: the forecasts of the model and of the two naive methods, `(3, N, H)`
             target: the true values, `(N, H)`
-            naive_mae, naive_mse: the errors of the seasonal naive forecast in the training part of each series, `(N,)`
+            naive_mae, naive_mse: the mean absolute error and the mean squared error of the seasonal naive forecast, in
+                the training data of each series, `(N,)`
         """
         errors = forecasts.double() - target.double()
         mse, mae = (errors**2).mean(-1), errors.abs().mean(-1)
@@ -80,7 +80,7 @@ class DataErrors(Metric):
         values = target.double() * scale + shift
         forecasts = forecasts.double() * scale + shift
         errors, magnitude = (forecasts - values).abs(), values.abs()
-        # A value that is zero in the data is about as large as a float32 rounding error after scaling and back.
+        # A zero in the data is about as large as a float32 rounding error after it has been scaled and scaled back.
         rounding = _ROUNDING * (shift.abs() + scale)
         is_nonzero = magnitude > rounding
         relative = (errors / magnitude).where(is_nonzero, 0.0)
@@ -101,8 +101,8 @@ class DataErrors(Metric):
 class QuantileScores(Metric):
     """Scores of quantiles, in the units of the data.
 
-    - wql: weighted quantile loss, the mean over the levels of twice the sum of the pinball losses, divided by the sum
-      of absolute values (as in GluonTS). The quantiles of a naive forecast all equal its value
+    - wql: weighted quantile loss (as in GluonTS): 2 * sum of the pinball losses / sum of absolute values, averaged over
+      the levels. The quantiles of a naive forecast all equal its value
     - coverage: the fraction of values between the lowest and the highest quantile
 
     Args:

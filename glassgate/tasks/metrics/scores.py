@@ -114,16 +114,16 @@ class LabelCounts(Metric):
         for name in ("correct", "predicted", "true"):
             self.add_state(name, torch.zeros(len(self.names), dtype=torch.long), dist_reduce_fx="sum")
 
-    def count(self, preds: Tensor, target: Tensor, predicted: Tensor, true: Tensor, correct: Tensor) -> None:
+    def count(self, preds: Tensor, target: Tensor, pred_mask: Tensor, target_mask: Tensor, correct: Tensor) -> None:
         """Add a batch. All arguments have the same shape.
 
         Args:
             preds, target: the predicted and the true labels, as indices
-            predicted, true: the masks of the predictions and of the targets that count
+            pred_mask, target_mask: the masks of the predictions and of the targets that count
             correct: the mask of correct predictions
         """
         for counts, labels, mask in (
-            (self.correct, target, correct), (self.predicted, preds, predicted), (self.true, target, true)
+            (self.correct, target, correct), (self.predicted, preds, pred_mask), (self.true, target, target_mask)
         ):  # fmt: skip
             # `bincount` and indexing by a mask would make the process wait for the GPU.
             counts.index_add_(0, labels.where(mask, 0).flatten(), mask.flatten().to(counts.dtype))
@@ -170,7 +170,7 @@ def label_table(kind: str, scores: Mapping[str, LabelScores]) -> str:
 class MacroF1(LabelCounts):
     """The mean F1 of the labels that are targets or were predicted.
 
-    Its memory grows linearly with the number of labels. That of the metric of torchmetrics grows quadratically, which
+    Its memory grows linearly with the number of labels. The metric of torchmetrics needs quadratic memory, which
     is too much if a column of many thousands of different values is read as labels by mistake.
 
     Example:

@@ -11,7 +11,7 @@ from glassgate.tasks.options import Options
 
 
 class SequenceEncoder(nn.Module):
-    """Embeddings of tokens, or the steps of a series, and recurrent layers. Subclasses add the output `head`.
+    """Recurrent layers over embeddings of tokens or over the steps of a series. Subclasses add the output `head`.
 
     Args:
         options: sizes, cell and dropout

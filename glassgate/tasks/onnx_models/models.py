@@ -19,9 +19,9 @@ from glassgate.tasks.runs import Run, all_or_none
 from glassgate.tasks.task import Task
 
 _TRACED_SIZE = (3, 5)
-"""The numbers of sequences and of steps of the example that the exporter traces."""
+"""(sequences, steps) of the example inputs that the exporter traces."""
 _VERIFIED_SIZES = ((1, 1), (4, 2))
-"""The numbers of sequences and of steps of the examples on which ONNX Runtime is compared with the network."""
+"""(sequences, steps) of the example inputs on which ONNX Runtime is compared with the network."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Model:
         module: the function, in eval mode.
         axes: the axes of each input, such as "N L", by the name of the input. A letter names an axis of any
             size, "*" is an axis of a fixed size.
-        random_inputs: returns random inputs for a number of sequences and of steps.
+        random_inputs: a function of the numbers of sequences and steps that returns random inputs.
         outputs: the names of the outputs.
         name: the role of the model; empty if the run has only one model.
     """
@@ -97,7 +97,7 @@ def write(task: Task[Any, Any, Any], run: Run, path: Path, verify: bool = True, 
         a sentence about each file.
 
     Raises:
-        OptionError: the network cannot be expressed, the results differ, or a file cannot be written.
+        OptionError: ONNX cannot express the network, the results differ, or a file cannot be written.
     """
     module = task_module(__package__, task.name)
     if module is None:

@@ -12,12 +12,12 @@ from glassgate.tasks.task import Task
 def ask(
     task: Task[Any, Any, Any], content: str | Excerpt, rows: Sequence[Sequence[float]] | None = None
 ) -> list[Answer]:
-    """Return the answers of a run; inside `gg.edit`, those of the changed network.
+    """Return the answers of a run; inside `gg.edit`, the answers of the edited network.
 
     Args:
         task: a trained task
         content: a text, or an excerpt of an example
-        rows: numbers, `(L, C)`, that replace the last ones of the excerpt's series or, in forecasting, of its look-back
+        rows: replaces the last L steps, `(L, C)`, of the excerpt's series or, in forecasting, of its look-back window
 
     Raises:
         UserError: the text is empty, or the run's vocabulary contains none of its symbols

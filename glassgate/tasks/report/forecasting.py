@@ -74,5 +74,5 @@ class ForecastingView(TaskView[Forecasting]):
             return input
         length = options.segment
         starts = range(0, len(input.steps), length)
-        segments = [f"{input.steps[start]} to {input.steps[start + length - 1]}" for start in starts]
+        segments = [f"{input.steps[first]} to {input.steps[first + length - 1]}" for first in starts]
         return input._replace(steps=segments, rows_per_step=length)

@@ -18,7 +18,7 @@ class TaggingView(TaskView[Tagging]):
     """One answer per token, and one for the intent."""
 
     def example(self, text: str) -> Tagged:
-        """Return the example of a text, split as in the training data. Python code that can be parsed has labels."""
+        """Return the example of a text, split as in the training data. Python code is labelled if it can be parsed."""
         task = self.task
         if task.options.format == "python":
             try:

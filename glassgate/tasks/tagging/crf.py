@@ -19,7 +19,7 @@ _MAX_RANGE = 60.0
 class CRF(nn.Module):
     """A conditional random field (Lafferty, McCallum and Pereira 2001).
 
-    The score of a path is the sum of the scores of its labels and its transitions, of its start and of its end.
+    The score of a path is the sum of the scores of its labels, its transitions, its first label and its last label.
 
     Args:
         num_labels: the number of labels, K

@@ -19,7 +19,7 @@ class Memory(NamedTuple):
     """Keys and values of a batch of sentences, computed once from the states of the encoder.
 
     Attributes:
-        values: the vectors whose weighted mean is a context, `(N, S, H)`
+        values: the vectors whose weighted mean is a context, `(N, S, H)`; `(N, S, M)` if `Attention` is plain
         keys: the vectors with which a query is compared, `(N, S, H)`
         lengths: the number of tokens of each sentence, `(N,)`, on the CPU
     """
@@ -29,7 +29,7 @@ class Memory(NamedTuple):
     lengths: Tensor
 
     def select(self, sentences: Tensor) -> "Memory":
-        """Return the sentences with these indices, which are on the CPU, without unnecessary padding."""
+        """Return the sentences with these indices (a CPU tensor), without unnecessary padding."""
         lengths = self.lengths[sentences]
         longest, rows = int(lengths.max()), move(sentences, self.values.device)
         return Memory(self.values[rows, :longest], self.keys[rows, :longest], lengths)
@@ -39,7 +39,7 @@ class Attention(nn.Module):
     """Weights over the source for each query, and the weighted mean of the values. The weight of padding is exactly 0.
 
     In the papers, a matrix is applied to the context. Here it is applied to the values, unless `plain` is set. This
-    needs fewer operations and gives the same result, because the mean of products equals the product of the mean.
+    needs fewer operations. The result is the same, because a matrix times a mean is the mean of the products.
 
     Args:
         kind: the score of a query q and a state m: "additive", `v tanh(W q + U m + b)` (Bahdanau, Cho & Bengio

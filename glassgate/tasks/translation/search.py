@@ -156,7 +156,7 @@ class _Step:
             is_other = torch.arange(logs.shape[1], device=self.device) != _END_COLUMN
             row_must_end = move((must_end[:, None] & active)[active], self.device)
             logs = logs.masked_fill(row_must_end[:, None] & is_other, -torch.inf)
-        scores, tokens = logs.topk(min(max_continuations, logs.shape[1]))  # of each active beam
+        scores, tokens = logs.topk(min(max_continuations, logs.shape[1]))  # for each active beam
         scores = scores + move(totals[active], self.device)[:, None]
         by_beam = scores.new_full((active.numel(), scores.shape[1]), -torch.inf).index_copy_(0, rows, scores)
         tokens_by_beam = tokens.new_full(by_beam.shape, END).index_copy_(0, rows, tokens + UNKNOWN)

@@ -45,7 +45,7 @@ class FMA:
 
 
 class SingleNumbers(NamedTuple):
-    """`Words` of one number each."""
+    """`Words` for words of one number."""
 
     V: VectorType
 
@@ -94,4 +94,4 @@ def padded_depth(depth):
 
 _LAYOUT: tuple[Callable[..., Any], ...] = (pad_registers, transpose_registers, word_offset, padded_depth)
 LAYOUT = {f.__name__: f for f in _LAYOUT}
-"""The functions, by name, that define the layout of words for vector registers. `tiles.py` defines those for tiles."""
+"""The functions, by name, that define the layout of words for vector registers. `tiles.py` has those for tiles."""

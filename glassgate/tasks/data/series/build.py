@@ -122,7 +122,7 @@ class _GrowingArray:
 
 
 class _Rows:
-    """All rows of a table, ordered by series. R is their number.
+    """All R rows of a table. `order` and `bounds` group them by series.
 
     Args:
         table: the table
@@ -134,7 +134,8 @@ class _Rows:
         names: the names of the series; one empty name if the table has no column of series names
         row_numbers: the number of each row in the table, `(R,)`
         values: the columns of numbers by name, `(R,)` each
-        times: the time stamps, `(R,)`; the steps of each series from 0 if the table has no column of time stamps
+        times: the time stamps, `(R,)`; without a column of time stamps, the index of each row in its series, which
+            assumes that the rows of a series are adjacent
         static: the static properties of each series
         order: a permutation of the rows in which the rows of each series are adjacent
         bounds: the bounds of the series in `order`: series k is from `bounds[k]` to `bounds[k + 1]`
@@ -203,8 +204,8 @@ class _Rows:
         if len(times) < 2 or (times == times[0]).all():
             raise self.table.fault(
                 self._row_number(longest, 0),
-                f"expected at least two time stamps, got {len(times)} of {format_time(times[0])}; give a longer "
-                "series, or name the column of the series' names with --series",
+                f"expected at least two different time stamps, got only {format_time(times[0])}; give a longer series, "
+                "or pass the column that identifies the series with --series",
             )
         try:
             return infer_frequency(times)
@@ -246,7 +247,7 @@ class _Rows:
         return self.order[self.bounds[index] : self.bounds[index + 1]]
 
     def _row_number(self, index: int, k: int) -> int:
-        """The number, in the table, of row k of a series, counted from 0."""
+        """The number that row k of a series has in the table. k counts from 0."""
         return int(self.row_numbers[self._positions_of(index)[k]])
 
     def _check_series(self, index: int, frequency: Frequency) -> tuple[list[np.ndarray], dict[str, Any]]:
@@ -308,13 +309,13 @@ class _Rows:
         time, previous = format_time(times[k]), format_time(times[k - 1])
         if times[k] == times[k - 1]:
             message = (
-                f"the time stamp {time}{series} is in {previous_row}, too; remove one of the two, or name the "
-                "column of the series' names with --series"
+                f"the time stamp {time}{series} is in {previous_row}, too; remove one of the two, or pass the "
+                "column that identifies the series with --series"
             )
         else:
             message = (
                 f"the time stamp {time}{series} comes after {previous} in {previous_row}; sort the rows "
-                "by time, or name the column of the series' names with --series"
+                "by time, or pass the column that identifies the series with --series"
             )
         return self.table.fault(self._row_number(index, k), message)
 

@@ -1,4 +1,4 @@
-"""The data of tagging for the script of the interactive report."""
+"""The data of a tagging model for `tagging.js`, the script of the interactive report."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The data of translation for the script of the interactive report."""
+"""The data of a translation model for `translation.js`, the script of the interactive report."""
 
 from typing import Any
 
