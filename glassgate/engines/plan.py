@@ -174,7 +174,7 @@ def format_plans(directions: Sequence[Direction], record: bool = False) -> str:
 
 @assume_constant
 def _direction_text(cell: Cell, projected: bool, _guards: object, static: _Static) -> str:
-    """The plan of one direction as a string. The argument `_guards` only makes torch.compile trace `add_guards`."""
+    """The plan of one direction as a string. `_guards` makes torch.compile trace `add_guards`."""
     return _format(current_equations(cell, projected), static)
 
 

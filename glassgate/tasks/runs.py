@@ -182,7 +182,7 @@ def next_folder(task: str, root: str | Path = "runs") -> Path:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Replace a file by JSON atomically; file names that are not Unicode are escaped."""
+    """Replace a file by JSON atomically. If the content has file names that are not Unicode, escape them."""
     try:
         raw = json.dumps(content, indent=1, ensure_ascii=False).encode()
     except UnicodeEncodeError:

@@ -98,7 +98,7 @@ def exploding(study: Study) -> Iterator[Effect]:
 
 
 def _flows(study: Study, last: bool) -> Iterator[tuple[Direction, Flow]]:
-    """The gradients of each direction if every answer reads only one step.
+    """Yield the gradients of each direction in which every answer reads only one step.
 
     Args:
         study: the study.

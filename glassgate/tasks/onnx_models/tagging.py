@@ -10,7 +10,7 @@ from glassgate.tasks.tagging.network import Tagger
 from glassgate.tasks.tagging.task import Tagging
 
 _FORBIDDEN = -1e9
-"""The score of a forbidden transition, because JSON has no infinity."""
+"""The score of a forbidden transition in JSON, which has no infinity."""
 _WORD_LENGTH = 4  # characters of a word in random inputs
 
 

@@ -286,7 +286,7 @@ class _Translation:
         return self._builder.not_(test) if isinstance(test, ir.Value) else not test
 
     def _bool_op(self, is_or: bool, first: Operand, others: Sequence[ast.expr]) -> Operand:
-        """Append `or` if `is_or`, else `and`. Conditions are evaluated until one decides the result."""
+        """Append the code of `or` if `is_or`, else of `and`. Evaluate conditions until one decides the result."""
         if not isinstance(first, ir.Value):
             if bool(first) is is_or or not others:
                 return is_or
