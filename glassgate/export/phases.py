@@ -197,7 +197,7 @@ class Step:
         return sorted({value.phase for value in computed if not value.is_scalar})
 
     def storing_phase(self, result: str) -> Phase:
-        """The phase that stores a new state or a gate: the phase that computes it; if none does, the last of its axis."""
+        """The phase that stores a new state or a gate: the phase that computes it, if any, or the last of its axis."""
         value = self.new_states[result] if result in self.new_states else self.gates[result]
         axis = self.states[result].axis if result in self.states else UNITS
         phases = [phase for phase in self.phases if phase[1] == axis]

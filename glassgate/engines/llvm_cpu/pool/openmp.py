@@ -22,7 +22,7 @@ that have arrived; whether a thread arrived late; the address of `omp_get_num_th
 job. A job has two words. Word 0 of the table is the address of the code that the threads run."""
 
 MAX_POLLS = 1_000_000
-"""The number of polls, about a millisecond, after which an absent thread is late. Other processes then use its processor."""
+"""The number of polls, about a millisecond, after which an absent thread is late: other processes use its processor."""
 
 MEMBER = f'''
 def member(table):
