@@ -113,8 +113,8 @@ class RecurrentCell(Drawable, nn.Module):
             raise ShapeError(
                 f"{name}: input must be 1D (H_in) or 2D (N, H_in), got {input.dim()}D {tuple(input.shape)}"
             )
-        rows = input.shape[:-1]
-        check_shape(name, "input", input, "(N, H_in)" if rows else "(H_in)", (*rows, self.input_size))
+        batch_shape = input.shape[:-1]
+        check_shape(name, "input", input, "(N, H_in)" if batch_shape else "(H_in)", (*batch_shape, self.input_size))
         cell, weights = next(self.weights())
         weight = weights["weight_ih"]
         if not isinstance(weight, Tensor):
@@ -123,7 +123,7 @@ class RecurrentCell(Drawable, nn.Module):
         shapes = cell.shapes(self.input_size, self.hidden_size, 0, self.bias)
         check_parameters(name, weights, shapes, weight.dtype, weight.device)
         if hx is None:
-            hx = tuple(input.new_zeros(*rows, self.hidden_size) for _ in cell.state)
+            hx = tuple(input.new_zeros(*batch_shape, self.hidden_size) for _ in cell.state)
         elif len(cell.state) == 1:
             hx = (hx,)
         if not isinstance(hx, tuple | list) or len(hx) != len(cell.state):
@@ -131,8 +131,8 @@ class RecurrentCell(Drawable, nn.Module):
                 f"{name}: hx must be a tuple of {len(cell.state)} states {cell.state}, got {type(hx).__name__}"
             )
         for state, value in zip(cell.state, hx, strict=True):
-            letters = "(N, H_cell)" if rows else "(H_cell)"
-            check_shape(name, f"{state}_0", value, letters, (*rows, self.hidden_size))
+            letters = "(N, H_cell)" if batch_shape else "(H_cell)"
+            check_shape(name, f"{state}_0", value, letters, (*batch_shape, self.hidden_size))
             check_like(name, f"{state}_0", value, input.dtype, input.device, "input")
         ih = linear(input, weights["weight_ih"], weights.get("bias_ih"))
         new = advance(cell, weights, ih, tuple(hx))

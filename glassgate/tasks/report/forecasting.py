@@ -65,9 +65,9 @@ class ForecastingView(TaskView[Forecasting]):
         options = self.task.options
         origin = stop - options.horizon
         end = stop - 1 if options.model == "recursive" else origin
-        start = origin - options.steps_back
-        input = super().layer_input(example, start, end)
-        stamps = example.frequency.times(example.start, np.arange(start, stop))
+        window_start = origin - options.steps_back
+        input = super().layer_input(example, window_start, end)
+        stamps = example.frequency.times(example.start, np.arange(window_start, stop))
         times = [example.frequency.text(each) for each in stamps] if example.frequency.has_dates else []
         input = input._replace(names=[example.name or options.target or "the series"], times=times)
         if options.model != "segments":

@@ -92,6 +92,6 @@ def padded_depth(depth):
     return depth
 
 
-_LAYOUT: tuple[Callable[..., Any], ...] = (pad_registers, transpose_registers, word_offset, padded_depth)
-LAYOUT = {f.__name__: f for f in _LAYOUT}
+_LAYOUT_FUNCTIONS: tuple[Callable[..., Any], ...] = (pad_registers, transpose_registers, word_offset, padded_depth)
+LAYOUT = {f.__name__: f for f in _LAYOUT_FUNCTIONS}
 """The functions, by name, that define the layout of words for vector registers. `tiles.py` has those for tiles."""
