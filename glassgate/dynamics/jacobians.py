@@ -138,8 +138,8 @@ def survival(layer: Recurrent, inputs: Tensor, hx: Any = None, *, differences: i
     rows, size = states.shape[1:]
     sample = torch.randn(size, size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     carried = torch.linalg.qr(sample).Q[:, :differences].expand(rows, -1, -1)
-    found = []
+    fractions = []
     for before, x in zip(states, inputs.detach().to("cpu", torch.float64), strict=False):
         _, carried = network.step_with_differences(before, x, carried)
-        found.append(carried.square().sum(1).mean(1).sqrt())
-    return torch.stack(found)
+        fractions.append(carried.square().sum(1).mean(1).sqrt())
+    return torch.stack(fractions)

@@ -110,7 +110,7 @@ def results_of(
     return results
 
 
-PLAIN = frozenset({Tensor, torch.nn.Parameter})
+PLAIN_TYPES = frozenset({Tensor, torch.nn.Parameter})
 """The tensor types that do not override operations."""
 
 

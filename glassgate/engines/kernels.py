@@ -12,7 +12,7 @@ from torch import Tensor
 
 from glassgate.engines.backend import Backend, CompiledLayer, PackedLengths, PreparedPasses, Signature
 from glassgate.engines.contract import (
-    PLAIN,
+    PLAIN_TYPES,
     Direction,
     Reason,
     Recording,
@@ -53,7 +53,7 @@ class KernelEngine(NamedTuple):
         if not (torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack()):
             for tensor in (steps.data, *operands_of(directions)):
                 tensor_type = type(tensor)
-                if tensor_type not in PLAIN and tensor_type.__torch_dispatch__ is not Tensor.__torch_dispatch__:
+                if tensor_type not in PLAIN_TYPES and tensor_type.__torch_dispatch__ is not Tensor.__torch_dispatch__:
                     return Reason(f"kernels read memory, and a {tensor_type.__name__} overrides torch's operations")
         cell = None
         for direction in directions:

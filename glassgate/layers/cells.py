@@ -13,7 +13,7 @@ from glassgate import init as schemes
 from glassgate.cell import Cell, Weights, check_cell, check_heads
 from glassgate.display import Drawable
 from glassgate.engines import choose, torch_kernels
-from glassgate.engines.contract import PLAIN, is_eager
+from glassgate.engines.contract import PLAIN_TYPES, is_eager
 from glassgate.engines.reference import advance
 from glassgate.layers.symbolic_call import symbolic_call
 from glassgate.shapes import ShapeError, check_flag, check_like, check_parameters, check_shape, check_size
@@ -153,7 +153,7 @@ class RecurrentCell(Drawable, nn.Module):
         current = hx if type(hx) is tuple else (hx,)
         weights = [*map(self._parameters.get, _WEIGHTS if self.bias else _WEIGHTS[:2])]
         tensors = (input, *current, *weights)
-        if not PLAIN.issuperset(map(type, tensors)) or len({*map(_dtype, tensors)}) > 1 or not input.is_cpu:
+        if not PLAIN_TYPES.issuperset(map(type, tensors)) or len({*map(_dtype, tensors)}) > 1 or not input.is_cpu:
             return None
         if [*map(_shape, weights)] != [(rows, H_in), (rows, H), (rows,), (rows,)][: len(weights)]:
             return None

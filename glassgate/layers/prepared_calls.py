@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import PackedSequence
 from glassgate.cell import Cell
 from glassgate.engines import choose
 from glassgate.engines.backend import PackedLengths, Signature
-from glassgate.engines.contract import PLAIN, Direction, Recording, Steps, is_eager, result_type
+from glassgate.engines.contract import PLAIN_TYPES, Direction, Recording, Steps, is_eager, result_type
 from glassgate.engines.memory import to_contiguous
 from glassgate.layers import one_row
 from glassgate.layers.base import BaseLayer
@@ -90,7 +90,7 @@ class PreparedCalls:
             read_lengths = None if lengths is not None else _packed_lengths(input)
         elif lengths is not None:
             read_lengths = _padded_lengths(lengths, input, layer.batch_first)
-        if (has_lengths and read_lengths is None) or not PLAIN.issuperset(map(type, tensors)):
+        if (has_lengths and read_lengths is None) or not PLAIN_TYPES.issuperset(map(type, tensors)):
             return None
         needs_grad = torch.is_grad_enabled() and (recorded or any(map(_requires_grad, (*tensors, *cache.weights))))
         ragged = bool(read_lengths)
@@ -312,7 +312,7 @@ def _new_cache(layer: BaseLayer) -> _CallCache | None:
     """Return an empty cache for the parameters of a layer. None if they are not plain CPU tensors of one dtype."""
     names = tuple([name for part in layer.glassgate.parts for name in part.names.values()])
     present = [weight for name in names if (weight := layer._parameters.get(name)) is not None]
-    weights = tuple([weight for weight in present if type(weight) in PLAIN and weight.is_leaf])
+    weights = tuple([weight for weight in present if type(weight) in PLAIN_TYPES and weight.is_leaf])
     if len(weights) < len(names):
         return None
     is_supported = {(v.dtype, v.is_cpu, v.layout) for v in weights} == {(weights[0].dtype, True, torch.strided)}

@@ -178,7 +178,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         """
 
     def glance(self, output: Any, batch: Batch) -> dict[str, Any]:
-        """Return a cheaper version of `observe`, for the scores between epochs."""
+        """Return a cheaper version of `observe`, for the dev scores after each epoch."""
         return self.observe(output, batch)
 
     def record(self, example: Example, prediction: Prediction) -> Record:

@@ -14,7 +14,7 @@ from glassgate.tasks.data.texts import Text
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.language_model import LanguageModel, LanguageModelOptions
 from glassgate.tasks.language_model.network import LanguageNetwork
-from glassgate.tasks.language_model.sampling import choose
+from glassgate.tasks.language_model.sampling import sample_token
 from glassgate.tasks.progress import Interrupted, Progress
 from glassgate.tasks.runs import MODEL
 from glassgate.tasks.task import Split
@@ -188,7 +188,7 @@ def test_samples_follow_the_probabilities() -> None:
 
     def shares(**told: float) -> list[float]:
         options = {"temperature": 1.0, "top_k": 0, "top_p": 1.0} | told
-        drawn = [choose(chances.log(), random=random, **options) for _ in range(4000)]  # type: ignore[arg-type]
+        drawn = [sample_token(chances.log(), random=random, **options) for _ in range(4000)]  # type: ignore[arg-type]
         return [drawn.count(number) / len(drawn) for number in range(4)]
 
     assert shares() == pytest.approx(chances.tolist(), abs=0.03)

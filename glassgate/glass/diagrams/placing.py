@@ -53,7 +53,7 @@ class _Placing:
         for item in flow.items:
             for value in item.inputs:
                 self._readers.setdefault(value.item, []).append(item)
-        self._body = self._ancestors(list(self._rail_of))
+        self._upstream = self._ancestors(list(self._rail_of))
         self._order = self._rail_order()
         self._row: dict[Item, int] = {}
         self._hanging: set[Item] = set()
@@ -96,7 +96,7 @@ class _Placing:
         return order
 
     def _find_rows(self) -> None:
-        tail = [item for item in self._flow.items if item not in self._body]
+        tail = [item for item in self._flow.items if item not in self._upstream]
         for item in tail:
             self._place_row(item)
         self._hang(tail, 1)
@@ -105,7 +105,7 @@ class _Placing:
             spine = self._spines[name]
             side_inputs = [v.item for item in spine for v in item.inputs if not self._on_rail(v.item)]
             rows = [self._place_row(item) + 1 for item in side_inputs if not self._hangs(item)]
-            self._hang([item for item in self._flow.items if item in self._body and item not in self._rail_of], 0)
+            self._hang([item for item in self._flow.items if item in self._upstream and item not in self._rail_of], 0)
             rows += [self._row[item] + 1 for item in side_inputs if item in self._row]
             readers = [reader for item in (*spine, self._flow.states[name]) for reader in self._readers.get(item, ())]
             rows += [self._row[reader] + 1 for reader in readers if reader in self._row and self._hangs(reader)]

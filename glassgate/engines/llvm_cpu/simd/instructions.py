@@ -9,8 +9,7 @@ from llvmlite import ir
 INT8, INT16, INT32, INT64 = map(ir.IntType, (8, 16, 32, 64))
 BOOLEAN = ir.IntType(1)
 FLOAT, DOUBLE = ir.FloatType(), ir.DoubleType()
-WORDS = INT64.as_pointer()
-"""The type of an array of 64-bit integers."""
+INT64_POINTER = INT64.as_pointer()
 Operand: TypeAlias = ir.Value | float | int
 """A value of a kernel: an LLVM value, or a number that is known when the kernel is compiled."""
 

@@ -10,7 +10,7 @@ from llvmlite import ir
 
 from glassgate.engines.llvm_cpu.processor import Processor
 from glassgate.engines.llvm_cpu.simd.blocking import blocking
-from glassgate.engines.llvm_cpu.simd.instructions import BOOLEAN, INT64, WORDS, Instruction, instruction
+from glassgate.engines.llvm_cpu.simd.instructions import BOOLEAN, INT64, INT64_POINTER, Instruction, instruction
 from glassgate.engines.llvm_cpu.simd.vector import VectorType
 
 
@@ -56,7 +56,7 @@ def dispatch_by_shape(
         shapes: the numbers of rows and of blocks of all tiles.
     """
 
-    @instruction(WORDS, *[INT64] * 8)
+    @instruction(INT64_POINTER, *[INT64] * 8)
     def product(builder, left, first_row, first, packed, pitch, depth, out, rows, blocks):
         left = builder.ptrtoint(builder.gep(left, [first_row]), INT64)
         shape = builder.add(builder.mul(rows, INT64(16)), blocks)

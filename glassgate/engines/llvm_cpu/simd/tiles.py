@@ -20,7 +20,7 @@ from glassgate.engines.llvm_cpu.simd.instructions import (
     INT16,
     INT32,
     INT64,
-    WORDS,
+    INT64_POINTER,
     Instruction,
     instruction,
     pointer_at,
@@ -168,7 +168,7 @@ class AMX(BFloat16Products):
         tiles = self._processor.tiles
         body = _product(sums, tiles, strided, self._processor.terms)
 
-        @instruction(WORDS, *[INT64] * 8)
+        @instruction(INT64_POINTER, *[INT64] * 8)
         def product(builder, *operands):
             inline(builder, body, _register_state(builder, tiles), *operands)
 

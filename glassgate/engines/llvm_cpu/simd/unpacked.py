@@ -10,7 +10,7 @@ from llvmlite import ir
 
 from glassgate.engines.llvm_cpu.simd.instructions import (
     INT64,
-    WORDS,
+    INT64_POINTER,
     Instruction,
     instruction,
     pointer_at,
@@ -78,7 +78,7 @@ def _dots(V: VectorType, rows: int) -> Instruction:
     k < depth of left[first_row + row][first + k] * matrix[min(unit, live - 1)][k]. Pitches are in bytes.
     """
 
-    @instruction(WORDS, *[INT64] * 8)
+    @instruction(INT64_POINTER, *[INT64] * 8)
     def dots(builder, left, first_row, *others):
         addresses = builder.ptrtoint(builder.gep(left, [first_row]), INT64)
         builder.call(_dots_function(builder.module, V, rows), [addresses, *others])
