@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from glassgate.glass.contexts import eval_mode
 from glassgate.glass.edit import apply_edits, editable_values, hold
-from glassgate.layers.edits import Edit, Edits, Positions, positions
+from glassgate.layers.edits import Edit, Edits, Selection, positions
 from glassgate.layers.stack import LayerCall, Recurrent
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ def ablate(
     metric: Callable[[nn.Module, Any], Tensor | float],
     *,
     groups: int | Sequence[Sequence[int]] = 4,
-    steps: Positions = None,
+    steps: Selection = None,
 ) -> Ablation:
     """Measure the increase of the loss when a part of a model's recurrent layers is held at its mean.
 
@@ -189,7 +189,7 @@ def hold_window(editable: Editable, means: Mapping[str, Tensor], window: tuple[i
 
 
 def hold_parts(
-    editable: Editable, means: Mapping[str, Tensor], groups: int | Sequence[Sequence[int]], steps: Positions = None
+    editable: Editable, means: Mapping[str, Tensor], groups: int | Sequence[Sequence[int]], steps: Selection = None
 ) -> dict[str, HeldPart]:
     """The edits that hold each gate, state, group of units, direction and layer, by the name of the part."""
     parts: dict[str, HeldPart] = {}

@@ -16,15 +16,16 @@ MANY_CONTROLS = 40
 def with_random_weights(tape: Recorded, seed: int) -> Recorded:
     """Record each layer of a recording again, with the same input and random weights from a seed."""
     controls = Recorded()
-    calls = {}
+    first_directions = {}
     for label, call, index in tape.directions():
-        calls[label.removesuffix(call.layer.glassgate.parts[index].label).rstrip(".")] = call
-    for name, call in calls.items():
+        name = label.removesuffix(call.layer.glassgate.parts[index].label).rstrip(".")
+        first_directions.setdefault(name, (label, call))
+    for name, (label, call) in first_directions.items():
         layer = _copy_unrecorded(call.layer)
         steps = call.layout.by_step(call.steps.data.detach())
         resets = call.steps.resets
         masks = None if resets is None else call.layout.by_step(resets[:, None].float())[..., 0] > 0
-        lengths = tape.unpadded(_first_direction(tape, name)).sum(0).cpu()
+        lengths = tape.unpadded(label).sum(0).cpu()
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
             layer.reset_parameters()
@@ -43,8 +44,3 @@ def _copy_unrecorded(layer: Recurrent) -> Recurrent:
         return deepcopy(layer).eval()
     finally:
         layer.glassgate.watchers = watchers
-
-
-def _first_direction(tape: Recorded, name: str) -> str:
-    """The label of the first direction of a layer."""
-    return next(label for label, *_ in tape.directions() if label.startswith(name))

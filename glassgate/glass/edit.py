@@ -9,11 +9,11 @@ from glassgate.conversion import description
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.glass.contexts import uncompiled
-from glassgate.layers.edits import Edit, Edits, Positions
+from glassgate.layers.edits import Edit, Edits, Selection
 from glassgate.layers.stack import Recurrent
 
 
-def hold(value: float | Tensor, *, units: Positions = None, steps: Positions = None) -> Edit:
+def hold(value: float | Tensor, *, units: Selection = None, steps: Selection = None) -> Edit:
     """Hold units at a value, for `gg.edit`.
 
     Args:
@@ -24,12 +24,12 @@ def hold(value: float | Tensor, *, units: Positions = None, steps: Positions = N
     return Edit("hold", value, units, steps)
 
 
-def scale(factor: float | Tensor, *, units: Positions = None, steps: Positions = None) -> Edit:
+def scale(factor: float | Tensor, *, units: Selection = None, steps: Selection = None) -> Edit:
     """Multiply the values of units by a factor, for `gg.edit`. The other arguments are those of `gg.hold`."""
     return Edit("scale", factor, units, steps)
 
 
-def replace(values: Tensor, *, units: Positions = None, steps: Positions = None) -> Edit:
+def replace(values: Tensor, *, units: Selection = None, steps: Selection = None) -> Edit:
     """Replace the values of units, for `gg.edit`.
 
     Args:
@@ -43,7 +43,7 @@ def replace(values: Tensor, *, units: Positions = None, steps: Positions = None)
 
 
 def patch(
-    tape: Mapping[str, Tensor], names: str | Iterable[str], steps: Positions = None, units: Positions = None
+    tape: Mapping[str, Tensor], names: str | Iterable[str], steps: Selection = None, units: Selection = None
 ) -> dict[str, Edit]:
     """Replace values by recorded values of another call, for `gg.edit`.
 

@@ -190,3 +190,14 @@ def test_overfitting_is_found_in_nineteen_of_twenty_trainings(tmp_path: Path) ->
         made = study(task, [Excerpt(each, 0, STEPS) for each in data.dev], "", folder)
         detections += any(each.rule == "overfitting" for each in findings(made))
     assert detections >= 19
+
+
+def test_controls_have_the_lengths_of_their_own_layer() -> None:
+    """The name of the second layer is the beginning of the name of the first."""
+    layers = torch.nn.ModuleDict({"encoder": gg.GRU(3, H), "enc": gg.GRU(3, H)})
+    with gg.record(layers) as tape:
+        layers["encoder"](torch.randn(5, 2, 3), lengths=[5, 4])
+        layers["enc"](torch.randn(3, 2, 3), lengths=[3, 1])
+    controls = with_random_weights(tape, seed=1)
+    for name, lengths in (("encoder", [5, 4]), ("enc", [3, 1])):
+        assert controls.unpadded(f"{name}.layer0.forward").sum(0).tolist() == lengths

@@ -181,3 +181,11 @@ def test_a_column_of_years(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("Year,load\n" + "".join(f"{1950 + k},{k}\n" for k in range(60)))
     series, _ = read(tmp_path / "a.csv")
     assert (series.start, len(series), series.name) == (1950, 60, "load")
+
+
+def test_alternating_rows_of_two_series_without_time_stamps(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("shop,sales\n" + "".join(f"A,{k}.0\nB,{10 + k}.0\n" for k in range(8)))
+    first, second = read_series(path, Schema(series="shop"), Notes())
+    for series, name, start in ((first, "A", 0), (second, "B", 10)):
+        assert (series.name, series.start, series.values[:].tolist()) == (name, 0, [start + k for k in range(8)])

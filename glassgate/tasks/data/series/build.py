@@ -134,8 +134,7 @@ class _Rows:
         names: the names of the series; one empty name if the table has no column of series names
         row_numbers: the number of each row in the table, `(R,)`
         values: the columns of numbers by name, `(R,)` each
-        times: the time stamps, `(R,)`; without a column of time stamps, the index of each row in its series, which
-            assumes that the rows of a series are adjacent
+        times: the time stamps, `(R,)`; without a column of time stamps, the index of each row in its series
         static: the static properties of each series
         order: a permutation of the rows in which the rows of each series are adjacent
         bounds: the bounds of the series in `order`: series k is from `bounds[k]` to `bounds[k + 1]`
@@ -183,7 +182,8 @@ class _Rows:
             if chosen_format:
                 self.notes.append(f"time stamps read as {chosen_format}, in which they are regular")
         else:
-            self.times = np.arange(len(self.row_numbers)) - self.bounds[series_of_row]
+            self.times = np.empty_like(self.order)
+            self.times[self.order] = np.arange(len(self.order)) - self.bounds[series_of_row[self.order]]
         self._reverse_descending()
 
     def _reverse_descending(self) -> None:
