@@ -5,7 +5,7 @@ from copy import deepcopy
 import torch
 
 from glassgate.glass.recorded import Recorded, Watch
-from glassgate.layers.stack import Recurrent
+from glassgate.layers.stack import LayerCall, Recurrent
 
 CONTROLS = 4
 """The number of untrained networks with which a report compares the trained one."""
@@ -16,7 +16,7 @@ MANY_CONTROLS = 40
 def with_random_weights(tape: Recorded, seed: int) -> Recorded:
     """Record each layer of a recording again, with the same input and random weights from a seed."""
     controls = Recorded()
-    first_directions = {}
+    first_directions: dict[str, tuple[str, LayerCall]] = {}
     for label, call, index in tape.directions():
         name = label.removesuffix(call.layer.glassgate.parts[index].label).rstrip(".")
         first_directions.setdefault(name, (label, call))

@@ -84,9 +84,9 @@ def _points(layer: gg.Recurrent, inputs: Tensor, visited: Tensor) -> Points:
         found = gg.dynamics.fixed_points(layer, inputs.flatten(0, 1).mean(0), starts, steps=_SEARCH_STEPS)
     plane = Plane.of(flat)
     return Points(
-        np.asarray(plane.place(found.states)),
+        np.asarray(plane.project(found.states)),
         np.asarray(found.stable),
         np.asarray(found.time_constants.amax(1)),
-        np.asarray(plane.place(visited)),
+        np.asarray(plane.project(visited)),
         np.asarray(plane.explained),
     )
