@@ -151,7 +151,7 @@ def recurrent(
     widths = [proj_size or units] + [units] * (len(cell.state) - 1)
     initial, has_layer_axis = _initial_states(cell, hx, widths, steps.data, layout)
     (result,) = choose.run(steps, [Direction(cell, weights, initial, False)])
-    final = tuple(layout.to_rows(v) for v in result.final)
+    final = tuple(layout.from_ranks(v) for v in result.final)
     if layout.unbatched:
         final = tuple(v.squeeze(0) for v in final)
     if has_layer_axis:

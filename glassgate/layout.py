@@ -15,8 +15,8 @@ from glassgate.shapes import ShapeError, check_like, check_shape
 class Layout(NamedTuple):
     """The relation between a user's input and the flat rows of `Steps`, which engines read.
 
-    A flat row is one step of one sequence: one of the S rows of `Steps.data`. The row of a sequence is its position in
-    the user's batch. The rank of a sequence is its position in `Steps`, where the longest sequence is first.
+    A flat row is one of the S rows of `Steps.data`: a step of a sequence or, after all steps, padding. The index of a
+    sequence is its position in the user's batch. Its rank is its position in `Steps`, where the longest is first.
     """
 
     operation: str
@@ -32,9 +32,9 @@ class Layout(NamedTuple):
     packed: PackedSequence | None = None
     """The input, if it is a `PackedSequence`."""
     order: Tensor | None = None
-    """(N,): the row at each rank; None if ranks equal rows."""
+    """(N,): the index of the sequence at each rank; None if ranks equal indices."""
     places: Tensor | None = None
-    """(L * N,): the index of each flat row in the padded, time-major batch; None if the order is the same."""
+    """(S,): the position of each flat row in the padded, time-major batch; None if the order is the same. S is L * N."""
 
     def flatten(self, input: Tensor) -> Tensor:
         """Convert a tensor in the layout of the user's input, such as (L, N, *), to flat rows (S, *)."""
@@ -55,7 +55,7 @@ class Layout(NamedTuple):
         return padded.transpose(0, 1) if self.batch_first else padded
 
     def by_step(self, flat: Tensor) -> Tensor:
-        """Convert flat rows (S, H) to (L, N, H) in the order of the user's rows, zero where padded."""
+        """Convert flat rows (S, H) to (L, N, H) in the order of the user's batch, zero where padded."""
         if self.packed is not None:
             return pad_packed_sequence(PackedSequence(flat, *self.packed[1:]))[0]
         if self.places is not None:
@@ -63,7 +63,7 @@ class Layout(NamedTuple):
         return flat.view(self.length, self.rows, flat.shape[1])
 
     def to_flat(self, values: Tensor) -> Tensor:
-        """Convert values (L, N, H) in the order of the user's rows to flat rows (S, H): the inverse of `by_step`."""
+        """Convert values (L, N, H) in the order of the user's batch to flat rows (S, H): the inverse of `by_step`."""
         if self.packed is not None:
             is_step = torch.arange(self.rows) < self.packed.batch_sizes[:, None]
             indices = move_to_device(is_step.flatten().nonzero().squeeze(1), values.device)
@@ -72,11 +72,11 @@ class Layout(NamedTuple):
         return flat if self.places is None else flat.index_select(0, self.places)
 
     def to_ranks(self, state: Tensor) -> Tensor:
-        """Reorder states (..., N, H) from the user's rows to ranks."""
+        """Reorder states (..., N, H) from the order of the user's batch to ranks."""
         return state if self.order is None else state.index_select(-2, self.order)
 
-    def to_rows(self, state: Tensor) -> Tensor:
-        """Reorder states (..., N, H) from ranks to the user's rows."""
+    def from_ranks(self, state: Tensor) -> Tensor:
+        """Reorder states (..., N, H) from ranks to the order of the user's batch."""
         return state if self.order is None else torch.zeros_like(state).index_copy(-2, self.order, state)
 
 

@@ -29,13 +29,13 @@ def gradient_norms(network: Network, problem: str, steps: int, seed: int) -> dic
     loss.backward()
     network.zero_grad()
     # (steps + 1, N): row k has the index of the step that is k steps before the last one of each sequence.
-    steps_back = batch.lengths - 1 - torch.arange(steps + 1)[:, None]
+    step_indices = batch.lengths - 1 - torch.arange(steps + 1)[:, None]
     sequences = torch.arange(ROWS)
     norms: dict[str, Any] = {}
     for state in network.layer.cell.state:
-        norms[state] = _mean_norm(tape.grad[f"layer0.forward.{state}"][steps_back, sequences])
+        norms[state] = _mean_norm(tape.grad[f"layer0.forward.{state}"][step_indices, sequences])
     if {"layer0.forward.f", "layer0.forward.c"} <= set(tape):
-        forget = tape["layer0.forward.f"][steps_back, sequences]
+        forget = tape["layer0.forward.f"][step_indices, sequences]
         decay = torch.cat([torch.ones_like(forget[:1]), forget[:-1]]).cumprod(0)
         norms["own_path"] = _mean_norm(decay * tape.grad["layer0.forward.c"][batch.lengths - 1, sequences])
     return norms

@@ -44,9 +44,9 @@ def plot(
     plane = Plane.of(visited.flatten(0, -2))
     paths = plane.project(visited)
     figure = Figure(figsize=(6, 5), layout="constrained")
-    axes = figure.subplots()
+    ax = figure.subplots()
     for sequence in paths.unbind(1) if visited.dim() == 3 else [paths]:
-        axes.plot(*sequence.T, color=PATH, linewidth=0.6, zorder=1)
+        ax.plot(*sequence.T, color=PATH, linewidth=0.6, zorder=1)
     groups = [
         ("stable", STABLE, "o", fixed[is_stable]),
         ("unstable", UNSTABLE, "X", fixed[~is_stable]),
@@ -56,7 +56,7 @@ def plot(
         if len(points):
             label = f"{name} ({len(points)})"
             x, y = plane.project(points).T
-            axes.scatter(x, y, c=colour, marker=marker, s=40, label=label, zorder=3)
+            ax.scatter(x, y, c=colour, marker=marker, s=40, label=label, zorder=3)
     length = 0.12 * float(paths.abs().max())
     for point, jacobian, stable in zip(fixed, jacobians, is_stable, strict=True):
         values, vectors = torch.linalg.eig(jacobian)
@@ -64,10 +64,10 @@ def plot(
         along = (leading / leading.norm().clamp_min(1e-12)) @ plane.axes * length
         middle = plane.project(point)
         ends = torch.stack([middle - along, middle + along])
-        axes.plot(*ends.T, color=STABLE if stable else UNSTABLE, linewidth=1.4, zorder=2)
-    axes.set_xlabel(f"first principal component ({plane.explained[0]:.0%} of the variance)")
-    axes.set_ylabel(f"second principal component ({plane.explained[1]:.0%})")
-    axes.legend(frameon=False)
+        ax.plot(*ends.T, color=STABLE if stable else UNSTABLE, linewidth=1.4, zorder=2)
+    ax.set_xlabel(f"first principal component ({plane.explained[0]:.0%} of the variance)")
+    ax.set_ylabel(f"second principal component ({plane.explained[1]:.0%})")
+    ax.legend(frameon=False)
     for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+        ax.spines[side].set_visible(False)
     figure.savefig(path, dpi=120)

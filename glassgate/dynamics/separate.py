@@ -1,4 +1,4 @@
-"""Separates a stack into layers of one direction, because most analyses need these."""
+"""Separates a stack into layers of one direction, which most analyses require."""
 
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ class SeparateLayer(NamedTuple):
 
 @torch.no_grad()
 def separate(layer: Recurrent, inputs: Tensor) -> list[SeparateLayer]:
-    """Each layer and direction of a stack as a separate layer, with the inputs that it has inside the stack.
+    """Each layer and direction of a stack as a separate layer, with the inputs that it reads inside the stack.
 
     The exponents and Jacobians of a stack mix its layers. Those of a separate layer describe only this layer.
 

@@ -62,7 +62,7 @@ class Contention:
         return monotonic() < self.until
 
     def note(self, waited: bool) -> None:
-        """Record whether threads waited. The assumed duration doubles each time they did and halves otherwise."""
+        """Record whether threads waited. The assumed duration doubles after a wait and halves otherwise."""
         shortest, longest = CONTENTION_SECONDS
         if waited:
             self.until = monotonic() + self._duration

@@ -1,6 +1,6 @@
 """The stages of a network in C: linear layers, embeddings, activations, and recurrent layers by level.
 
-A stage maps a vector to a vector at each step. A chain is a sequence of stages (`c_chain`).
+A stage maps a vector to a vector at each step. A chain is a sequence of stages; see `c_chain.py`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

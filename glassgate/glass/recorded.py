@@ -95,7 +95,7 @@ class _StepsWithGradient:
                 self._mask |= layout.by_step(rows)[..., 0].cpu() > 0
             else:
                 last = (_unpadded(layout, self._batch_sizes).sum(0) - 1).clamp(min=0) * (not self._reverse)
-                self._mask[last, torch.arange(len(last))] |= layout.to_rows(rows)[:, 0].cpu() > 0
+                self._mask[last, torch.arange(len(last))] |= layout.from_ranks(rows)[:, 0].cpu() > 0
         return self._mask
 
 

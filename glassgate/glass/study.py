@@ -222,7 +222,7 @@ class Cause(NamedTuple):
     Attributes:
         name: the name of the part
         loss: the increase, a mean over the answers in the unit of the study
-        points: the percentage of answers that become wrong; None for numbers
+        points: the percentage of answers that become wrong; None if answers are numbers
         low, high: the interval of `loss` over passages
         control: the increase with shuffled targets
     """

@@ -34,7 +34,7 @@ def _with_full_help(layer: Layer) -> Layer:
     """Complete a layer's signature and docstring with the arguments and shapes of `Recurrent`, for `help()`."""
     base_parameters = inspect.signature(Recurrent.__init__).parameters
     parameters = dict(inspect.signature(layer.__init__).parameters)
-    parameters.pop("options", None)  # absent in the second layer that shares a constructor
+    parameters.pop("options", None)  # GRU and LSTM share a constructor; for LSTM, GRU has already replaced `options`
     parameters |= {name: base_parameters[name] for name in Options.__annotations__}
     signature = inspect.Signature([*parameters.values()], return_annotation=None)
     layer.__init__.__signature__ = signature  # type: ignore[attr-defined]

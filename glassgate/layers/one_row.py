@@ -59,7 +59,7 @@ def torch_function(layer: BaseLayer, input: Any, hx: Any) -> TorchFunction | Non
 
 
 def equations_check(cell: Cell) -> Callable[[], bool]:
-    """Return a function that reports whether the cell's equations have stayed the same since this call."""
+    """Return a function that reports whether the cell still has its present equations."""
     name = _function_name(cell)
     return lambda: _function_name(cell) == name
 

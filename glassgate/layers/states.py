@@ -81,7 +81,7 @@ def as_hx(final: list[tuple[Tensor, ...]], layout: Layout) -> State:
     """Convert the final states of every layer and direction to the layout of `hx`."""
     states: list[Tensor | tuple[Tensor, ...]] = []
     for state_of_parts in zip(*final, strict=True):
-        by_part = [layout.to_rows(state) for state in state_of_parts]
+        by_part = [layout.from_ranks(state) for state in state_of_parts]
         if layout.unbatched:
             by_part = [state.squeeze(0) for state in by_part]
         if len(by_part) == 1:

@@ -29,7 +29,7 @@ class Argument:
         label: the name of the argument in the printed kernel. If two arguments of a kernel have the same label, the
             name of one of them is extended.
         is_table: whether the argument is the address of a table of integers.
-        property, buffer: the buffer that the argument describes, and the property of it; None for other arguments.
+        property, buffer: the property that the argument passes, and its buffer; None for other arguments.
     """
 
     label: str
@@ -90,7 +90,7 @@ def product_argument(label: str, k: int) -> Argument:
             - "weights", the address of the matrix; "weights_ih" for a product with the input
             - "block_pitch", "gates" and "row_pitch": the layout of the matrix, see `MicrokernelMatrix`
             - "left": the table of the row addresses of the left operand
-            - "rounded": the address of the left operand, rounded to bfloat16
+            - "rounded": the address of the left operand, rounded to bfloat16 or to integers
             - "sums": the address of the sums of a tile
         k: the index of the product.
     """
@@ -149,6 +149,6 @@ INPUT_BLOCK_PITCH = integer("block_pitch_ih")
 ROUNDED_OUTPUT = integer("output_rounded")
 """The address of the bfloat16 output; 0 without one."""
 ROUNDED_INPUT = integer("data_rounded")
-"""The address of the input, rounded to bfloat16."""
+"""The address of the input, rounded to bfloat16 or to integers."""
 ROUNDED_KINDS = Kind.D_PRE, Kind.D_PROJECTED
 """The kinds of buffers that several products read. If the products are in bfloat16, these buffers are in bfloat16."""

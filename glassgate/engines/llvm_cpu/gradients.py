@@ -56,7 +56,7 @@ class OperandGradients:
         self._widths = [buffer.width(kernel_plan.sizes) for buffer in kernel_plan.d_states]
         self._pitches = [width * kernel_plan.sizes.bytes for width in self._widths]
         self._zeros, self._no_parameter = (kernel_plan.zeros.data_ptr(), 0), kernel_plan.zeros[0]
-        columns = plan.trace.gradients["d_parameter"]
+        columns = plan.trace.gradient_columns["d_parameter"]
         self._parameter_shape = (kernel_plan.sizes.N, columns * kernel_plan.sizes.H) if columns else None
         self._has_custom_parameters = bool(cell.parameters)
         self._noise = [None] * len(plan.noise)

@@ -30,7 +30,7 @@ MAX_FEW_INPUTS = 4
 
 
 class PackedDirection:
-    """One direction of a layer with fixed weights. They are packed at the first call and shared by all threads.
+    """One direction of a layer. Its fixed weights are packed at the first call and shared by all threads.
 
     Args:
         direction: the cell and its contiguous weights, which are not copied. All weights that are not quantised have

@@ -67,7 +67,7 @@ def result_type(operation: Operation, axes: Axes) -> Type:
             if axes.number(axis) != len(values) or not values:
                 raise Invalid(f"axis {axis} must have the extent {len(values)} of the values, got {axes.number(axis)}")
             if len({v.type for v in values}) > 1 or axis in values[0].type.axes:
-                raise Invalid(f"values must have one type without {axis}, got {_format_types(values)}")
+                raise Invalid(f"values must have equal types without axis {axis}, got {_format_types(values)}")
             return Type(axes.sorted({*values[0].type.axes, axis}), values[0].type.dtype)
         case Reshape(x, to):
             _require_axes(to, axes)

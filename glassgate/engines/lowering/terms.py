@@ -103,21 +103,21 @@ class Terms:
         """The terms of a product. If the product sums over the gate axis, it has one term per gate."""
         if self._gate_axis(a) is None and self._gate_axis(b):
             a, b = b, a
-        left, right, gates = self._equal_blocks(a), self._equal_blocks(b), self._gate_axis(a)
-        if gates in over:
-            rest = tuple(axis for axis in over if axis != gates)
+        left, right, gate_axis = self._equal_blocks(a), self._equal_blocks(b), self._gate_axis(a)
+        if gate_axis in over:
+            rest = tuple(axis for axis in over if axis != gate_axis)
             return (tuple(Term(x, y, rest) for x, y in zip(left, right, strict=True)),)
         return tuple((Term(x, right[0], over),) for x in left)
 
     def _equal_blocks(self, value: Value) -> tuple[GateBlock, ...]:
-        """For each gate, the block that the value copies. If a gate is not a copy, the value's own blocks."""
+        """For each gate, the block that the value copies; the value's own blocks if any of them is not a copy."""
         sums = self(value)
         equal = all(len(terms) == 1 and terms[0] == Term(terms[0].left) for terms in sums)
         return tuple(terms[0].left for terms in sums) if equal else self._gate_blocks(value)
 
     def _gate_blocks(self, value: Value) -> tuple[GateBlock, ...]:
-        gates = self._gate_axis(value)
-        return tuple(GateBlock(value, k) for k in range(self.axes.number(gates) or 0)) if gates else (GateBlock(value),)
+        axis = self._gate_axis(value)
+        return tuple(GateBlock(value, k) for k in range(self.axes.number(axis) or 0)) if axis else (GateBlock(value),)
 
     def _gate_axis(self, value: Value) -> str | None:
         """The gate axis of a value; None if it has none."""

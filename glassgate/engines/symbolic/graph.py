@@ -79,7 +79,7 @@ def _in_place_operator(op: str, sign: str) -> Callable[["Node", Any], "Node"]:
 
 
 def _refusing_method(operation: str) -> Callable[..., Any]:
-    """A method that nodes do not support."""
+    """A method that raises `NotTraceable`, for an operation that nodes do not support."""
 
     def refuse(self: "Node", *args: Any) -> Any:
         raise NotTraceable(operation)

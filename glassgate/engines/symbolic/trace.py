@@ -37,11 +37,11 @@ class Trace:
             `parameters[0]` at each step.
 
     Attributes:
-        forward: the new states, from the leaves of the equations and the products `hh`, `sum`, `hr`.
-        backward: the gradients, from the same leaves except `ih`, and from `grad` and `saved`.
+        forward: computes the new states from the leaves of the equations and the products `hh`, `sum`, `hr`.
+        backward: computes the gradients from the same leaves except `ih`, and from `grad` and `saved`.
         saved: the values that the forward pass saves for the backward pass, by column.
-        hh_only: the products of gates whose recurrent half W_hh u + b_hh the step uses separately.
-        shared: the products of gates for which the step uses only the sum of both halves.
+        hh_only: the recurrent halves W_hh u + b_hh that the step uses separately, one per gate.
+        shared: the sums of both halves, for the gates of which the step uses only this sum.
         ih_only: the gates whose input half the step uses separately.
         left: the row vectors, other than the state, that `weight_hh` multiplies.
         parameters: the parameters that the cell defines, each with its gate or None.
@@ -81,7 +81,7 @@ class Trace:
         return sum(name == "kept" for name, _ in self.saved)
 
     @cached_property
-    def gradients(self) -> Counter[str]:
+    def gradient_columns(self) -> Counter[str]:
         """The number of columns of each buffer of the backward pass."""
         return Counter(name for name, _ in self.backward.outputs)
 

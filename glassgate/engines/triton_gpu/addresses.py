@@ -132,7 +132,7 @@ class Addresses:
 
         Args:
             kind: the kind of the `Pointer`.
-            value: the value in memory. For a sequence, it has all steps.
+            value: the value in memory, with all steps if `kind` is "sequence".
             like: the value at one step.
             gate: the index of the gate; None for all elements.
             row: the row in a buffer. The default is the row of the step to which the lines belong.

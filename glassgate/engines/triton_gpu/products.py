@@ -17,14 +17,14 @@ class Product:
         phases: the phases of the pass.
         contract: the product.
         unit: the variable with the indices of the units that the program computes.
-        shared, weight: the parameters with the addresses of the row vector and of the weight.
+        left_address, weight_address: the parameters with the addresses of the row vector and of the weight.
     """
 
     phases: Phases
     contract: Contract
     unit: str
-    shared: str
-    weight: str
+    left_address: str
+    weight_address: str
 
     @property
     def left_value(self) -> Value:
@@ -90,7 +90,7 @@ class Product:
         count = f"{len(self.phases.axes[axis].labels)} * " if axis and len(self.phases.axes[axis].labels) > 1 else ""
         extent = self._extent(self._summed_axis)
         of_gate = gate_offset(gate if self.over_gates else 0, extent)
-        return f"{self.shared} + {row} * {count}{extent} + {of_gate}{self._head}{column}[None, :]"
+        return f"{self.left_address} + {row} * {count}{extent} + {of_gate}{self._head}{column}[None, :]"
 
     def right(self, gate: int, column: str) -> str:
         """The addresses of the weight's block for a gate, with the shape (columns of the left operand, units)."""
@@ -101,7 +101,7 @@ class Product:
             column_of_weight = f"{self.unit} - {self.unit}_head * {width}" if self._by_head else self.unit
         else:
             row, column_of_weight = f"{of_gate}{self.unit}", f"{column}[:, None]"
-        return f"{self.weight} + {f'({row})' if '+' in row else row} * {width} + {column_of_weight}"
+        return f"{self.weight_address} + {f'({row})' if '+' in row else row} * {width} + {column_of_weight}"
 
 
 def gate_count(phases: Phases, product: Line) -> int:

@@ -110,7 +110,7 @@ class _Drawing:
         return self._operation(end[0], sum_y, "+")
 
     def _dropout(self, x: float, y: float, label: str) -> svg.Coordinates:
-        """Draw a dropout above a point, with a wire to it; return the point at which its output leaves."""
+        """Draw a dropout above a point and a wire from the point; return the point at which its output leaves."""
         self._wire([(x, y), (x, y - STEP + 15)])
         return self._operation(x, y - STEP, label)
 

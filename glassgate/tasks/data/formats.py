@@ -67,7 +67,7 @@ def detect_format(
 
 
 def sources_of(path: str | Path, format: str, label_suffix: str | None = None) -> list[Path]:
-    """Return the files that contain the sequences of a file or folder; the file of the tokens is the first.
+    """Return the files from which a file or folder of sequences is read, the file of the tokens first.
 
     Args:
         format: one of `FORMATS`

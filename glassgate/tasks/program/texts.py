@@ -23,7 +23,7 @@ def tokeniser_code(
     Args:
         vocabulary: the tokens
         token_kind: "word", "token", "character" or "byte"
-        raw: splits unknown words, and drops unknown blanks between characters; None for a run that does neither
+        raw: splits unknown words, and drops blanks that a vocabulary of characters lacks; None if the run does neither
         other_tables: other vocabularies, by the names of their tables
     """
     splits_words = raw is not None and token_kind != "character"

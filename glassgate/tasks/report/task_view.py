@@ -22,7 +22,7 @@ LabelledTaskType = TypeVar("LabelledTaskType", bound=LabelledTask[Any, Any])
 
 
 LAYER = "encoder"
-"""The name of the attribute that holds, in every network, the recurrent layers that the report shows."""
+"""The attribute of every network that holds the recurrent layers shown in the report."""
 
 
 class TaskView(Generic[TaskType]):

@@ -36,7 +36,7 @@ class LayerStatistics:
     def _keep(self, name: str, data: Tensor, _: Tensor) -> None:
         self._inputs[name] = data.detach()[:_ROWS, :_STEPS].clone()
 
-    def gradients(self) -> dict[str, float]:
+    def gradient_norms(self) -> dict[str, float]:
         """The gradient norm of each layer and direction."""
         norms = {}
         for label, weights, *_ in self._directions():

@@ -168,7 +168,7 @@ class Training:
     def update(self) -> None:
         """Run an optimizer step with the current learning rate."""
         if self.layer_values is not None and self._is_logged(self.steps):
-            self.layer_values |= self.layer_statistics.gradients() | self.layer_statistics.values()
+            self.layer_values |= self.layer_statistics.gradient_norms() | self.layer_statistics.values()
         norm = nn.utils.get_total_norm([each.grad for each in self.network.parameters() if each.grad is not None])
         self._unread_norms.append(norm)
         if clip := self.task.options.clip:

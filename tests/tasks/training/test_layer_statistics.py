@@ -24,6 +24,6 @@ def test_gradient_norm_forget_bias_and_saturation(batch_first: bool) -> None:
     with statistics.store_inputs():
         layer(torch.randn(2, 5, 3))[0].sum().backward()
     norm = torch.stack([each.grad.square().sum() for each in layer.parameters()]).sum().sqrt()
-    assert statistics.gradients() == {"gradient_norm/layer0.forward": pytest.approx(float(norm), rel=1e-5)}
+    assert statistics.gradient_norms() == {"gradient_norm/layer0.forward": pytest.approx(float(norm), rel=1e-5)}
     assert statistics.values() == {"forget_bias/layer0.forward": 21.0, "saturation/layer0.forward": 1.0}
     assert statistics.values() == {"forget_bias/layer0.forward": 21.0}  # inputs are used once

@@ -141,18 +141,18 @@ class Buffers:
         self.states = states
         self._state_names = tuple(states)
         output_axis = next(iter(states.values()))
-        gradients = trace.gradients
+        gradient_columns = trace.gradient_columns
         columns = {
             Kind.INPUT: len(trace.ih),
             Kind.RECURRENT: len(trace.hh_only),
             Kind.ROW_SUM: trace.row_columns,
             Kind.PROJECTED: 1,
             Kind.KEPT: trace.kept_columns,
-            Kind.D_PRE: gradients["d_pre"],
+            Kind.D_PRE: gradient_columns["d_pre"],
             Kind.LEFT: len(trace.left),
             Kind.UNPROJECTED: 1,
             Kind.D_PROJECTED: 1,
-            Kind.D_PARAMETER: gradients["d_parameter"],
+            Kind.D_PARAMETER: gradient_columns["d_parameter"],
             Kind.DATA: 1,
             Kind.D_DATA: 1,
         }

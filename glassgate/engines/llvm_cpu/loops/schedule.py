@@ -87,7 +87,7 @@ class Schedule(list[Stage]):
         recomputed: the values that each stage computes itself instead of reading them, see `computes`.
         result_columns: the column of each result, from which later stages read it. Gradients that the step updates in
             place are not among them.
-        barriers: the stages that a barrier follows.
+        barriers: the stages that are followed by a barrier.
         groups: the stages in groups. All stages of a group run on one row before the next row. A stage with products is
             a group of its own, and a barrier ends a group.
         temporaries: the temporaries of all stages.

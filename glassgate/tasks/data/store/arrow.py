@@ -34,7 +34,7 @@ class Arrow:
 
     Attributes:
         reader: the reader of the file
-        digest: a hash of the version of the source and the settings of the reader; empty in memory
+        digest: a hash of the version of the source and the settings of the reader; empty for a file in memory
     """
 
     def __init__(self, source: Path | pa.Buffer):
