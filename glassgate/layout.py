@@ -34,7 +34,7 @@ class Layout(NamedTuple):
     order: Tensor | None = None
     """(N,): the index of the sequence at each rank; None if ranks equal indices."""
     places: Tensor | None = None
-    """(S,): the position of each flat row in the padded, time-major batch; None if the order is the same. S is L * N."""
+    """(L * N,): the position of each flat row in the padded, time-major batch; None if the order is the same."""
 
     def flatten(self, input: Tensor) -> Tensor:
         """Convert a tensor in the layout of the user's input, such as (L, N, *), to flat rows (S, *)."""

@@ -47,7 +47,7 @@ def test_restore_is_the_inverse_of_arrange(batch, batch_first):
     steps, layout = arrange("test", x, 2, batch_first, lengths)
     assert torch.equal(layout.restore(steps.data), x)
     states = torch.arange(6.0 * len(lengths)).view(3, len(lengths), 2)
-    assert torch.equal(layout.to_rows(layout.to_ranks(states)), states)
+    assert torch.equal(layout.from_ranks(layout.to_ranks(states)), states)
     ranks = layout.to_ranks(states)[0, :, 0].tolist()
     assert ranks == [2.0 * n for n in sorted(range(len(lengths)), key=lambda n: -lengths[n])]
 

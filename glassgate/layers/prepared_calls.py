@@ -320,7 +320,7 @@ def _new_cache(layer: BaseLayer) -> _CallCache | None:
 
 
 def _prepare(layer: BaseLayer, arguments: _Arguments) -> _Call | _ObservedCall | None:
-    """Prepare calls with the signature of this one, on torch or on kernels. None if they need the general path."""
+    """Prepare calls with this signature, on torch or on kernels. None if they need the general path."""
     input, states, restart_states, mask, hx, restart, needs_grad, ragged, return_states, recorded = arguments
     all_states = return_states or recorded
     cell = current_cell(layer)

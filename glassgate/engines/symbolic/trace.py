@@ -22,7 +22,7 @@ class Trace:
         ("state", k): the new state `cell.state[k]`, which the backward pass may read.
         ("ih", k): the input half W_ih x + b_ih of gate `ih[k]`. In training the forward pass overwrites it with the
             value that the backward pass reads: the pre-activation of the gate, or a value that depends only on it.
-        ("hh", k): the recurrent product `hh_only[k]`, or a value that depends only on it; saved in training.
+        ("hh", k): the recurrent half `hh_only[k]`, or a value that depends only on it; saved in training.
         ("row", k), ("hr", 0): a row sum, and the result of the projection; saved if the backward pass reads them.
         ("kept", k): another saved value. The backend's costs decide that reading it is cheaper than recomputing it.
         ("gate", "f"): a gate, for recordings.
@@ -41,7 +41,7 @@ class Trace:
         backward: computes the gradients from the same leaves except `ih`, and from `grad` and `saved`.
         saved: the values that the forward pass saves for the backward pass, by column.
         hh_only: the recurrent halves W_hh u + b_hh that the step uses separately, one per gate.
-        shared: the sums of both halves, for the gates of which the step uses only this sum.
+        shared: the sums of both halves, one per gate for which the step uses only the sum.
         ih_only: the gates whose input half the step uses separately.
         left: the row vectors, other than the state, that `weight_hh` multiplies.
         parameters: the parameters that the cell defines, each with its gate or None.

@@ -92,7 +92,7 @@ class Addresses:
         return "live" if self.ragged or self.is_next_step else "here"
 
     def variable_of(self, value: Value, gate: int | None = None) -> str:
-        """The variable with a value, or with the block of one gate."""
+        """The variable that holds a value, or its block for one gate."""
         name = self.phases.name_of(value)
         if gate is not None:
             axis = self.phases.gates_of(value)

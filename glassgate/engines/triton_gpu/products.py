@@ -10,8 +10,7 @@ from glassgate.engines.triton_gpu.phases import Phases
 class Product:
     """One product of a row vector and a weight, for the units that a program computes.
 
-    The rows of a weight are the units of all gates, gate by gate, or all units if it has no gates. Its columns are the
-    units of one head.
+    A weight has one row per unit or, if it has gates, one row per unit and gate. Its columns are the units of one head.
 
     Args:
         phases: the phases of the pass.

@@ -105,7 +105,7 @@ def flow(cell: Cell, projected: bool = False) -> Flow:
 
 
 class _TermBuilder:
-    """Converts nodes to terms. A call of a function replaces its operations, and equal values become one term."""
+    """Converts nodes to terms. The operations of a function call become one term, and equal values share one term."""
 
     def __init__(self) -> None:
         self._of_node: dict[Node, _Term] = {}
@@ -125,7 +125,7 @@ class _TermBuilder:
         if summands.keys() == {"ih", "hh"} and summands["ih"].args[0] == summands["hh"].args[0]:
             op, args = "pre", summands["hh"].args
         args = tuple(self.term(arg) if isinstance(arg, Node) else arg for arg in args)
-        # A function with several results is one item. The same function of the same values is the same value.
+        # A function may have several results, one per port. Terms with the same key are the same value.
         key = (op, port, *(id(arg) if isinstance(arg, _Term) else arg for arg in args))
         known = self._known.setdefault(key, _Term(op, args, node.name, node, call, port))
         known.name = known.name or node.name

@@ -141,7 +141,7 @@ QUOTING: Any = {True: csv.QUOTE_MINIMAL, False: csv.QUOTE_NONE}
 
 
 def _detect_separator(lines: Sequence[str], names: Sequence[str]) -> str:
-    """Return a separator with which the first row contains all names, or else all rows without quotes have one width.
+    """Return a separator that gives the first row all names, or else all rows without quotes equally many cells.
 
     If no separator fits, return the most frequent one in the first row, or a comma.
     """

@@ -26,7 +26,7 @@ def add_relevances(view: TaskView[Any], batch_of: Callable[[int, int], Batch], s
 
     Args:
         view: the report's view of the task
-        batch_of: returns a batch with several copies of a passage, from its index and the number of copies
+        batch_of: takes the index of a passage and a number of copies, and returns the copies as a batch
         study: the study, with its passages
     """
     by_passage = []

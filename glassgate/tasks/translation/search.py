@@ -123,7 +123,7 @@ def search(
 class _Step:
     """Runs the decoder one step at a time. Its rows are the active beams, sentence by sentence.
 
-    Arguments and results are on the CPU. On a GPU, a step waits once, for its result.
+    Arguments and results are on the CPU. On a GPU, a step synchronises once, to return its result.
     """
 
     def __init__(self, decoder: Decoder, memory: Memory, state: States):

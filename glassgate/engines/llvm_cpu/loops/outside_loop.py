@@ -151,7 +151,7 @@ class _GemmFinder:
         gradients = {name: self.gradients(name, value) for name, value in values.items()}
         factors = {name: [(gemm.d, gemm.gate) for gemm in gemms_of_name] for name, gemms_of_name in gradients.items()}
         weights = [name for name in values if name not in BIASES]
-        # A bias and a weight with the same gate gradients are computed together, because both read these gradients.
+        # A GEMM computes the gradients of a weight and of biases with the same gate gradients, which it reads anyway.
         weight_of = {bias: next(w for w in weights if factors[w] == factors[bias]) for bias in values.keys() & BIASES}
         gemms: list[WeightGradient] = []
         for weight in weights:
