@@ -23,11 +23,11 @@ def cache_folder() -> Path:
 
 
 class UntrustedError(PermissionError):
-    """Users other than this one and root can write to a file or folder."""
+    """Users other than the current user and root can write to a file or folder."""
 
 
 def read_trusted(path: Path) -> bytes:
-    """Read a file whose content will be executed. Only this user and root may be able to write to it.
+    """Read a file whose content will be executed. Only the current user and root may be able to write to it.
 
     On systems other than POSIX, permissions are not checked.
 
@@ -47,7 +47,7 @@ def read_trusted(path: Path) -> bytes:
 
 
 def check_trusted(folder: Path) -> None:
-    """Raise UntrustedError if users other than this one and root can write to a folder."""
+    """Raise UntrustedError if users other than the current user and root can write to a folder."""
     if os.name == "posix":
         _check(folder, folder.stat())
 

@@ -1,7 +1,7 @@
 """An LSTM layer in four equivalent variants, from the equations gate by gate to the generated kernel.
 
-Each function takes an input `x` (L, N, H_in) and a `torch.nn.LSTM` or `gg.LSTM` of one layer, `w`, for its weights. It
-returns the output (L, N, H).
+Each function takes an input `x` (L, N, H_in), and `w`, a `torch.nn.LSTM` or `gg.LSTM` of one layer, whose weights it
+reads. It returns the output (L, N, H).
 """
 
 from typing import Any

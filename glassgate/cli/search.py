@@ -72,7 +72,7 @@ def _parser() -> Parser:
     parser = Parser(
         prog="glassgate search",
         description="The pattern is some steps of a text, or of a sequence of the run's data. The command lists the "
-        "steps of that data at which units of a layer have the most similar states. The first search stores an index "
+        "steps of the data at which units of a layer have the most similar states. The first search stores an index "
         "of all states in the run's folder.",
     )
     add_run(parser)

@@ -160,7 +160,7 @@ class Index:
 
         A unit is active if it differs from its mean over the data set by more than one standard deviation, in the same
         direction at all these steps. Units that are inactive just before and after the range come first. Within both
-        groups, units are sorted by their smallest difference in the range, the largest first.
+        groups, units are sorted by their smallest difference in the range, in descending order.
 
         Args:
             name: the name of the state.

@@ -149,7 +149,7 @@ class PreparedCalls:
     def _has_same_equations(self) -> bool:
         """Whether the cells still have the equations of the plans, although their attributes have changed.
 
-        False until a call that is not prepared has traced the cells again.
+        False if a cell has not been traced since its change. The next call that is not prepared traces it.
         """
         self._cells = [(cell, projected, traced_cell(cell)) for cell, projected, _ in self._cells]
         retraced = [traced.cached.get(projected) for _, projected, traced in self._cells]

@@ -57,7 +57,7 @@ class _Rewriting:
         self._rewritten: dict[StepValue, StepValue | float] = {}
 
     def rewrite(self, value: StepValue) -> StepValue:
-        """Return the value with its means in the weights, or the same value if it is zero because of a zero mean."""
+        """Return the value with its means in the weights. A value that becomes a constant zero stays unchanged."""
         new = self._rewrite_argument(value)
         return new if isinstance(new, StepValue) else value
 
@@ -97,7 +97,7 @@ class _Rewriting:
         return value
 
     def _with_coefficients(self, affine: Affine, coefficients: np.ndarray) -> Affine:
-        """The matrix products of the same vectors with these coefficients as weights and bias."""
+        """Replace the weights and the bias of the matrix products by these coefficients."""
         dtype = affine.products[0].matrix.dtype
         products = [
             replace(product, matrix=coefficients[:, self._columns[product.vector]].astype(dtype))

@@ -106,7 +106,7 @@ class Program:
     """Generates the contents of the header, the C file and the weights file.
 
     Args:
-        chains: the stages of each chain, by its key in the `nn.ModuleDict`; "" if there is only one.
+        chains: the stages of each chain of modules, by its key in the `nn.ModuleDict`; "" if there is only one.
         block: the number of units that a function computes together.
         double: whether `real` is double.
         name: the prefix of the names of files and functions.

@@ -158,7 +158,7 @@ class _Node:
 
 
 def _layers(nodes: list[_Node]) -> Iterator[tuple[str, Recurrent]]:
-    """Yield a name and a layer for each node, or for two nodes of a layer. The name is that of the first node."""
+    """Yield each layer with the name of its first node. A layer with two directions may have two nodes."""
     remaining = [*nodes]
     while remaining:
         node = remaining.pop(0)

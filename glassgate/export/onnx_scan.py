@@ -61,7 +61,7 @@ class PassEmitter:
         self.extent: dict[str, ir.Value] = {}
 
     def run(self, inputs: Mapping[Port, ir.Value]) -> dict[Port, ir.Value]:
-        """Emit the pass. The inputs must have the axes of their types. Returns the outputs."""
+        """Emit the pass, and return its outputs. Each input must have the axes of its value in the pass."""
         program = self.program
         for port, value in program.inputs.items():
             self.emitted[value] = inputs[port]
@@ -105,7 +105,7 @@ class PassEmitter:
         scanned = [emitted[value] for value in sequences]
         active: ir.Value | None = None
         if loop.lengths is not None:
-            steps = self.op("Range", self.scalar(0), self.op("Squeeze", self.extent[loop.axis]), self.scalar(1))
+            steps = self.op("Range", self.integer(0), self.op("Squeeze", self.extent[loop.axis]), self.integer(1))
             lengths = self.op("Cast", emitted[loop.lengths], to=ir.DataType.INT64)
             scanned.append(self.op("Less", self.op.unsqueeze(steps, 1), self.op.unsqueeze(lengths, 0)))
             active = body.input("active", ir.DataType.BOOL, [self.size("N")])
@@ -138,7 +138,7 @@ class PassEmitter:
         emitted.update(zip(result_values, outputs, strict=True))
 
     def where_active(self, active: ir.Value | None, value: Value, otherwise: ir.Value) -> ir.Value:
-        """The value for sequences that have this step, and another value for shorter sequences."""
+        """The value for sequences that have this step, and `otherwise` for shorter sequences."""
         if active is None:
             return self.emitted[value]
         return self.op("Where", self.align(active, ("N",), value.type.axes), self.emitted[value], otherwise)
@@ -160,7 +160,7 @@ class PassEmitter:
             case Size(axis):
                 return self.number(float(self.size(axis)), name)
             case Block(x, axis, index):
-                return op("Gather", emitted[x], self.scalar(index), axis=x.type.axes.index(axis), name=name)
+                return op("Gather", emitted[x], self.integer(index), axis=x.type.axes.index(axis), name=name)
             case Take(x, axis, indices, _):
                 return op("Gather", emitted[x], op.constant(list(indices)), axis=x.type.axes.index(axis), name=name)
             case Stack(parts, axis):
@@ -174,7 +174,7 @@ class PassEmitter:
         raise AssertionError(f"a forward pass has no {type(operation).__name__}")
 
     def argument(self, arg: Value | float, of_type: Type) -> ir.Value:
-        """An argument of an elementwise operation with a result of this type."""
+        """Align an argument of an elementwise operation with its result, which has the type `of_type`."""
         if isinstance(arg, Value):
             return self.align(self.emitted[arg], arg.type.axes, of_type.axes)
         return self.number(arg)
@@ -238,7 +238,7 @@ class PassEmitter:
         return self.op("Reshape", value, self.op.constant(shape), name=name)
 
     def align(self, value: ir.Value, axes: tuple[str, ...], to: tuple[str, ...]) -> ir.Value:
-        """The value with new axes of extent 1 for broadcasting. Missing leading axes need none."""
+        """Insert axes of extent 1, so that the value broadcasts to `to`. Missing leading axes are not inserted."""
         first = min((to.index(axis) for axis in axes), default=len(to))
         missing = [k - first for k, axis in enumerate(to) if k > first and axis not in axes]
         return self.op.unsqueeze(value, *missing) if missing else value
@@ -247,7 +247,7 @@ class PassEmitter:
         """Emit a constant with the dtype of the pass."""
         return self.op.constant(np.asarray(value, self.dtype.numpy()), name)
 
-    def scalar(self, value: int) -> ir.Value:
+    def integer(self, value: int) -> ir.Value:
         """Emit an integer constant."""
         return self.op.constant(np.asarray(value, np.int64))
 

@@ -197,7 +197,7 @@ class Step:
         return sorted({value.phase for value in computed if not value.is_scalar})
 
     def storing_phase(self, result: str) -> Phase:
-        """The phase that stores a new state or a gate: the phase that computes it, if any, or the last of its axis."""
+        """The phase that stores a new state or a gate: the one that computes it, or else the last of its axis."""
         value = self.new_states[result] if result in self.new_states else self.gates[result]
         axis = self.states[result].axis if result in self.states else UNITS
         phases = [phase for phase in self.phases if phase[1] == axis]
@@ -234,9 +234,9 @@ class Step:
         return name
 
     def _axis_of(self, lowered: Value) -> Axis:
-        """The axis of a lowered value without its axes of gates, steps and sequences.
+        """The axis of a lowered value, apart from the axes of gates, steps and sequences.
 
-        With several heads, the lowered value has two axes instead of this axis, and their factors identify it.
+        With several heads, the lowered value has two axes in place of `UNITS` or `PROJECTED`, found by their factors.
         """
         axes = self.program.axes
         names = [name for name in lowered.type.axes if name not in ("T", "N") and not axes[name].labels]
@@ -303,7 +303,7 @@ class Step:
 
 
 def _evaluated_constants(program: Pass, spec: DirectionSpec, sizes: Mapping[str, int]) -> dict[Value, np.ndarray]:
-    """The numbers of all lowered values that depend only on parameters, without axes of steps and sequences."""
+    """Evaluate all lowered values that depend only on parameters. The results have no axes T and N."""
     weights = {port: value for port, value in program.inputs.items() if port.role is Role.WEIGHT}
     constants: dict[Value, Line | None] = dict.fromkeys(weights.values())
     lines = []

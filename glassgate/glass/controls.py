@@ -10,7 +10,7 @@ from glassgate.layers.stack import LayerCall, Recurrent
 CONTROLS = 4
 """The number of untrained networks with which a report compares the trained one."""
 MANY_CONTROLS = 40
-"""The number for rules that select the best of many units, if an effect passes the threshold of `CONTROLS` networks."""
+"""The number of untrained networks if the best of many units passes the threshold of `CONTROLS` networks."""
 
 
 def with_random_weights(tape: Recorded, seed: int) -> Recorded:

@@ -106,13 +106,13 @@ def group_by_layer(module: nn.Module, edits: Mapping[str, Edit | Sequence[Edit]]
     for name, edit in edits.items():
         if name not in editable:
             raise KeyError(f"edit: no gate or state {name!r}; there are {', '.join(editable)}")
-        layer, label, value, width = editable[name]
+        layer, label, short_name, width = editable[name]
         in_order: list[Edit] = [edit] if isinstance(edit, Edit) else list(edit) if isinstance(edit, Sequence) else []
         if not in_order or not all(isinstance(each, Edit) for each in in_order):
             raise TypeError(f"edit: {name!r} must be given gg.hold, gg.scale or gg.replace, got {edit!r}")
         for each in in_order:
             each.check(name, width)
-        changes.setdefault(layer, {}).setdefault(label, {}).setdefault(value, []).extend(in_order)
+        changes.setdefault(layer, {}).setdefault(label, {}).setdefault(short_name, []).extend(in_order)
     return {layer: Edits(by_direction) for layer, by_direction in changes.items()}
 
 

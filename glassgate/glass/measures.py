@@ -22,7 +22,7 @@ _EXTREME_PREACTIVATION = 1e4
 
 
 class Saturation(NamedTuple):
-    """The fractions of steps at which a gate is below `CLOSED` and above `OPEN`, (H,) each.
+    """The fractions of steps at which a gate is below `CLOSED` (low) and above `OPEN` (high), (H,) each.
 
     For values between -1 and 1, such as tanh, the limits are -0.9 and 0.9.
     """
@@ -103,7 +103,7 @@ def half_life(tape: Recorded) -> dict[str, Tensor]:
 
 
 def half_life_of(retained: Tensor) -> Tensor:
-    """The half-life of each unit. `retained` (S, H) is the fraction of its state that each of S steps keeps."""
+    """The half-life of each unit. `retained` (S, H) is the fraction of the state that each of S steps keeps."""
     mean = retained.double().abs().log().mean(0)
     return torch.where(mean < 0, math.log(0.5) / mean, torch.inf)
 

@@ -65,7 +65,7 @@ class BaseLayer(nn.Module):
     """The base class of `Recurrent`, for modules that cannot import `stack.py`. `Recurrent` sets the attributes.
 
     Attributes:
-        num_directions: D: 2 if bidirectional, else 1.
+        num_directions: 2 if bidirectional, otherwise 1.
         glassgate: the internal data of the layer.
 
     The other attributes are the arguments of `Recurrent`.

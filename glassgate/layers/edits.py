@@ -134,7 +134,7 @@ class Edits:
     """The edits of one layer.
 
     Args:
-        changes: the edits in order, by part ("layer0.forward") and by the name of a gate or state.
+        changes: the edits in order, by the label of a direction ("layer0.forward") and by the name of a gate or state.
     """
 
     def __init__(self, changes: Mapping[str, Mapping[str, Sequence[Edit]]]) -> None:
@@ -152,7 +152,7 @@ class Edits:
         return Edits(both)
 
     def apply(self, part: Part, direction: Direction, layout: Layout) -> Direction:
-        """Return a direction with the edits of its part."""
+        """Return a direction with its edits."""
         if not self.changes.get(part.label):
             return direction
         like, has_equal_lengths = direction.initial[0], layout.places is None and layout.packed is None
@@ -183,7 +183,7 @@ class Edits:
         return noise
 
     def _cell(self, part: Part, cell: Cell, projected: bool) -> GraphCell:
-        """Return the edited cell of a part."""
+        """Return the edited cell of a direction."""
         key = id(cell), part.label
         if key not in self._cells:
             by_name = self.changes[part.label]

@@ -62,7 +62,7 @@ class Noisy(Cell):
         return self.cell.step(*args)
 
     def project(self, h: Any) -> Any:
-        """Call the same method of the wrapped cell."""
+        """Call `project` of the wrapped cell."""
         return self.cell.project(h)
 
     def new_state(self, a: PreActivations, s: Named, p: Named, projection: Any = None) -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ class Difference(NamedTuple):
     largest: float
     """The largest absolute difference."""
     relative: float
-    """The root mean square of the differences, divided by that of the values in the default precision."""
+    """The root mean square of the differences, relative to the values in the default precision."""
 
 
 class Comparison(NamedTuple):

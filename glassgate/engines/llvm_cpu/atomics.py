@@ -1,4 +1,4 @@
-"""Functions of kernels with which threads pass work to each other and synchronise."""
+"""Functions with which the threads of kernels pass work to each other and synchronise."""
 
 from typing import Any
 
@@ -81,7 +81,7 @@ shorter."""
 def wait(barrier, parties, times):
     """Wait until all `parties` threads have arrived at the barrier for the `times`-th time. Return `times + 1`.
 
-    The first word of the barrier counts arrivals, the second word the waits in which a thread yielded its core.
+    The first word of the barrier counts arrivals. The second word counts the waits in which a thread yielded its core.
     """
     if parties > 1:
         increment(barrier)

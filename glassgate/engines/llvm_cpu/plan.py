@@ -59,8 +59,8 @@ class KernelPlan:
         states, initial: the arguments for states and initial states.
         recorded: the arguments for recorded gates, or in a backward pass for recorded gradients.
         kept: the arguments for the values that the forward pass keeps for the backward pass.
-        step_starts: the arguments for tables of the first row of each step, for buffers with the rows of all steps.
-        double_buffer_starts: the same for states in a double buffer, which has the rows of two steps.
+        step_starts: the arguments for tables with the first row of each step, in buffers that hold all steps.
+        double_buffer_starts: the arguments for such tables for double buffers of states, which hold two steps.
         stored_states: the slice of the states that are stored at every step.
         is_reversed: whether the loop runs from the last step to the first.
         quantised_matrices: the integer matrices, which the caller packs.
@@ -142,7 +142,7 @@ class KernelPlan:
         return rows
 
     def min_elements(self, argument: Argument) -> tuple[int, int]:
-        """Return the number of elements that kernels access in a tensor: a constant, and a number per row of the call.
+        """Return the number of elements that kernels access in a tensor: (constant, additional number per row).
 
         Args:
             argument: the argument for the address of the tensor.
@@ -261,11 +261,11 @@ class KernelPlan:
         return RowVectors((address(buffer), offset), self._pitch(buffer), columns * column_width)
 
     def input_weights(self, gates: Sequence[int], part: int = 0, transposed: bool = False) -> MicrokernelMatrix:
-        """Pack the rows of `weight_ih` of some gates.
+        """Pack the rows of some gates from `weight_ih`.
 
         Args:
             gates: the indices of the gates, in order.
-            part: the index of the packed matrix, if the gates are divided among several.
+            part: the index of the packed matrix, if several matrices divide the gates.
             transposed: whether the transpose is packed, for the gradient of the input.
         """
         gate_count, sizes = len(self.cell.gates), self.sizes
@@ -311,7 +311,7 @@ class KernelPlan:
 
 
 UNITS_PER_ROW, UNITS_PER_ROW_BACKWARD = 8, 32
-"""Packing the weights of this many units takes as much time as packed weights save in one row.
+"""In one row, packed weights save the time that packing the weights of this many units takes.
 
 The first number is for forward passes, the second for backward passes.
 """

@@ -158,7 +158,7 @@ class PassLowering:
         Args:
             x: the value.
             axis: the value's axis of units.
-            is_left: true if the units are the columns of the weights, as in a left operand; false for their rows.
+            is_left: true if the units are the columns of the weights, as in a left operand; false if they are the rows.
         """
         to = ("K", "V" if is_left else "U") if self.cell.heads > 1 else ("J" if is_left else axis,)
         return self.build.reshape(x, {*x.type.axes} - {axis} | {*to})
@@ -213,7 +213,7 @@ class _Forward(PassLowering):
     def lower(self) -> Pass:
         build, trace = self.build, self.trace
         self.declare_inputs()
-        self.ih = self._input_halves()
+        self.ih = self._input_terms()
         resets = build.read(self.resets) if self.form.resets else None
         name = "{}_prev" if resets is None else "{}_carried"
         carries = {state: build.carry(name.format(state), initial) for state, initial in self.initial.items()}
@@ -240,18 +240,18 @@ class _Forward(PassLowering):
             case "state", (state,):
                 return self.states_before[state]
             case "ih", (gate,):
-                return self._input_half(gate, name)
+                return self._input_term(gate, name)
             case "hh", (gate, _):
-                return self._recurrent_half(node, gate, name)
+                return self._recurrent_term(node, gate, name)
             case "sum", (gate, _):
-                halves = self._input_half(gate, f"{gate}_ih"), self._recurrent_half(node, gate, f"{gate}_hh")
-                return build.elementwise("add", *halves, name=name)
+                terms = self._input_term(gate, f"{gate}_ih"), self._recurrent_term(node, gate, f"{gate}_hh")
+                return build.elementwise("add", *terms, name=name)
             case "hr", (raw,):
                 return build.contract(self.in_every_row(raw), self.weights["weight_hr"], axes_of(raw), name)
         return self.value_of_common_node(node, args)
 
-    def _input_halves(self) -> Value | None:
-        """`W_ih x + b_ih` of all steps. It includes `b_hh` for gates that only read its sum with `W_hh u + b_hh`."""
+    def _input_terms(self) -> Value | None:
+        """`W_ih x + b_ih` of all steps. Includes `b_hh` for gates that do not read `W_hh u + b_hh` separately."""
         gates, build = self.ih_gates, self.build
         if not gates:
             return None
@@ -263,20 +263,20 @@ class _Forward(PassLowering):
         if shared == {*gates}:
             bias = build.elementwise("add", bias, self.weight_rows("bias_hh", gates), name="bias")
         elif shared:
-            halves = [build.block(self.weights["bias_ih"], "G", self.cell.gates.index(gate)) for gate in gates]
+            biases = [build.block(self.weights["bias_ih"], "G", self.cell.gates.index(gate)) for gate in gates]
             for k, gate in enumerate(gates):
                 if gate in shared:
                     bias_hh = build.block(self.weights["bias_hh"], "G", self.cell.gates.index(gate))
-                    halves[k] = build.elementwise("add", halves[k], bias_hh)
-            bias = build.stack(halves, self.axis_of_gates[gates], "bias")
+                    biases[k] = build.elementwise("add", biases[k], bias_hh)
+            bias = build.stack(biases, self.axis_of_gates[gates], "bias")
         return build.elementwise("add", products, bias, name="ih")
 
-    def _input_half(self, gate: str, name: str) -> Value:
+    def _input_term(self, gate: str, name: str) -> Value:
         assert self.ih is not None
         gates = self.ih_gates
         return self.build.block(self.build.read(self.ih), self.axis_of_gates[gates], gates.index(gate), name)
 
-    def _recurrent_half(self, node: Node, gate: str, name: str) -> Value:
+    def _recurrent_term(self, node: Node, gate: str, name: str) -> Value:
         build, u = self.build, node.args[1]
         gates = self.gates_of_operand[u]
         if u not in self.product_of_operand:
@@ -285,10 +285,10 @@ class _Forward(PassLowering):
                 left, self.weight_rows("weight_hh", gates), "J" if self.cell.heads == 1 else "V", "Wh"
             )
             self.product_of_operand[u] = self.join_heads(product, "H")
-        half = build.block(
+        term = build.block(
             self.product_of_operand[u], self.axis_of_gates[gates], gates.index(gate), "" if node.op == "hh" else name
         )
         if node.op == "sum" or not self.form.bias:
-            return half
+            return term
         bias = build.block(self.weights["bias_hh"], "G", self.cell.gates.index(gate))
-        return build.elementwise("add", half, bias, name=name)
+        return build.elementwise("add", term, bias, name=name)

@@ -1,4 +1,4 @@
-"""A cell whose step evaluates a graph. Edited cells, cells read from JSON and plans use this class."""
+"""A cell whose step evaluates a graph. Plans, edited cells and cells read from JSON use this class."""
 
 from collections.abc import Mapping
 from typing import Any

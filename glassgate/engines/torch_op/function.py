@@ -64,7 +64,7 @@ def _call_in_vmap(function: type[FlatFunction], interpreter: Any, args: tuple[An
 
 @cache
 def _single_level_function(function: type[FlatFunction]) -> Any:
-    """The function for one level of grad or jvp. Its forward pass calls the function at the next outer level."""
+    """A variant of `function` for one level of grad or jvp. It calls `function` at the next outer level."""
 
     def forward(*args: Any) -> tuple[Tensor, ...]:
         interpreter: Any = retrieve_current_functorch_interpreter()

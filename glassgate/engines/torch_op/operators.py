@@ -1,4 +1,4 @@
-"""The implementation of the operators.
+"""The implementation of the torch operators `glassgate::layer` and `glassgate::layer_backward`.
 
 Their argument `plans` describes a layer as text: the name of a backend, then the plan of each direction.
 """

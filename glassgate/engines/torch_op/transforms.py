@@ -311,7 +311,7 @@ class LayerGradients(FlatFunction):
 
 
 def _split(tensors: Sequence[Any], first: int, last: int) -> tuple[list[Any], list[Any], list[Any]]:
-    """Split a list into its first `first` items, its last `last` items, and those between."""
+    """Split a list into its first `first` items, the items between, and its last `last` items."""
     end = len(tensors) - last
     return list(tensors[:first]), list(tensors[first:end]), list(tensors[end:])
 
@@ -382,7 +382,7 @@ def _gradients_by_group(
 def _run_with_tangents(
     call: StaticCall, resets: Tensor | None, data: Tensor, *operands: Tensor, d: Sequence[Tensor | None]
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Run a call. Return its results, and their tangents for the tangents `d` of the input and the operands."""
+    """Run a call. Return its results and their tangents. `d` contains the tangents of the input and the operands."""
     steps, rows = call.flatten(resets, data, operands)
     d_data, *d_operands = [None if v is None else _flatten_steps(v) for v in d]
     steps, directions = tangent_call(steps, directions_of(call.plans, rows), d_data, d_operands)

@@ -13,7 +13,7 @@ class Batch:
     Args:
         size: the number of examples.
         dims: the batch axis of each tensor; None if all examples share the tensor.
-        tensors: (L, N, W) with a row per step, (N, W) with a row per sequence, or parameters.
+        tensors: (L, N, W) with W numbers per step of a sequence, (N, W) with W numbers per sequence, or parameters.
     """
 
     def __init__(self, size: int, dims: Sequence[int | None], tensors: Sequence[Tensor | None]) -> None:

@@ -42,7 +42,7 @@ class Phase:
         products: the matrix products at the start of the phase.
         lines: the other operations.
         stored: the values that later phases of the step read at the same rows and units.
-        published: the left operands of the products of the next phase, which every unit reads.
+        published: the left operands of the products of the next phase. Every unit reads them.
         writes: the writes to sequences.
         carries: the carries whose next values the phase sets.
     """
@@ -177,7 +177,7 @@ class Phases:
         """The phases in the order in which a step runs them.
 
         Most carries get their next values in the last phase. Phase 0 sets a carry if it computes the next value and no
-        other phase reads the carry, such as the sum of the gradients of a parameter.
+        other phase reads the carry. An example is the sum of the gradients of a parameter.
         """
         early = tuple(carry for carry in self.loop.carries if self.origin(carry.next) in self.phase_0_values)
         while True:
@@ -267,7 +267,7 @@ class Phases:
 
     @cached_property
     def names(self) -> dict[Value, str]:
-        """Names for values that the lowering has only numbered: gates of weights, operands and results of products."""
+        """Names for values that the lowering has only numbered: gates of weights, left operands, product results."""
         loop, candidates = self.loop, list[tuple[Value, str]]()
         for line in self.program.before:
             match line.operation:

@@ -1,6 +1,6 @@
 """Selects the kernel that runs a pass, and the sizes of its blocks, by the cost model in `costs.py`.
 
-`launch.py` defines the kernels A, B and C.
+`launch.py` defines the kernels A ("solo"), B ("grid") and C ("steps").
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ MAX_LEFT_OPERANDS = 4
 """The largest number of left operands that kernels A and B have in shared memory at the same time."""
 
 MAX_ARRIVALS = 2**31 - 1
-"""The largest number that the counter of kernel B can count: the arrivals of all programs at all barriers of a call."""
+"""The largest number of arrivals of all programs at all barriers of a call that kernel B can count."""
 
 
 class Chip(NamedTuple):

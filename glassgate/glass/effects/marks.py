@@ -24,7 +24,7 @@ from glassgate.glass.study import Direction, Study
 _MIN_STEPS = 20
 # The number of copies of each mark that are shifted in time.
 _SHIFTS = 40
-# The quantile of the correlations with shifted copies that estimates the correlation by chance.
+# The correlation by chance is this quantile of the correlations with the shifted copies.
 _CHANCE_QUANTILE = 0.95
 
 

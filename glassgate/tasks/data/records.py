@@ -63,7 +63,7 @@ Cells = Iterator[tuple[int, list[str]]]
 def read_rows(path: str | Path, kind: str = "") -> Iterator[tuple[int, Any, LabelNames]]:
     """Yield the number of each row, the row, and the label names of the file.
 
-    In JSON lines, it is the line number. In other files, rows are counted from 1.
+    The number of a row in JSON lines is the line number. In other files, rows are counted from 1.
 
     Args:
         kind: one of `KEYED_KINDS`; detected if empty

@@ -34,7 +34,7 @@ class SharedDraws:
         return drawn.expand_as(like)
 
     def gamma(self, shape: Tensor) -> Tensor:
-        """Return samples of gamma distributions with these shapes, `(N, ...)`."""
+        """Return samples of gamma distributions with these shape parameters, `(N, ...)`."""
         return self._by_row(torch._standard_gamma, shape.contiguous())
 
     def poisson(self, rate: Tensor) -> Tensor:
@@ -185,7 +185,7 @@ class StudentT(Head):
 
 
 class NegativeBinomial(Head):
-    """Counts with a mean and a shape, and variance mean + shape mean^2.
+    """Counts with a mean and a shape, and variance mean + shape * mean^2.
 
     As in DeepAR (Salinas et al. 2020, section 3.3), the mean is multiplied by the scale of the series, and the shape is
     divided by the square root of the scale.

@@ -98,7 +98,7 @@ class Regression(LabelledTask[RegressionOptions, list[float]]):
         return "\t".join(f"{number:.6g}" for number in prediction)
 
     def record(self, example: Labelled, prediction: list[float]) -> Record:
-        """Return the numbers, named like the label column; several have the suffixes _1, _2 and so on."""
+        """Return the numbers, named like the label column; several numbers have the suffixes _1, _2 and so on."""
         column, has_several = self.options.label_column, len(prediction) > 1
         names = (f"{column}_{k}" if has_several else column for k in range(1, len(prediction) + 1))
         return {"prediction": dict(zip(names, prediction, strict=True))}

@@ -362,7 +362,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         return vectors
 
     def _characters(self, tokens: Sequence[str]) -> np.ndarray:
-        """The indices of the characters of each token, `(L, W)`."""
+        """The indices of the characters of each token, `(L, W)`, padded to the longest token."""
         characters = self.vocabularies["characters"]
         if isinstance(tokens, StoredTokens):
             spellings = tokens.column.derived(characters, lambda symbols: Spellings(symbols, characters))

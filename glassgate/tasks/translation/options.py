@@ -23,7 +23,7 @@ class TranslationOptions(Options):
     """The options of translation.
 
     Raises:
-        OptionError: `source` is given without `target` or the reverse, `source` is given in addition to `data`, or the
+        OptionError: only one of `source` and `target` is given, `source` is given in addition to `data`, or the
             kinds of tokens differ with `joint`; see `Options`
     """
 
@@ -58,7 +58,7 @@ class TranslationOptions(Options):
     dropout: float = override("dropout", 0.3)
     attention: str = option("general", "score function of the attention", choices=(*KINDS, "none"))
     input_feeding: bool = option(False, "each step also reads the context of the previous one; slower training")
-    wide_output: bool = option(False, "compute scores from state, context and previous vector directly")
+    wide_output: bool = option(False, "compute scores directly from the state, context and previous embedding")
     tied: bool = option(False, "share the weights of target embedding and output")
 
     learning_rate: float = override("learning_rate", 0.0, if_unset="0.002 to 0.004, by batch size")

@@ -102,7 +102,7 @@ def _as_vectors(builder: ir.IRBuilder, *operands: Operand) -> list[Vector]:
 
 
 def _floor_divide(builder: ir.IRBuilder, remainder: bool, a: ir.Value, b: Operand) -> ir.Value:
-    """Return the quotient, rounded down; if `remainder`, the remainder, with the sign of `b` as in Python."""
+    """Return the quotient, rounded down, or its `remainder`, which has the sign of `b` as in Python."""
     if isinstance(b, int) and b > 0 and b & (b - 1) == 0:
         return builder.and_(a, INT64(b - 1)) if remainder else builder.ashr(a, INT64(b.bit_length() - 1))
     divisor = cast(builder, b, INT64)

@@ -2,8 +2,8 @@
 
 With three terms, a float32 product is the sum of three products of bfloat16. Each number is then replaced by three
 adjacent rounded numbers, the parts `ROW_PARTS` for rows and `WEIGHT_PARTS` for weights, so the matrix product has three
-times the depth. In weight gradients, the two numbers of a word come from two rows; with three terms, they take three
-words, one per term.
+times the depth. In weight gradients, a word has one number from each of two rows; with three terms, there is
+one such word per term.
 """
 
 from functools import partial
@@ -116,15 +116,15 @@ class Pairs(NamedTuple):
         high, low = (shuffle(builder, each[0], each[-1], range(count)) for each in (rounded[0], rounded[-1]))
         return shuffle(builder, high, low, [part * count + k for k in range(count) for part in parts[: self.terms]])
 
-    def round_pair(self, builder: ir.IRBuilder, low: ir.Value, high: ir.Value) -> ir.Value:
+    def round_pair(self, builder: ir.IRBuilder, lower: ir.Value, upper: ir.Value) -> ir.Value:
         """Round two vectors of float32 numbers, and join them: one word per lane."""
-        return self.join_halves(builder, self.round(builder, low), self.round(builder, high))
+        return self.join_halves(builder, self.round(builder, lower), self.round(builder, upper))
 
-    def join_halves(self, builder: ir.IRBuilder, low: ir.Value, high: ir.Value) -> ir.Value:
-        """Join two vectors of bfloat16 numbers: one word per lane."""
+    def join_halves(self, builder: ir.IRBuilder, lower: ir.Value, upper: ir.Value) -> ir.Value:
+        """Join two vectors of bfloat16 numbers as the lower and upper halves of words: one word per lane."""
         kind = ir.VectorType(INT32, self.lanes)
-        low, high = (builder.zext(v, kind) for v in (low, high))
-        return builder.or_(low, builder.shl(high, constant_vector(INT32, [16] * self.lanes)))
+        lower, upper = (builder.zext(v, kind) for v in (lower, upper))
+        return builder.or_(lower, builder.shl(upper, constant_vector(INT32, [16] * self.lanes)))
 
     def adjacent_words(
         self, builder: ir.IRBuilder, first: ir.Value, second: ir.Value, parts: tuple[int, ...] = ROW_PARTS
@@ -142,13 +142,13 @@ class Pairs(NamedTuple):
             )
             return call(builder, name, total.type, total, *[builder.bitcast(v, pairs_type) for v in (x, weight)])
         sums, (a, b) = Vector(builder, total), (Vector(builder, builder.bitcast(v, x.type)) for v in (x, weight))
-        sums_of_low = a.integer_op(16, "shl").as_float(sums).fma(b.integer_op(16, "shl").as_float(sums), sums)
-        high_a, high_b = (v.integer_op(0xFFFF0000, "and_").as_float(sums) for v in (a, b))
-        return high_a.fma(high_b, sums_of_low).value
+        lower_sums = a.integer_op(16, "shl").as_float(sums).fma(b.integer_op(16, "shl").as_float(sums), sums)
+        upper_a, upper_b = (v.integer_op(0xFFFF0000, "and_").as_float(sums) for v in (a, b))
+        return upper_a.fma(upper_b, lower_sums).value
 
 
 class BFloat16Products:
-    """`MultiplicationMethod` for float32 numbers, with one or three products of rounded numbers per product."""
+    """`MultiplicationMethod` that computes a float32 product as one product of bfloat16 numbers, or as three."""
 
     def __init__(self, processor: Processor) -> None:
         self._processor = processor
@@ -156,7 +156,7 @@ class BFloat16Products:
         self._pairs = Pairs(processor.lanes(32), by_instruction, processor.terms)
 
     def microkernel(self, sums: int, long: bool = False, strided: bool = False) -> Any:
-        """See `MultiplicationMethod.microkernel`. If `strided`, each word of a row holds two numbers."""
+        """See `MultiplicationMethod.microkernel`. If `strided`, an incomplete last word is padded with 0."""
         V = VectorType(32, self._pairs.lanes)
         return register_blocked_microkernel(V, self._pairs, self._processor, sums, long, strided)
 
@@ -176,8 +176,8 @@ def _functions(pairs: Pairs) -> dict[str, Any]:
     V, load = VectorType(32, lanes), memory_functions(32, lanes).load
 
     @instruction(V.llvm, V.llvm)
-    def pair(builder, low, high):
-        return builder.bitcast(pairs.round_pair(builder, low, high), V.llvm)
+    def pair(builder, lower, upper):
+        return builder.bitcast(pairs.round_pair(builder, lower, upper), V.llvm)
 
     @instruction(V.llvm)
     def remainder(builder, vector):
@@ -228,7 +228,7 @@ def _functions(pairs: Pairs) -> dict[str, Any]:
         return builder.bitcast(pairs.join_halves(builder, *halves), V.llvm)
 
     def right_word(row_1, row_2, index, live, both, term):
-        """Return the words of rows that are not yet rounded, as `left_word` does, but with the terms of weights."""
+        """Do the same as `left_word` for rows of float32 numbers, with the terms of weights."""
         return pair(weight_term(load(row_1, index, live), term), weight_term(load(row_2, index, live * both), term))
 
     @instruction(V.llvm, V.llvm)
