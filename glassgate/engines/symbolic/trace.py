@@ -40,8 +40,8 @@ class Trace:
         forward: computes the new states from the leaves of the equations and the products `hh`, `sum`, `hr`.
         backward: computes the gradients from the same leaves except `ih`, and from `grad` and `saved`.
         saved: the values that the forward pass saves for the backward pass, by column.
-        hh_only: the recurrent halves W_hh u + b_hh that the step uses separately, one per gate.
-        shared: the sums of both halves, one per gate for which the step uses only the sum.
+        hh_only: the recurrent halves W_hh u + b_hh that the step uses separately.
+        shared: the sums of both halves of gates, if the step uses neither half separately.
         ih_only: the gates whose input half the step uses separately.
         left: the row vectors, other than the state, that `weight_hh` multiplies.
         parameters: the parameters that the cell defines, each with its gate or None.
