@@ -80,7 +80,7 @@ def examples_of(data: Set, split: Split[Any]) -> int:
     kind = task_class(data.task)
     task = kind(kind.options_type.from_mapping(data.options))
     task.vocabularies = task.collect(split.train)
-    return task.batching().examples(lengths(task.encoded(split.train)))
+    return task.batching().count_examples(lengths(task.encoded(split.train)))
 
 
 def defaults(data: Set, examples: int) -> Settings:

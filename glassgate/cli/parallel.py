@@ -23,7 +23,7 @@ def run_parallel(jobs: Mapping[str, Callable[[Progress], Result]], display: rich
     """Run all jobs in parallel and return their results.
 
     Args:
-        jobs: functions by the titles of their progress bars; they are pickled for the processes
+        jobs: the functions to run, which must be picklable, by the titles of their progress bars
         display: the terminal display of the bars, from `glassgate.cli.progress.display()`
 
     Raises:

@@ -63,7 +63,7 @@ def _number(error: BaseException) -> int:
 
 
 def _modules_in_import() -> set[str]:
-    """The names of the modules whose specs say that their import is running.
+    """The names of the modules whose specs mark their import as running.
 
     Do not walk the stack in the signal handler: in Python 3.11, this ended the process while torch traced a model.
     """

@@ -112,13 +112,13 @@ class Linearization:
         Args:
             input: (B, H_in).
             d_input: the derivative of the input, (B, H_in, S); None for zero.
-            states: the states before the step, (B, W) each.
+            states: the states before the step, (B, width) each.
             d_states: the derivative of each state.
             size: S.
             by_gate: whether to split derivatives by the last gate on each path.
 
         Returns:
-            The new states, (B, W) each, and their derivatives, (B, W, S) each, by label. The labels are the
+            The new states, (B, width) each, and their derivatives, (B, width, S) each, by label. The labels are the
             names of the gates and "direct" if `by_gate`, otherwise only "total".
         """
         values = self._values(input, states)

@@ -83,9 +83,9 @@ class Result(NamedTuple):
     """The results of one direction in a call."""
 
     states: tuple[Tensor, ...]
-    """One (S, H_out or H_cell) per state, the output first. Other states may be absent if `all_states` is false."""
+    """One tensor (S, H_out or H_cell) per state, output first. Other states may be absent if `all_states` is false."""
     final: tuple[Tensor, ...]
-    """One (N, H_out or H_cell) per state, after each sequence's last step; the initial state of an empty sequence.
+    """One tensor (N, H_out or H_cell) per state: the state after the last step, or the initial state without steps.
 
     The tensors share no memory with `states`, so users may write to them.
     """
@@ -136,7 +136,7 @@ def is_eager() -> bool:
 
 
 def result_type(dtype: torch.dtype, device: str = "cpu") -> torch.dtype:
-    """The dtype of a layer's results: the autocast dtype if autocast is enabled, otherwise that of the input.
+    """The dtype of a layer's results: the autocast dtype if autocast is enabled, otherwise the input dtype.
 
     Args:
         dtype: the dtype of the input.

@@ -63,7 +63,7 @@ def allocator(shape: Sequence[int], dtype: torch.dtype) -> Callable[[], Tensor]:
 
 
 class MatrixBlock:
-    """The layout of several matrices (S, W) in one block of memory. One allocation takes less time than several.
+    """The layout of several matrices (S, width) in one block of memory. One allocation takes less time than several.
 
     Args:
         S: the number of rows.
@@ -83,7 +83,7 @@ class MatrixBlock:
 
 
 class Matrices(Mapping[str, Tensor]):
-    """Matrices (S, W) by name. They are views of one block of memory, created when a matrix is first read."""
+    """Matrices (S, width) by name. They are views of one block of memory, created when a matrix is first read."""
 
     def __init__(self, block: MatrixBlock, memory: Tensor) -> None:
         self._block, self._memory = block, memory
@@ -139,7 +139,7 @@ def to_contiguous(tensors: Sequence[Tensor], dtype: torch.dtype) -> Sequence[Ten
 
 
 def to_contiguous_rows(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a matrix (S, W) with this dtype and contiguous rows. There may be any stride between rows."""
+    """Return a matrix with this dtype and contiguous rows. The stride between rows is arbitrary."""
     tensor = tensor if tensor.dtype == dtype else tensor.to(dtype)
     return tensor if tensor.stride(1) == 1 or tensor.shape[1] == 1 else tensor.contiguous()
 

@@ -71,7 +71,7 @@ class Plan:
 
     @cached_property
     def differentiable(self) -> list[bool]:
-        """For each operand, whether it can have a gradient. Only noise has none."""
+        """For each operand, whether it can have a gradient: False only for noise."""
         return [True] * (self.operand_count - len(self.noise)) + [False] * len(self.noise)
 
     def direction(self, operands: Sequence[Tensor]) -> Direction:

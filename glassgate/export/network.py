@@ -28,7 +28,7 @@ class ModelInputs:
     Attributes:
         step: whether the model computes one step instead of whole sequences.
         lengths: whether the lengths of the sequences are an input.
-        resets: whether a mask of the steps before which states are reset is an input.
+        resets: whether the reset mask is an input. It marks the steps before which states are reset.
         defaults: whether all inputs except the data have default values.
     """
 

@@ -97,7 +97,8 @@ def _emit_layer(
 class _Rows:
     """Converts flat rows (S, W), time-major, to padded steps (L, N, W) and back.
 
-    S is the total number of steps of all sequences. Packed sequences have such rows; see `engines.contract.Steps`.
+    S is the total number of steps of all sequences, and W is the width of a row. Packed sequences are stored as flat
+    rows; see `engines.contract.Steps`.
 
     Args:
         op: collects the nodes.

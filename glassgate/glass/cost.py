@@ -30,7 +30,7 @@ def describe(study: Study, task: str = "") -> str:
 
 
 def cost(layer: Recurrent, network: nn.Module, lengths: Sequence[int]) -> list[tuple[str, str]]:
-    """The rows of the cost table, (name, amount) each."""
+    """Return the rows of the cost table as pairs (name, amount)."""
     steps, padded_steps = sum(lengths), len(lengths) * max(lengths)
     matrices = [
         (name, shape)

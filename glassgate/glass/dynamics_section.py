@@ -166,7 +166,7 @@ def _range_of_steps(counts: list[int]) -> str:
 
 
 def _above(curve: np.ndarray, bottom: float) -> list[float]:
-    """A curve with NaN below the bottom of the plot, so that it ends there."""
+    """Replace values below the bottom of the plot by NaN, so that the curve ends there."""
     return np.where(curve < bottom, np.nan, curve).tolist()
 
 

@@ -56,7 +56,7 @@ def _matrix(study: Study, index: int, matrix: np.ndarray, scale: Scale, legend: 
 
 
 def _distance_sentence(study: Study, index: int) -> str:
-    """A sentence with the median distance of 90 % of the contributions, or with the steps that contribute most."""
+    """A sentence: the median distance that contains 90 % of an answer's contributions, or the most important steps."""
     each, passage = study.connections[index], study.passages[index]
     distances = []
     for answer, row in zip(each.targets, np.abs(each.matrix), strict=True):

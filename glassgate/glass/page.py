@@ -19,13 +19,13 @@ def page(*studies: Study, live: Live | None = None) -> str:
         studies: one or two studies.
         live: the interactive part; None for a page without it.
     """
-    study, pair = studies[0], len(studies) > 1
+    study, is_pair = studies[0], len(studies) > 1
     style = page_style(resource("search.css"), live.style if live else "")
     script = "\n".join(resource(f"script/{name}.js") for name in _SCRIPTS)
     policy = page_policy(style, script, *([live.script] if live else []))
-    shown_sections = side_by_side(studies) if pair else sections(study)
+    shown_sections = side_by_side(studies) if is_pair else sections(study)
     embedded = [data.page_data(each, len(studies)) for each in studies]
-    page_data = {"runs": [each for each, _ in embedded]} if pair else embedded[0][0]
+    page_data = {"runs": [each for each, _ in embedded]} if is_pair else embedded[0][0]
     all_notes = dict.fromkeys([*(note for each in studies for note in each.notes), *(note for _, note in embedded)])
     notes = "".join(f"<p>{escape(note)}</p>" for note in all_notes if note)
     title = " and ".join(each.title for each in studies)
@@ -39,7 +39,7 @@ def page(*studies: Study, live: Live | None = None) -> str:
 <title>{escape(title)} · glassgate</title>
 <style>{style}</style>
 </head>
-<body{' class="wide"' if pair else ""}>
+<body{' class="wide"' if is_pair else ""}>
 <a class="skip" href="#findings">To the findings</a>
 <header>
 <p class="kicker">Glassgate report</p>
@@ -52,7 +52,7 @@ To <a href="#search">search</a> for similar steps, select text, or hold <kbd>Shi
 </header>
 <nav aria-label="Sections"><ol>{'<li hidden><a href="#live">Try it</a></li>' if live else ""}\
 {_contents([(each.name, each.title) for each in shown_sections])}</ol></nav>
-<main{' class="two"' if pair else ' data-run="0"'}>
+<main{' class="two"' if is_pair else ' data-run="0"'}>
 {live.section if live else ""}
 {"".join(_section(*each) for each in shown_sections)}
 </main>

@@ -177,7 +177,7 @@ class Recorded(Values):
     def steps_with_gradient(self, label: str) -> Tensor:
         """A mask (L, N) of the steps at which the output or a final state received a gradient.
 
-        The gradient is that of the loss or of the layer above.
+        The gradient comes from the loss or from the layer above.
         """
         call, index = self.call_of(label)
         name = next(name for name, each in self._calls.items() if each is call)

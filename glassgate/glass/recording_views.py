@@ -43,18 +43,19 @@ def plot(tape: Recorded, name: str, row: int = 0) -> Picture:
         if step == int(step) and step < steps
     ]
     bar = _LEFT + _WIDTH + 24
-    levels = [
+    bar_labels = [
         (_TOP + (1 - fraction) * _HEIGHT, number(float(f"{largest * (lowest + fraction * (1 - lowest)):.3g}")))
         for fraction in (0, 0.5, 1)
     ]
     shades = np.linspace(1, lowest, 64)[:, None]
-    label = f"{name} of row {row}: {units} units over {steps} steps, values from {levels[0][1]} to {levels[-1][1]}"
+    value_range = f"{bar_labels[0][1]} to {bar_labels[-1][1]}"
+    label = f"{name} of row {row}: {units} units over {steps} steps, values from {value_range}"
     parts = [
         _image(_LEFT, _WIDTH, _heat(values, kind)),
         _image(bar, 14, heat_map(shades, "gate" if kind == "gate" else "signed")),
         *(_text(x, _TOP + _HEIGHT + 16, text, "middle") for x, text in step_labels),
         *(_text(_LEFT - 6, y + 4, text, "end") for y, text in unit_labels),
-        *(_text(bar + 20, y + 4, text, "start") for y, text in levels),
+        *(_text(bar + 20, y + 4, text, "start") for y, text in bar_labels),
         _text(_LEFT + _WIDTH / 2, _TOP + _HEIGHT + 36, "step", "middle"),
         _text(_LEFT, _TOP - 8, name, "start"),
         f'<g transform="translate(14 {_TOP + _HEIGHT / 2}) rotate(-90)">{_text(0, 0, title, "middle")}</g>',

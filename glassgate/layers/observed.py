@@ -18,8 +18,8 @@ class Observed(Generic[LayerType]):
     """One call of a layer: its input, its results, and the gates of each direction.
 
     "Each direction" means each direction of each layer of the stack. The tensors of a call are (S, width), with
-    one row per step of each sequence. In a prepared call they are (L, N, width), and `steps`, `initial` and `results`
-    reshape them to rows.
+    one row per step of each sequence. In a call prepared for one signature they are (L, N, width), and `steps`,
+    `initial` and `results` reshape them to rows.
 
     Args:
         layer: the layer.

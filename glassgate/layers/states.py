@@ -99,7 +99,7 @@ def user_results(
 
     Args:
         parts, results: the part and the result of each layer and direction.
-        outputs: the output of the last layer, or one per direction if directions are not merged.
+        outputs: the output of the last layer, or one output per direction if directions are not merged.
         layout: the layout of the input.
         return_states: whether to also return every state at every step, by name.
     """

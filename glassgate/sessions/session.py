@@ -43,8 +43,8 @@ def freeze(
             layer in float16 or bfloat16. Inputs, outputs and states have the dtype of the module in any case.
         keep: for int8, the matrices that stay in float32: names of parameters such as "encoder.weight_ih_l0", where `*`
             matches any text. Input matrices with fewer than 16 columns always stay in float32.
-        compile_for: pairs (L, N), the number of steps and of sequences, only if `module` is one layer. The kernels
-            for inputs of these sizes are compiled now instead of at the first call.
+        compile_for: pairs (L, N) of a number of steps and a number of sequences, only if `module` is one layer. The
+            kernels for inputs of these sizes are compiled now instead of at the first call.
 
     Returns:
         the session, which is called like the module.
@@ -74,8 +74,8 @@ def freeze(
         )
     for L, N in shapes:
         assert isinstance(layer, FrozenLayer)
-        rows = (N, L) if layer.spec.batch_first else (L, N)
-        session(torch.zeros(*rows, layer.spec.input_size, dtype=layer.spec.dtype))
+        batch_shape = (N, L) if layer.spec.batch_first else (L, N)
+        session(torch.zeros(*batch_shape, layer.spec.input_size, dtype=layer.spec.dtype))
     return session
 
 
@@ -177,7 +177,7 @@ class Session:
         """Write the session to a safetensors file.
 
         The file contains the weights of all modules, and the sizes and equations of the recurrent layers as JSON. It
-        contains no executable code, so `load_session` needs an instance of a whole model.
+        contains no executable code. For a whole model, `load_session` therefore needs an instance of the model.
 
         Args:
             path: the file. An existing file is replaced only when the new one is complete.

@@ -164,7 +164,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         return ByContent(attrgetter("content"))
 
     def batching(self) -> Batching:
-        """Return the batching: by default, sequences are not cut, and those of a batch have similar lengths."""
+        """Return the batching: by default, sequences are not cut, and a batch has sequences of similar lengths."""
         return Batching(self.options)
 
     def start(self, progress: Progress) -> None:
@@ -178,7 +178,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         """
 
     def glance(self, output: Any, batch: Batch) -> dict[str, Any]:
-        """Return a cheaper version of `observe`, for the dev scores after each epoch."""
+        """Like `observe`, but cheaper, for the dev scores after each epoch."""
         return self.observe(output, batch)
 
     def record(self, example: Example, prediction: Prediction) -> Record:

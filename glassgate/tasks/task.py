@@ -115,7 +115,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
             train_lengths: the number of tokens of each training sequence
         """
         options = self.requested
-        size = by_size(self.batching().examples(train_lengths), options.batch_size, options.epochs)
+        size = by_size(self.batching().count_examples(train_lengths), options.batch_size, options.epochs)
         rate = options.rate_for(size.batch_size)
         max_epochs = options.max_epochs or (0 if options.epochs else _MAX_EXTENSION * size.epochs)
         return replace(
@@ -132,7 +132,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
     def _describe_plan(self, train_lengths: Lengths, search: RateSearch | None) -> str:
         """Describe batch size, learning rate and epochs, and which of them were chosen by data size."""
         options = self.options
-        examples = self.batching().examples(train_lengths)
+        examples = self.batching().count_examples(train_lengths)
         steps = options.epochs * -(-examples // options.batch_size)
         names = ["batch_size", *([] if search else ["learning_rate"]), "epochs"]
         chosen = [each.replace("_", " ") for each in names if getattr(self.requested, each) != getattr(options, each)]

@@ -1,4 +1,4 @@
-"""Passes with mostly fixed addresses, which `executable.py` creates."""
+"""Passes whose addresses are mostly fixed. `executable.py` creates them."""
 
 from array import array
 from collections.abc import Sequence

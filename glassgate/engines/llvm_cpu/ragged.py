@@ -160,8 +160,9 @@ class CopyPlan(NamedTuple):
         Args:
             N: the number of sequences.
             bits: the size of a number.
-            layout: the indices of the call values with the number of steps and the addresses of sizes and starts.
-            end: the index of the call value after the last address of the tensors.
+            layout: indices in the call values (see `executable.py`): of the number of steps, and of the addresses of
+                sizes and starts.
+            end: the index, in the call values, after the last address of a tensor.
         """
 
         def create_part(text: str, widths: Sequence[int], by_step: int, end: int) -> TaskPart:
@@ -181,7 +182,7 @@ class Copies(NamedTuple):
     Attributes:
         plan: the plan of the copies.
         tensors: the padded tensors before the pass, their rows, the padded tensors after the pass, and their rows; all
-            contiguous. Their addresses are the last ones of a call.
+            contiguous. Their addresses are the last values of a call.
     """
 
     plan: CopyPlan

@@ -49,7 +49,7 @@ def is_reset(resets, row):
 def write_state_addresses(
     pointers, first, last, first_row, resets, states, pitch, previous_row, previous_size, initial, restart
 ):
-    """Write the addresses of a state before a step to a table, for the sequences `first` to `last` - 1.
+    """Write a table of the addresses of a state before a step, for the sequences `first` to `last` - 1.
 
     After a reset, this state is the restart state; at the first step of a sequence, the initial state; otherwise, the
     state after the previous step.

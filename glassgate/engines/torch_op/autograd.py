@@ -65,7 +65,7 @@ class LayerFunction(torch.autograd.Function):
 
 
 class PreparedCall(NamedTuple):
-    """The non-tensor arguments of a prepared call.
+    """The non-tensor arguments of a prepared call, whose passes are compiled for its signature.
 
     Attributes:
         passes: the prepared passes of the layer.
@@ -124,8 +124,8 @@ def _prepared_gradients_by_operator(
     """The gradients of the tensors that the user passed to a prepared call, computed by the differentiable operator."""
     passes, backend, layout, _ = call
     rows: dict[int, Tensor | None] = {}
-    """For ragged sequences, the indices of the rows that kernels read of the input and of each initial state. Keys are
-    the positions in `tensors`; None stands for all rows in order."""
+    """For ragged sequences, the row indices of the input and of each initial state, in the order in which kernels read
+    the rows. Keys are the positions in `tensors`; None stands for all rows in order."""
     order = None
     if layout is not None:
         order, places = layout.order, layout.places
@@ -278,15 +278,15 @@ def layer_backward_gradient(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any,
             results = [
                 v for r in reference.run(steps, directions_of(plans, operands), True) for v in (*r.states, *r.final)
             ]
-            reached = [results[k].to(d.dtype) for k, d in zip(ctx.reached, d_values, strict=True)]
-            first = _gradients(reached, inputs, d_values, True)
+            selected = [results[k].to(d.dtype) for k, d in zip(ctx.reached, d_values, strict=True)]
+            first = _gradients(selected, inputs, d_values, True)
             pairs = [(v, d_v) for v, d_v in zip(first, dd, strict=True) if v is not None and d_v is not None]
             second = _gradients([v for v, _ in pairs], leaves, [d_v for _, d_v in pairs], create_graph)
         else:
             tangents = _tangents(ctx.text, steps, operands, d)
-            reached = [tangents[k].to(d.dtype) for k, d in zip(ctx.reached, d_values, strict=True)]
-            second = [*_gradients(reached, inputs, d_values, create_graph)]
-            second += reached if create_graph else map(Tensor.detach, reached)
+            selected = [tangents[k].to(d.dtype) for k, d in zip(ctx.reached, d_values, strict=True)]
+            second = [*_gradients(selected, inputs, d_values, create_graph)]
+            second += selected if create_graph else map(Tensor.detach, selected)
     d_data, *d_rest = second
     d_operands, d_d_results = d_rest[: ctx.operand_count], d_rest[ctx.operand_count :]
     return d_data, None, None, d_operands, [None] * ctx.flat_count, d_d_results, None, None, None

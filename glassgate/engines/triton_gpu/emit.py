@@ -27,7 +27,7 @@ STAGES = 3
 """The number of stages of the pipeline that loads the operands of a product (Triton's `num_stages`)."""
 
 MAX_INLINE_LENGTH = 60
-"""The expression of an unnamed result with one reader is inlined there if its text is shorter than this."""
+"""The expression of an unnamed result that is read once is inlined if its text is shorter than this."""
 
 
 @lru_cache(1024)

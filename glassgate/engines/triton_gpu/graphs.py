@@ -143,7 +143,7 @@ def _is_aligned(v: Tensor) -> bool:
 
 
 def _key(launches: Sequence[Launch]) -> tuple[object, ...]:
-    """The properties of the launches of a step that are not in the table. Launches with equal keys share a graph."""
+    """Return all properties of the launches that the table does not contain. Launches with equal keys share a graph."""
     sizes, precision, starts, _ = launches[0].other_arguments
     launch_keys = []
     for launch in launches:

@@ -222,7 +222,7 @@ class Launch:
         """A function that starts a kernel on the grid of this launch. It does not keep the tensors alive.
 
         Args:
-            callers: kernels that call the launch's kernels. The last one is started; without callers, the only kernel.
+            callers: kernels that call the launch's kernels. The last caller, or else the only kernel, is started.
         """
         run = triton_function((*self.kernels, *callers), self.device.type == "cpu")
         grid, sizes, (rows, units, columns, warps) = self.grid, self.other_arguments.sizes, self.blocks

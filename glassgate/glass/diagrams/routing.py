@@ -9,7 +9,7 @@ BEND, CROSSING = 30.0, 60.0
 """The costs of a bend and of a crossing, in pixels of path length."""
 
 Point = tuple[int, int]
-"""A point of the grid: the indices of its vertical and its horizontal line."""
+"""A point of the grid, as the indices of its vertical and its horizontal line. Or a direction, such as (1, 0)."""
 
 
 class Port(NamedTuple):
@@ -154,13 +154,13 @@ class Router:
         path_cost, last, end = best
         self.cost += path_cost
         points: list[Point] = []
-        at: tuple[Point, Point] | Port | None = last
-        while isinstance(at, tuple) and not isinstance(at, Port):
-            points.append(at[0])
-            at = previous[at]
+        current: tuple[Point, Point] | Port | None = last
+        while isinstance(current, tuple) and not isinstance(current, Port):
+            points.append(current[0])
+            current = previous[current]
         points.reverse()
         self.lay(net, [*points, points[-1]])
-        start = at if isinstance(at, Port) else None
+        start = current if isinstance(current, Port) else None
         self._mark_end(net, points[-1], end.away)
         if start is not None:
             self._mark_end(net, points[0], start.away)

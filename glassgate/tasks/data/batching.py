@@ -43,11 +43,11 @@ class Batching:
         self.longest_evaluated = longest_evaluated
         self.rows = rows or max(_MIN_ROWS, options.batch_size)
 
-    def examples(self, lengths: Lengths) -> int:
+    def count_examples(self, lengths: Lengths) -> int:
         """Return the number of training examples in an epoch: pieces, windows or chunks."""
         return len(Cuts(lengths, self.longest).index)
 
-    def units(self, lengths: Lengths) -> int:
+    def count_units(self, lengths: Lengths) -> int:
         """Return the total number of units in the batches of an epoch."""
         return int(np.sum(lengths, dtype=np.int64))
 
@@ -63,10 +63,10 @@ class Batching:
 class ChunkBatching(Batching):
     """Batches of whole sequences of similar length, read in chunks of about `longest` units in training; see `Chunks`.
 
-    A step costs about the same for sequences of any length, and long sequences get more steps per epoch.
+    A training step costs about the same for sequences of any length, and long sequences get more steps per epoch.
     """
 
-    def examples(self, lengths: Lengths) -> int:
+    def count_examples(self, lengths: Lengths) -> int:
         lengths = np.asarray(lengths)
         return int(np.sum(-(-lengths // chunk_sizes(lengths, self.longest))))
 
@@ -77,8 +77,8 @@ class ChunkBatching(Batching):
 class StreamBatching(Batching):
     """Batches of chunks of `longest` units. A row continues the same row of the previous batch; see `Streams`."""
 
-    def examples(self, lengths: Lengths) -> int:
-        return -(-self.units(lengths) // self.longest)
+    def count_examples(self, lengths: Lengths) -> int:
+        return -(-self.count_units(lengths) // self.longest)
 
     def training(self, lengths: Lengths, epoch: int) -> Batches:
         first = 1 + int(np.random.default_rng([self.options.seed, epoch]).integers(self.longest))

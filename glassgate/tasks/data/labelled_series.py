@@ -34,8 +34,8 @@ def handle_missing(source: str, line: int | None, series: np.ndarray, missing: s
     Args:
         source, line: the origin of the series, for messages
         series: `(L, C)`
-        missing: "error" raises an error, "drop" removes steps with a missing value, "interpolate" fills in values in
-            time; at both ends of a channel it repeats the nearest value
+        missing: "error" raises an error, "drop" removes steps with a missing value, "interpolate" interpolates in
+            time and repeats the nearest value at both ends of a channel
 
     Raises:
         DataError: a value is infinite; a value is missing and `missing` is "error"; no step is left; a channel has no

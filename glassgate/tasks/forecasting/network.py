@@ -46,7 +46,7 @@ class Output(NamedTuple):
 
 
 class Window(NamedTuple):
-    """The windows of a batch, as inputs of a network.
+    """The windows of a batch, of B past and H future steps, as inputs of a network.
 
     Attributes:
         values: the normalised values, `(N, B + H)`; only the recursive model reads the last H, for its loss
@@ -240,14 +240,14 @@ class Segments(Forecaster):
         return Output(parameters, parameters)
 
     def _run_in_chunks(self, window: Window, state: Any) -> Tensor:
-        """The encoder's output for each segment of the horizon, `(N, S, H)`, computed in chunks of rows."""
+        """The encoder's output for each segment of the horizon, `(N, S, hidden_size)`, computed in chunks of rows."""
         rows = max(1, _CHUNK_ELEMENTS // (self.count * self.encoder.output_size))
         windows = (Window(*tensors) for tensors in zip(*(each.split(rows) for each in window), strict=True))
         states = zip(*(each[:, :, None].split(rows, 1) for each in as_tuple(state)), strict=True)
         return torch.cat([self._run_chunk(*chunk) for chunk in zip(windows, states, strict=True)])
 
     def _run_chunk(self, window: Window, states: tuple[Tensor, ...]) -> Tensor:
-        """One step of all layers for all segments, from states `(layers, N, 1, H)`.
+        """One step of all layers for all segments, from states `(layers, N, 1, hidden_size)`.
 
         The product of a state and its weights is computed once for all segments. The product of a query and its weights
         is the sum of the products of the query's parts.

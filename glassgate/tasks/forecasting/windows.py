@@ -67,11 +67,11 @@ class WindowBatching(Batching):
         self.training_size = options.steps_back + options.horizon
         self.evaluation_size, self.every = context + options.horizon, options.every
 
-    def examples(self, lengths: Lengths) -> int:
+    def count_examples(self, lengths: Lengths) -> int:
         return int(window_counts(lengths, self.training_size).sum())
 
-    def units(self, lengths: Lengths) -> int:
-        return self.examples(lengths) * self.training_size
+    def count_units(self, lengths: Lengths) -> int:
+        return self.count_examples(lengths) * self.training_size
 
     def training(self, lengths: Lengths, epoch: int) -> Batches:
         random = np.random.default_rng([self.options.seed, epoch])

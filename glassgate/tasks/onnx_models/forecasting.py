@@ -36,7 +36,7 @@ class _Forecast(nn.Module):
     def forward(
         self, values: Tensor, series: Tensor, known: Tensor | None = None, past: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """Forecast the steps after the values.
+        """Forecast the H steps after the values.
 
         Args:
             values: the last B values, (N, B).

@@ -1,4 +1,4 @@
-"""The network of a task that reads texts or series, for export, and random inputs and states of exported models."""
+"""For ONNX export: the network of a task that reads texts or series, and random inputs and states."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -43,7 +43,7 @@ class Checkpointer:
 
     @property
     def best_index(self) -> int:
-        """The index in `history` of the first epoch with the best dev score; the last epoch if it is 0 or absent."""
+        """The index in `history` of the first epoch with the best dev score; the last epoch if this is 0 or absent."""
         scores = self._scores()
         best = max(scores)
         return len(scores) - 1 if best in (0, -math.inf) else scores.index(best)
@@ -240,7 +240,7 @@ class Checkpointer:
         return [*stops, float(save_due and self.training.processes.is_main)]
 
     def _parse_requests(self, sums: Sequence[float]) -> tuple[int, bool]:
-        """Return the signal that some process has received, 0 if there is none, and whether a checkpoint is due.
+        """Return the signal that some process has received (0 if none), and whether a checkpoint is due.
 
         Args:
             sums: the sums of the `_requests` of all processes

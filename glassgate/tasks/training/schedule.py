@@ -16,11 +16,11 @@ class Schedule:
         max_epochs: the maximum number of epochs, including those of the plateau
         warmup: the fraction of the planned epochs in which the rate rises
         patience: the number of epochs without a better dev score after which the rate decays and training ends; 0
-            disables it
+            for no limit
 
     Attributes:
         held: the number of epochs of the plateau so far, with a constant rate
-        ending: a pair: the number of epochs until patience ran out, and the number of epochs after that; None before
+        ending: None until patience runs out; then the number of epochs before that, and the number of epochs after it
     """
 
     def __init__(self, epochs: int, max_epochs: int, warmup: float, patience: int = 0):

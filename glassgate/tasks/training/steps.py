@@ -81,7 +81,7 @@ class Training:
         self.data = data
         self.dev = dev
         self.lengths = lengths(data)
-        self.units_per_epoch = task.batching().units(self.lengths)
+        self.units_per_epoch = task.batching().count_units(self.lengths)
         self.epoch = 0
         self.batch = 0
         self.steps = 0
@@ -250,7 +250,7 @@ class Training:
         return nullcontext()
 
     def _global_loss(self, loss: Loss, batch: Batch) -> Tensor:
-        """The loss over the rows of all processes, scaled so that averaged gradients equal those of one process.
+        """The loss over the rows of all processes, scaled so that averaged gradients equal those of a single process.
 
         One all-reduce sums tokens, requests and the parts of the loss. The sums stay on the device until `read`.
         """

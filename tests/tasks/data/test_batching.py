@@ -28,7 +28,7 @@ def tokens_in(batches: Batches) -> Counter[tuple[int, int]]:
 def test_every_token_is_read_once(name: str) -> None:
     way, each = WAYS[name], {(index, k): 1 for index, length in enumerate(LENGTHS) for k in range(length)}
     assert tokens_in(way.training(LENGTHS, 0)) == tokens_in(way.evaluation(LENGTHS)) == each
-    assert way.units(LENGTHS) == len(each)
+    assert way.count_units(LENGTHS) == len(each)
     assert list(way.training(LENGTHS, 0)) == list(way.training(LENGTHS, 0))
     assert len({str(list(way.training(LENGTHS, epoch))) for epoch in range(8)}) > 1
 
@@ -37,6 +37,6 @@ def test_windows_cover_each_origin_once() -> None:
     way = WindowBatching(ForecastingOptions(look_back=3, horizon=2, batch_size=4), context=6)
     starts = [(piece.index, piece.start) for batch in way.training(LENGTHS, 0) for piece in batch]
     assert sorted(starts) == [(k, s) for k, length in enumerate(LENGTHS) for s in range(length - 4)]
-    assert way.examples(LENGTHS) == len(starts)
-    assert way.units(LENGTHS) == 5 * len(starts)
+    assert way.count_examples(LENGTHS) == len(starts)
+    assert way.count_units(LENGTHS) == 5 * len(starts)
     assert {len(piece) for batch in way.evaluation(LENGTHS) for piece in batch} == {8}

@@ -62,7 +62,7 @@ def test_chunks_have_nearly_equal_sizes() -> None:
     batching, lengths = ChunkBatching(Options(batch_size=1), 50), [1, 60, 74, 76, 254]
     sizes = {tuple(len(piece) for (piece,) in batching.training([length], 0)) for length in lengths}
     assert sizes == {(1,), (60,), (74,), (38, 38), (51, 51, 51, 51, 50)}
-    assert batching.examples(lengths) == 1 + 1 + 1 + 2 + 5
+    assert batching.count_examples(lengths) == 1 + 1 + 1 + 2 + 5
 
 
 @pytest.mark.parametrize("longest", [1, 7, 100])

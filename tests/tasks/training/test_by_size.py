@@ -46,7 +46,7 @@ def test_each_task_counts_the_elements_of_its_batches(name: str) -> None:
     )
     lengths = [len(getattr(each, "tokens", getattr(each, "values", "1234"))) for each in SPLITS[name].train]
     batches = task.batching().training(lengths, 0)
-    assert 0 <= len(batches) - task.batching().examples(lengths) <= 1
+    assert 0 <= len(batches) - task.batching().count_examples(lengths) <= 1
 
 
 def test_a_run_stores_chosen_values_and_options_override_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ class ProductResult(NamedTuple):
 
 
 class RowSum(NamedTuple):
-    """The number of a sum over the units of a row. All units of the row read the same value."""
+    """A sum over the units of a row, by its number. All units of the row read the same value."""
 
     number: int
 
@@ -297,7 +297,7 @@ class _Lowering:
         """Return the terms of a value that the stage does not compute."""
         match node.op:
             case "ih":
-                return self._input_half(self.trace.ih.index(node.args[0], len(self.trace.shared)))
+                return self._input_terms(self.trace.ih.index(node.args[0], len(self.trace.shared)))
             case "saved":
                 kept = self.buffers.column(node.args)
                 return (KeptRowSum(kept) if kept.buffer.kind is Kind.ROW_SUM else kept,)
@@ -319,7 +319,7 @@ class _Lowering:
             return (self.buffers.column(self.schedule.result_columns[node]),)
         return (Column(self.temporaries[node].buffer),)
 
-    def _input_half(self, column: int) -> tuple[Term, ...]:
+    def _input_terms(self, column: int) -> tuple[Term, ...]:
         """Return the terms of W_ih x and its bias for one gate."""
         return Column(self.buffers[Kind.INPUT], column), Column(bias_buffer("ih", self.trace), column)
 
@@ -330,7 +330,7 @@ class _Lowering:
             if any(result is node for result in product.results):
                 terms.append(ProductResult(self._number(product), index_of(product.results, node)))
         if node.op == "sum":
-            return *self._input_half(index_of(self.trace.shared, node)), *terms
+            return *self._input_terms(index_of(self.trace.shared, node)), *terms
         if node.op == "hh":
             terms.append(Column(bias_buffer("hh", self.trace), index_of(self.trace.hh_only, node)))
         return tuple(terms)
@@ -345,12 +345,12 @@ def weight_buffer(cell: Cell, name: str, kind: Kind = Kind.WEIGHT) -> Buffer:
     return Buffer(kind, name, UNITS, len(cell.gates) if parameter and parameter.per_gate else 1)
 
 
-def bias_buffer(half: str, trace: Trace) -> Buffer:
+def bias_buffer(name: str, trace: Trace) -> Buffer:
     """Return the memory of the biases that the step adds to W_ih x ("ih") or to W_hh h ("hh").
 
     "hh" contains only the gates whose equations read W_hh h separately from W_ih x.
     """
-    return Buffer(Kind.BIAS, half, UNITS, len(trace.ih if half == "ih" else trace.hh_only))
+    return Buffer(Kind.BIAS, name, UNITS, len(trace.ih if name == "ih" else trace.hh_only))
 
 
 def noise_buffer(cell: Cell, buffers: Buffers, name: str) -> Buffer:

@@ -38,13 +38,13 @@ class Blocking(NamedTuple):
         return [(r, p) for r in rows for p in blocks if p == 1 or r * p <= self.max_area]
 
 
-def blocking(vectors: int, processor: Processor) -> Blocking:
-    """Return the tiles for `vectors` sums per unit. Half or three quarters of the vector registers hold sums."""
+def blocking(sums: int, processor: Processor) -> Blocking:
+    """Return the tiles. `sums` is the number of sums per unit. Sums occupy 1/2 or 3/4 of the vector registers."""
     if processor.tiles:
-        return Blocking(AMX_ROWS, max(1, AMX_AREA // vectors))
+        return Blocking(AMX_ROWS, max(1, AMX_AREA // sums))
     # Products of integers that take several instructions need registers for intermediate results.
     quarters = 2 if processor.integers in ("madd", "portable", "emulated") else 3
-    max_area = max(1, processor.registers * quarters // 4 // vectors)
+    max_area = max(1, processor.registers * quarters // 4 // sums)
     return Blocking(min(MAX_ROWS, max_area), max_area)
 
 
@@ -58,7 +58,7 @@ def pack_multiple(processor: Processor) -> int:
     return 2 * SIDE if processor.tiles else 2
 
 
-def size_of_sums(vectors: int, processor: Processor) -> int:
+def size_of_sums(sums: int, processor: Processor) -> int:
     """Return the largest size in bytes of the sums of one tile."""
-    max_area = max(blocking(vectors, processor)) if processor.tiles else MAX_ROWS * MAX_BLOCKS
-    return max_area * vectors * processor.width
+    max_area = max(blocking(sums, processor)) if processor.tiles else MAX_ROWS * MAX_BLOCKS
+    return max_area * sums * processor.width

@@ -16,12 +16,12 @@ def transpose(
     terms: int = 1,
     all_rows: bool = False,
 ) -> Instruction:
-    """Return a function that transposes a block of a matrix, with as many rows and columns as a vector has lanes.
+    """Return a function that transposes a block of `lanes` rows and `lanes` columns of a matrix.
 
     Args:
         bits, lanes: the type of vectors.
-        combine: converts two adjacent vectors of a row to words, which are then transposed. The block has twice as many
-            columns. None if numbers are transposed.
+        combine: converts two adjacent vectors of a row to words, which are then transposed. The block then has
+            2 * `lanes` columns. None if numbers are transposed.
         terms: the number of words that `combine` returns for two numbers.
         all_rows: whether all rows of `out` are written, including rows for columns that the matrix lacks.
 

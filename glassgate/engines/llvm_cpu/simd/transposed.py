@@ -1,7 +1,7 @@
-"""The matrix product of rows with transposed, unpacked weights. Each column of the weights has a sum.
+"""The matrix product of rows with transposed, unpacked weights. The result has one sum for each column of the weights.
 
-Packing a matrix takes longer than reading it a few times. The rows of the weights are read in their order. Neighbouring
-columns are neighbours in memory, so a vector of weights contributes to as many sums as it has lanes.
+Packing a matrix takes longer than reading it a few times. The rows of the weights are read in order. Neighbouring
+columns are neighbours in memory, so each lane of a vector of weights contributes to its own sum.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ def microkernel(packed_microkernel: Any, bits: int, lanes: int, rounds_operands:
     Returns:
         microkernel(left, first_row, first, weights, pitch, row_pitch, units, depth, out, rows, blocks). If `row_pitch`
         is 0, it calls `packed_microkernel`. Otherwise `row_pitch` is the distance between rows of the weights in bytes.
-        `units` is the number of columns from `weights` on.
+        `units` is the number of columns from the address `weights` to the last column.
     """
 
     def packed(left, first_row, first, weights, pitch, row_pitch, units, depth, out, rows, blocks):
@@ -71,7 +71,7 @@ def _columns(V: VectorType, blocks: int, is_whole: bool = True) -> Instruction:
     """Return the instruction that multiplies one row by the columns of a fixed number of blocks, each one vector wide.
 
     columns(numbers, matrix, pitch, live, depth, out) writes to out[column] the sum over k < depth of
-    numbers[k] * matrix[k][column]. The pitch is in bytes. Unless `is_whole`, it reads only the first `live` columns.
+    numbers[k] * matrix[k][column]. The pitch is in bytes. If not `is_whole`, only the first `live` columns are read.
     """
 
     @instruction(*[INT64] * 6)

@@ -37,8 +37,8 @@ def resolve_schema(table: Table, schema: Schema) -> Schema:
         value = getattr(schema, option)
         for name in (value,) if isinstance(value, str) else value or ():
             if name not in names:
-                known = ", ".join(map(repr, names[:12]))
-                raise table.fault(None, f"no column {name!r}; there are {known}; name one of them with --{option}")
+                available = ", ".join(map(repr, names[:12]))
+                raise table.fault(None, f"no column {name!r}; there are {available}; name one of them with --{option}")
     time, series = schema.time, schema.series
     if series is None and "unique_id" in names:
         series = "unique_id"
@@ -262,7 +262,7 @@ class Stamps:
             the time stamps, datetime64[us] or integers, `(R,)`; and the format, empty if there was no choice
 
         Raises:
-            DataError: several formats match, and not exactly one of them gives regular time stamps
+            DataError: several formats match, and none or several of them give regular time stamps
         """
         assert self._parts is not None
         by_format = {format: np.concatenate(parts) for format, parts in self._parts.items()}

@@ -30,7 +30,7 @@ class Table:
         source: the origin of the rows, for messages
         kind: "csv", "tsv", "xlsx", "parquet" or "frame"
         is_text: whether rows are lines of text
-        note: the encoding or the sheet, as the end of a note; often empty
+        note: the encoding of the file or its sheet, to append to a note; often empty
     """
 
     def __init__(self, source: "str | Path | Frame"):
@@ -56,7 +56,7 @@ class Table:
             self.note = encoding_note(self.source)
 
     def fault(self, row: int | None, message: str) -> DataError:
-        """Return the error for a row, numbered as in `parts`; None for the whole table."""
+        """Return the error for a row, numbered as in `parts`, or for the whole table if `row` is None."""
         if row is None or self.is_text:
             return DataError(self.source, row, message)
         return DataError(f"{self.source}, row {row}", None, message)
@@ -120,10 +120,10 @@ def has_time_index(frame: Frame) -> bool:
 
 
 def _to_pandas(data: Frame) -> pd.DataFrame:
-    """Convert a frame to a pandas frame without a meaningful index.
+    """Convert a frame to a pandas frame. A meaningful index becomes columns.
 
-    The index becomes columns if it has time stamps, names or several levels, or numbers the steps of a series. A level
-    of the index is dropped if a column has its name.
+    An index is meaningful if it has time stamps, names or several levels, or numbers the steps of a series. A level of
+    the index is dropped if a column has the same name.
     """
     try:
         if hasattr(data, "to_dataframe"):  # darts

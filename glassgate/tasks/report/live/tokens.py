@@ -35,7 +35,7 @@ def tokeniser_rules(
 def labelled_input(
     task: LabelledTask[Any, Any], network: Network, excerpt: Excerpt, splits_unknown: bool = False
 ) -> dict[str, Any]:
-    """Return the data of a task's input. Texts: tokeniser rules and embeddings. Series: scale and steps of the excerpt.
+    """Return the data of the input: for texts, tokeniser rules and embeddings; for series, scale and excerpt steps.
 
     Args:
         splits_unknown: whether unknown tokens are split further, as `RawTokeniser` does
