@@ -67,9 +67,9 @@ def convert(model: nn.Module, *, verbose: bool = False) -> nn.Module:
         raise TypeError(f"convert: model must be a torch.nn.Module, got {description(model)}")
     recurrent = [named for named in model.named_modules(remove_duplicate=False) if _is_recurrent(named[1])]
     converted, counterparts = _swap(model, _replacement)
-    for name, part in recurrent if verbose else ():
-        result = "replaced" if part in counterparts else f"kept: {_reason_to_keep(part)}"
-        print(f"{name or 'the model'}: {_repr_with_library(part)} {result}")
+    for name, module in recurrent if verbose else ():
+        result = "replaced" if module in counterparts else f"kept: {_reason_to_keep(module)}"
+        print(f"{name or 'the model'}: {_repr_with_library(module)} {result}")
     return converted
 
 
@@ -91,15 +91,15 @@ def restore(model: nn.Module) -> nn.Module:
         >>> gg.restore(gg.convert(torch.nn.LSTM(3, 4)))
         LSTM(3, 4)
     """
-    for name, part in model.named_modules():
-        if not isinstance(part, Recurrent | RecurrentCell):
+    for name, module in model.named_modules():
+        if not isinstance(module, Recurrent | RecurrentCell):
             continue
         message = f"restore: {name or 'the model'} cannot become a layer of torch.nn, which"
-        if feature := _missing_feature(part):
+        if feature := _missing_feature(module):
             raise ValueError(f"{message} lacks {feature}")
-        if attribute := _conflicting_name(part, _TO_TORCH[type(part)]):
+        if attribute := _conflicting_name(module, _TO_TORCH[type(module)]):
             raise ValueError(f"{message} itself uses the name of the attribute {attribute!r}; rename this attribute")
-    return _swap(model, lambda part: _counterpart(part, _TO_TORCH[type(part)]) if type(part) in _TO_TORCH else None)[0]
+    return _swap(model, lambda m: _counterpart(m, _TO_TORCH[type(m)]) if type(m) in _TO_TORCH else None)[0]
 
 
 def description(value: object) -> str:
@@ -107,103 +107,104 @@ def description(value: object) -> str:
     if isinstance(value, type):
         return f"the class {value.__name__}; create an object of it"
     name = type(value).__name__
-    if isinstance(value, nn.Module) and any(type(part) in NAMESAKES for part in value.modules()):
+    if isinstance(value, nn.Module) and any(type(module) in NAMESAKES for module in value.modules()):
         library = "torch.nn." if type(value) in NAMESAKES else ""
         return f"{library}{name}; replace the layers of torch.nn by those of glassgate: gg.convert(model)"
     return name
 
 
-def _missing_feature(part: Recurrent | RecurrentCell) -> str | None:
+def _missing_feature(module: Recurrent | RecurrentCell) -> str | None:
     """Return a feature that a layer has and `torch.nn` lacks, or None."""
-    if type(part) not in _TO_TORCH:
-        return f"{type(part).__name__} with the cell {type(part.cell).__name__}"
-    if isinstance(part, RecurrentCell):
+    if type(module) not in _TO_TORCH:
+        return f"{type(module).__name__} with the cell {type(module.cell).__name__}"
+    if isinstance(module, RecurrentCell):
         return None
-    if part.proj_size and not isinstance(part, LSTM):
-        return f"proj_size for {type(part).__name__}"
-    if type(part.cell) is not part.glassgate.default_cell:
-        return f"the cell {type(part.cell).__name__}"
-    if not isinstance(part.hidden_size, int):
-        return f"hidden_size={part.hidden_size!r}"
-    for option, value in changed_options(part).items():
+    if module.proj_size and not isinstance(module, LSTM):
+        return f"proj_size for {type(module).__name__}"
+    if type(module.cell) is not module.glassgate.default_cell:
+        return f"the cell {type(module.cell).__name__}"
+    if not isinstance(module.hidden_size, int):
+        return f"hidden_size={module.hidden_size!r}"
+    for option, value in changed_options(module).items():
         if option not in _COMMON_OPTIONS:
             return f"{option}={value!r}"
     return None
 
 
-def _replacement(part: nn.Module) -> nn.Module | None:
+def _replacement(module: nn.Module) -> nn.Module | None:
     """Return the layer of this library that replaces a module, or None if the module is kept."""
-    namesake = NAMESAKES.get(type(part))
-    return None if namesake is None or _conflicting_name(part, namesake) else _counterpart(part, namesake)
+    namesake = NAMESAKES.get(type(module))
+    return None if namesake is None or _conflicting_name(module, namesake) else _counterpart(module, namesake)
 
 
-def _attached_attributes(part: nn.Module) -> dict[str, Any]:
+def _attached_attributes(module: nn.Module) -> dict[str, Any]:
     """Return the attributes that were attached to a layer after its construction."""
-    defaults = vars(type(part)(1, 1, device="meta")).keys()
-    return {name: value for name, value in vars(part).items() if name not in defaults and name not in _NOT_COPIED}
+    defaults = vars(type(module)(1, 1, device="meta")).keys()
+    return {name: value for name, value in vars(module).items() if name not in defaults and name not in _NOT_COPIED}
 
 
-def _conflicting_name(part: nn.Module, namesake: type[nn.Module]) -> str | None:
+def _conflicting_name(module: nn.Module, namesake: type[nn.Module]) -> str | None:
     """Return the name of an attribute attached to a layer, if the namesake also uses this name, or None."""
     new = namesake(1, 1, device="meta")
     used = set(dir(new)) - set(new._parameters)
-    return min(used & {*_attached_attributes(part), *part._parameters, *part._buffers, *part._modules}, default=None)
+    present = {*_attached_attributes(module), *module._parameters, *module._buffers, *module._modules}
+    return min(used & present, default=None)
 
 
-def _counterpart(part: nn.Module, namesake: type[nn.Module]) -> nn.Module:
+def _counterpart(module: nn.Module, namesake: type[nn.Module]) -> nn.Module:
     """Create a layer of the other library with the same parameter objects, mode, hooks and attached attributes."""
-    options: dict[str, Any] = {name: value for name in _COMMON_OPTIONS if (value := getattr(part, name, None))}
-    options |= {"bias": part.bias, "device": "meta"}
-    if hasattr(part, "nonlinearity"):
-        options["nonlinearity"] = part.nonlinearity
+    options: dict[str, Any] = {name: value for name in _COMMON_OPTIONS if (value := getattr(module, name, None))}
+    options |= {"bias": module.bias, "device": "meta"}
+    if hasattr(module, "nonlinearity"):
+        options["nonlinearity"] = module.nonlinearity
     dropout = options.pop("dropout", 0.0)
-    counterpart = namesake(part.input_size, part.hidden_size, **options)
+    counterpart = namesake(module.input_size, module.hidden_size, **options)
     if dropout:
         counterpart.dropout = dropout  # the constructor would warn again about dropout with a single layer
     for name in list(counterpart._parameters):
-        if name not in part._parameters:  # a hook computes this weight, such as the hook of `weight_norm`
+        if name not in module._parameters:  # a hook computes this weight, such as the hook of `weight_norm`
             delattr(counterpart, name)
-    for name, value in {**part._parameters, **_attached_attributes(part)}.items():
+    for name, value in {**module._parameters, **_attached_attributes(module)}.items():
         setattr(counterpart, name, value)
-    for name, value in vars(part).items():
+    for name, value in vars(module).items():
         if "_hook" in name or name in ("_buffers", "_non_persistent_buffers_set", "_modules"):
             vars(counterpart)[name] = value  # the same dict, so that a handle still removes its hook
     hooks: dict[int, Any] = counterpart._load_state_dict_pre_hooks
     for key, hook in hooks.items():
         if getattr(hook, "with_module", False):
             hooks[key] = type(hook)(hook.hook, counterpart)
-    counterpart.training = part.training
+    counterpart.training = module.training
     return counterpart
 
 
-def _is_quantised(part: nn.Module) -> bool:
+def _is_quantised(module: nn.Module) -> bool:
     """Return whether this is a quantised recurrent module of torch, without importing torch's quantisation."""
-    return type(part).__module__.startswith("torch.ao.nn.quant") and hasattr(part, "hidden_size")
+    return type(module).__module__.startswith("torch.ao.nn.quant") and hasattr(module, "hidden_size")
 
 
-def _is_recurrent(part: nn.Module) -> bool:
+def _is_recurrent(module: nn.Module) -> bool:
     """Return whether a module is a recurrent layer or cell of either library."""
-    return isinstance(part, nn.RNNBase | nn.RNNCellBase | Recurrent | RecurrentCell) or _is_quantised(part)
+    return isinstance(module, nn.RNNBase | nn.RNNCellBase | Recurrent | RecurrentCell) or _is_quantised(module)
 
 
-def _repr_with_library(part: nn.Module) -> str:
+def _repr_with_library(module: nn.Module) -> str:
     """Return the repr of a recurrent module, with the prefix "torch.nn." for layers of torch."""
-    library = "torch.nn." if type(part) in NAMESAKES else ""
-    return f"{library}{type(part).__name__}({part.extra_repr()})"
+    library = "torch.nn." if type(module) in NAMESAKES else ""
+    return f"{library}{type(module).__name__}({module.extra_repr()})"
 
 
-def _reason_to_keep(part: nn.Module) -> str:
+def _reason_to_keep(module: nn.Module) -> str:
     """Return the reason why `convert` keeps a recurrent module."""
-    if isinstance(part, Recurrent | RecurrentCell):
+    if isinstance(module, Recurrent | RecurrentCell):
         return "already a layer of glassgate"
-    if _is_quantised(part):
+    if _is_quantised(module):
         return "a quantised module; convert the model before it is quantised, and see gg.freeze for int8"
-    if is_parametrized(part):
+    if is_parametrized(module):
         return "its weights are parametrized; see torch.nn.utils.parametrize.remove_parametrizations"
-    if type(part) in NAMESAKES:
-        name = _conflicting_name(part, NAMESAKES[type(part)])
+    if type(module) in NAMESAKES:
+        name = _conflicting_name(module, NAMESAKES[type(module)])
         return f"its attribute {name!r} has a name that the new layer itself uses"
-    base = next(parent for parent in type(part).__mro__ if parent in NAMESAKES)
+    base = next(parent for parent in type(module).__mro__ if parent in NAMESAKES)
     return f"a subclass of torch.nn.{base.__name__}, whose own code the new layer would not run"
 
 
@@ -221,7 +222,7 @@ def _swap(
     """
     with torch.no_grad():
         counterparts = {
-            part: counterpart for part in model.modules() if (counterpart := counterpart_of(part)) is not None
+            module: counterpart for module in model.modules() if (counterpart := counterpart_of(module)) is not None
         }
     for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):

@@ -164,7 +164,7 @@ class PreparedCalls:
         lengths: Sequence[int] | PackedLengths | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> Sequence[Tensor]:
-        """Run a call. Return the visible states of all directions, then the final states; see `PreparedPasses`.
+        """Run a call. Return the requested states at every step, then the final states; see `PreparedPasses`.
 
         Args:
             data: the input, contiguous.

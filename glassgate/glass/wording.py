@@ -41,11 +41,11 @@ def steps(count: float) -> str:
     return f"{words} step" if words == "1" else f"{words} steps"
 
 
-def count(number: int, one: str, many: str) -> str:
+def count(number: int, singular: str, plural: str) -> str:
     """A number with the singular or plural of a noun.
 
     Example:
         >>> count(1, "unit", "units"), count(3, "unit", "units")
         ('1 unit', '3 units')
     """
-    return f"{number} {one if number == 1 else many}"
+    return f"{number} {singular if number == 1 else plural}"

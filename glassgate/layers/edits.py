@@ -71,7 +71,7 @@ class Edit:
                 f"edit: the value for {name!r} must be a number or one for each of {len(units)} units, got {got}"
             )
 
-    def combined_with(self, name: str, factor: Tensor, replacement: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+    def combine(self, name: str, factor: Tensor, replacement: Tensor, rows: int) -> tuple[Tensor, Tensor]:
         """Return the factor and the replacement of a gate or state after the earlier edits and this one.
 
         Args:
@@ -175,7 +175,7 @@ class Edits:
             factor = like.new_ones(layout.length if per_step else 1, 1, width)
             replacement = torch.full_like(factor, torch.inf)
             for edit in edits:
-                factor, replacement = edit.combined_with(f"{part.label}.{name}", factor, replacement, layout.rows)
+                factor, replacement = edit.combine(f"{part.label}.{name}", factor, replacement, layout.rows)
             for kind, values in ((SCALE, factor), (REPLACEMENT, replacement)):
                 if kind in noise_kinds(edits):
                     values = values.expand(-1, layout.rows, -1)

@@ -76,7 +76,7 @@ def blocks_of(
     columns, most_warps = COLUMNS_AND_WARPS[dtype.itemsize]
     rows = power_of_two(sizes["N"], 16, 64)
     units = power_of_two(widest // sizes["heads"], 16, 32)
-    if chip is not None and directions * programs(sizes, rows, units) < chip.multiprocessors:
+    if chip is not None and directions * count_programs(sizes, rows, units) < chip.multiprocessors:
         units = 16
 
     def fits() -> bool:
@@ -96,8 +96,8 @@ def warps_of(rows: int, units: int) -> int:
     return power_of_two(rows * units // 256, 4, 8)
 
 
-def programs(sizes: Mapping[str, int], rows: int, units: int) -> int:
-    """The number of programs of one direction."""
+def count_programs(sizes: Mapping[str, int], rows: int, units: int) -> int:
+    """Count the programs of one direction."""
     width = max(sizes["H"], sizes["P"]) // sizes["heads"]
     return -(-sizes["N"] // rows) * sizes["heads"] * -(-width // units)
 
@@ -115,7 +115,7 @@ def select_kernel(
         directions: the number of directions that run at the same time.
     """
     if chip is None:
-        return KernelChoice("steps", launches_time(phases))
+        return KernelChoice("steps", time_without_products(phases))
     choices = [estimate_steps(phases, sizes, dtype, chip, directions)]
     if phases.products:
         others = (f(phases, sizes, dtype, chip, directions) for f in (estimate_solo, estimate_grid))
@@ -129,7 +129,7 @@ def select_kernel(
 def refuse(
     choice: KernelChoice, phases: Phases, dtype: torch.dtype, chip: Chip | None, directions: int, error: Exception
 ) -> None:
-    """Exclude kernel A or B from later choices for a pass. Warn if it is the first time on this kind of GPU.
+    """Exclude kernel A or B from later choices for a pass. Warn once per kernel and kind of GPU.
 
     Args:
         choice: the kernel that did not start.
@@ -159,7 +159,7 @@ def weight_bytes(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype) -
     )
 
 
-def launches_time(phases: Phases) -> float:
+def time_without_products(phases: Phases) -> float:
     """The microseconds per step of kernel C without the matrix products."""
     launches = len(phases.all) - 1 + (len(phases.products) if phases.by_rows else 0)
     return launches * costs.LAUNCH_TIME + costs.POINTWISE_TIME
@@ -176,9 +176,9 @@ def estimate_steps(
 ) -> KernelChoice:
     """Estimate kernel C. In each step, every multiprocessor with a program reads weights from the L2 cache."""
     rows = power_of_two(sizes["N"], 16, 64)
-    used = min(1.0, directions * programs(sizes, rows, 16) / chip.multiprocessors)
+    used = min(1.0, directions * count_programs(sizes, rows, 16) / chip.multiprocessors)
     size = directions * -(-sizes["N"] // rows) * weight_bytes(phases, sizes, dtype)
-    time = launches_time(phases) + size / (used * costs.L2_BANDWIDTH) + start_time(1, 0, sizes, chip)
+    time = time_without_products(phases) + size / (used * costs.L2_BANDWIDTH) + start_time(1, 0, sizes, chip)
     return KernelChoice("steps", time)
 
 
@@ -218,7 +218,7 @@ def estimate_grid(
             sum(gate_count(phases, product) for product in phases.products) * chunks * columns * units * dtype.itemsize
         )
         fits = size + MAX_LEFT_OPERANDS * rows * columns * dtype.itemsize <= chip.shared
-        program_count = programs(sizes, rows, units)
+        program_count = count_programs(sizes, rows, units)
         can_count = program_count * barriers * (sizes["T"] + 1) <= MAX_ARRIVALS
         if fits and can_count and directions * program_count <= chip.multiprocessors:
             products = rows * size / dtype.itemsize / costs.PRODUCT_RATE

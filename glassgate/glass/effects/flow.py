@@ -27,10 +27,10 @@ _MAX_RATIO = 9.0
 def unread(study: Study) -> Iterator[Effect]:
     """Log10 of the gradient of the opposite direction, divided by the gradient of this direction, both at lag 0."""
     top = study.directions[-1].label.rsplit(".", 1)[0] if study.directions else ""
-    tops = [each for each in study.directions if each.label.rsplit(".", 1)[0] == top]
-    if len(tops) != 2:
+    top_directions = [each for each in study.directions if each.label.rsplit(".", 1)[0] == top]
+    if len(top_directions) != 2:
         return
-    for each, other in (tops, tops[::-1]):
+    for each, other in (top_directions, top_directions[::-1]):
         this, that = each.flow.get(each.states[0]), other.flow.get(other.states[0])
         if this is None or that is None:
             continue

@@ -35,7 +35,7 @@ def write_program(
 ) -> list[Path]:
     """Write a trained task as C99: its network, and a program that predicts from standard input.
 
-    The program prints the lines of `glassgate predict`.
+    The program prints the lines that `glassgate predict` prints.
 
     Args:
         task: a trained task
