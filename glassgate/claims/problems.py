@@ -89,7 +89,7 @@ def _random_integers(low: Tensor | int, high: Tensor | int, N: int, generator: G
 
 
 def _two_marked(lag: int, N: int, generator: Generator, low: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Generate sequences of pairs of a number and a marker. Markers are 1 at two random steps, -1 at both ends, else 0.
+    """Generate sequences with a number and a marker per step: 1 at two random steps, -1 at both ends, otherwise 0.
 
     Returns:
         the inputs (L, N, 2), the lengths (N,), and the first and the second marked number, (N,) each
@@ -119,7 +119,7 @@ def _multiplication(lag: int, N: int, generator: Generator) -> Batch:
 
 
 def _temporal_order(windows: tuple[tuple[float, float], ...]) -> Callable[[int, int, Generator], Batch]:
-    """Return a function that makes distractors with an X or Y in each window. The sequence of X and Y is the class.
+    """Return a function that generates distractors with one X or Y per window. The order of X and Y is the class.
 
     Args:
         windows: the start and the end of each window, as fractions of the lag.

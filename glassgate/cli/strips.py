@@ -13,7 +13,7 @@ from glassgate.glass.text_section import END
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _POSITIVE, _NEGATIVE, _GATE = (230, 116, 24), (58, 134, 214), (14, 150, 136)
-_MAX_UNITS, _MAX_WIDTH = 3, 100  # the number of units to show, and of characters in a line
+_MAX_UNITS, _MAX_WIDTH = 3, 100  # maximum numbers of units to show, and of characters in a line
 
 
 def strips(study: Study, console: Console) -> Group:

@@ -34,7 +34,7 @@ def add_weight_precision(parser: Parser) -> None:
 
 
 def load(arguments: Namespace) -> Task[Any, Any, Any]:
-    """Return the task of the run that the arguments name, frozen for inference."""
+    """Load the task of the folder `arguments.run`, frozen for inference."""
     return task_class_of_run(arguments.run).load(arguments.run).frozen(arguments.weight_precision)
 
 
@@ -45,7 +45,7 @@ def read(task: Task[Any, Any, Any], file: str, labelled: bool = False) -> Sequen
 
 
 def load_as(expected: type[TaskType], arguments: Namespace) -> TaskType:
-    """Return the task of the run that the arguments name, frozen for inference.
+    """Load the task of the folder `arguments.run`, frozen for inference.
 
     Raises:
         RunError: the task does not have the expected type

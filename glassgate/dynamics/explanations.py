@@ -324,7 +324,7 @@ Rule = Callable[[Equations, set[Node], Direction], Cell]
 
 
 class _CellReplacement:
-    """Replaces the cell of a layer in each call. A layer uses it like its `Edits`."""
+    """Replaces the cell of a layer in each call. It takes the place of the layer's `Edits`."""
 
     def __init__(self, layer: Recurrent, rule: Rule) -> None:
         cell = layer.glassgate.eval_cell

@@ -111,7 +111,7 @@ class PreparedPasses(Protocol):
 
 
 class Signature(NamedTuple):
-    """The properties that calls of the same prepared passes share, in addition to the dtypes of their tensors.
+    """The properties that calls must have in common to use the same `PreparedPasses`, besides the dtypes.
 
     Attributes:
         leading_shape: the shape of the layer's input and output without the last axis.
@@ -155,8 +155,8 @@ class CompiledLayer(Protocol):
             steps: the input of the layer.
             operands: the parameters, states and noise of all directions.
             all_states: whether to return every state at every step, not only the output.
-            save: whether a backward pass follows. Every state is then returned. The buffers of `Plan.kept_widths`
-                follow the results of all directions.
+            save: whether a backward pass follows. Every state is then returned, and the returned list ends with
+                the buffers of `Plan.kept_widths`.
             dtype: the dtype of the results.
             recordings: one per direction, to be filled with the values of the gates.
         """
@@ -221,7 +221,7 @@ class FrozenDirections(Protocol):
         """The compiled pass of each direction for N sequences of this many steps; None if only `run` can run them."""
 
     def stepper(self, layers: Sequence[Any], initial: Sequence[tuple[Tensor, ...]], residual: bool) -> "Stepper":
-        """Return a stack of one-directional layers of this class that runs one step at a time.
+        """Combine one-directional layers of this class into a stack that runs step by step.
 
         Args:
             layers: the layers, from the first to the last.
@@ -248,7 +248,7 @@ class Stepper(Protocol):
     """A stack of layers that advances step by step."""
 
     def native(self, steps: int) -> "NativeSteps | None":
-        """One native call that runs this many steps from the current states; None if the engine has none."""
+        """One native call that runs this many steps from the current states; None if the engine has no such call."""
 
     @property
     def states(self) -> Sequence[Sequence[Tensor]]:

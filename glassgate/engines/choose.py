@@ -134,7 +134,7 @@ def run(
     all_states: bool = False,
     recordings: Sequence[Recording] | None = None,
 ) -> list[Result]:
-    """Run one layer on the requested engine. For "auto", it is the first of `preferred_engines` that can run the call.
+    """Run one layer on the requested engine, or with "auto" on the first of `preferred_engines` that can run the call.
 
     Args:
         steps: the input of all steps.

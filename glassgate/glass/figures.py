@@ -237,18 +237,19 @@ def series(study: Study, number: int, start: int) -> Figure | None:
         return None
     values, forecasts = np.asarray(passage.series, dtype=float), passage.forecasts
     channel_count, length, rows_per_step = values.shape[1], len(passage.steps), passage.rows_per_step
-    shown, one = values[:, :_MAX_CHANNELS], channel_count == 1
-    if not one:
+    shown, single = values[:, :_MAX_CHANNELS], channel_count == 1
+    if not single:
         shown = (shown - shown.mean(0)) / np.maximum(shown.std(0), 1e-9)
     numbers = np.concatenate(
-        [shown.ravel(), *([[each.value, _drawn_value(each)] for each in forecasts] if one else [])]
+        [shown.ravel(), *([[each.value, _drawn_value(each)] for each in forecasts] if single else [])]
     )
     margin = 0.08 * (float(np.ptp(numbers)) or 1.0)
     end = max(length, *(each.position + 0.5 / rows_per_step for each in forecasts)) if forecasts else max(1, length)
     names = list(passage.names) or [f"channel {k + 1}" for k in range(channel_count)]
+    label = names[0] if single else "standard deviations"
     plot = Plot(
         Axis(0, end, "" if passage.times else "step", ticks=_dates(passage, end)),
-        Axis(float(numbers.min()) - margin, float(numbers.max()) + margin, names[0] if one else "standard deviations"),
+        Axis(float(numbers.min()) - margin, float(numbers.max()) + margin, label),
         SERIES_WIDTH,
         200,
         _series_sentence(passage, names, forecasts),
@@ -257,12 +258,12 @@ def series(study: Study, number: int, start: int) -> Figure | None:
     xs = [(row + 0.5) / rows_per_step for row in range(len(shown))]
     for channel in range(shown.shape[1]):
         plot.line(xs, shown[:, channel].tolist(), f"thin k{channel % 6}")
-    if forecasts and one:
+    if forecasts and single:
         positions = [each.position for each in forecasts]
         plot.line(positions, [math.nan if each.target is None else each.target for each in forecasts], "thin k0")
         plot.line(positions, [each.value for each in forecasts], "forecast")
-    legend = [(f"thin k{k % 6}", name) for k, name in enumerate(names[: shown.shape[1]])] if not one else []
-    legend += [("thin k0", f"{names[0]}, true values"), ("forecast", "forecast")] if forecasts and one else []
+    legend = [(f"thin k{k % 6}", name) for k, name in enumerate(names[: shown.shape[1]])] if not single else []
+    legend += [("thin k0", f"{names[0]}, true values"), ("forecast", "forecast")] if forecasts and single else []
     plot.legend(legend)
     return Figure(plot.svg(), _series_sentence(passage, names, forecasts))
 

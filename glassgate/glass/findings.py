@@ -298,7 +298,7 @@ def findings(study: Study) -> list[Finding]:
 
 
 def significant(study: Study, rule: Rule) -> list[tuple[Effect, float, float]]:
-    """The effects of a rule that exceed their thresholds, the lower ends of their intervals, and the thresholds."""
+    """The effects of a rule that exceed their thresholds, each with the lower end of its interval and its threshold."""
     large = [(each, limit) for each in rule.measure(study) if each.value > (limit := threshold(study, rule, each))]
     found = [(each, low, limit) for each, limit in large if (low := each.interval().low) > limit]
     return sorted(found, key=lambda row: row[2] - row[1])[: rule.max_findings]

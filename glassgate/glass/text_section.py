@@ -33,11 +33,11 @@ def text_section(study: Study) -> Section:
     for passage_index, (start, passage) in enumerate(zip(study.starts, study.passages, strict=False)):
         shown = values[start : start + len(passage.steps)] / scale
         blocks.append(_passage(study, passage_index, start, shown, are_letters))
-    wrong = any(each.is_wrong for passage in study.passages for each in passage.answers)
+    has_wrong = any(each.is_wrong for passage in study.passages for each in passage.answers)
     has_sets = any(each.agreement is not None for passage in study.passages for each in passage.answers)
     marked = "Sets with an F1 score below one half" if has_sets else "Wrong answers"
     intro = "The input of each step, shaded by a value of one unit."
-    intro += f' {marked} are <i class="u w">underlined</i>.' if wrong else ""
+    intro += f' {marked} are <i class="u w">underlined</i>.' if has_wrong else ""
     caption = f'<b data-id="shading">{escape(name)} of unit {unit} of {escape(direction.label)}</b>'
     caption += f'<span data-id="why">{reason}</span>'
     colours = colour_scale(number(float(f"{-scale:.2g}")), number(float(f"{scale:.2g}")), "signed", "scale")
@@ -60,13 +60,13 @@ def text_section(study: Study) -> Section:
     numbered = all(step.isdigit() for step in first.steps)
     title = "The series" if first.series is not None else "The steps" if numbered else "The text"
     accuracy = f'<p class="source">{escape(_accuracy_sentence(study))}</p>' if _accuracy_sentence(study) else ""
-    side = f'<div class="aside">{table}{_mistakes(study)}</div>' if table or wrong else ""
+    side = f'<div class="aside">{table}{_mistakes(study)}</div>' if table or has_wrong else ""
     body = f'<div class="reading"><div class="passages">{accuracy}{legend}{"".join(blocks)}</div>{side}</div>'
     return Section("text", title, intro, body)
 
 
 def _are_letters(study: Study) -> tuple[bool, bool]:
-    """Whether the steps are single characters, and whether the answers about whole passages are."""
+    """Whether most steps are single characters, and whether most answers about whole passages are."""
     steps = [len(step) for passage in study.passages for step in passage.steps]
     whole = [
         len(each.best[0][0])

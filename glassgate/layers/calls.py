@@ -34,7 +34,7 @@ def default_states(layer: BaseLayer, like: Tensor, rows: int) -> States:
     Args:
         layer: the layer.
         like: a tensor with the dtype and device of the states.
-        rows: N.
+        rows: the number of sequences, N.
     """
     initial = []
     for part in layer.glassgate.parts:

@@ -29,7 +29,7 @@ from glassgate.layout import Layout, arrange
 from glassgate.shapes import check_like, check_parameters, check_shape
 
 STRUCTURE = (*(option for option in OPTIONS if option != "hidden_size"), "num_directions", "output_size")
-"""Attributes of `Recurrent` that a frozen layer has too, in addition to `hidden_size`."""
+"""The attributes that a frozen layer has in common with `Recurrent`, besides `hidden_size`."""
 _MAX_SIGNATURES = 256
 """The maximum number of call signatures for which a layer caches prepared calls."""
 
@@ -237,7 +237,7 @@ class FrozenLayer(nn.Module):
         return initial
 
     def stepper(self, batch_size: int) -> tuple[Stepper, States]:
-        """Return a `Stepper`, which advances the layer by one step, and its initial states."""
+        """Return a pair: a `Stepper`, which advances the layer by one step, and the initial states."""
         initial = [tuple([v.contiguous() for v in part]) for part in self.default_states(batch_size)]
         copies = [tuple([v.clone() for v in part]) for part in initial]
         return self.packed[0].stepper(self.packed, copies, self.spec.residual), initial
@@ -279,7 +279,7 @@ class _PreparedCall:
         layers: the precompiled passes of each layer, one per direction.
         output_shape: the time-major shape of the output of one direction.
         final_shapes: the shape of each final state, with all parts stacked.
-        default_states: the initial states of a call without `hx`, in these shapes.
+        default_states: the initial states of a call without `hx`, with the shapes `final_shapes`.
         transposed: whether input and output are batch-first.
     """
 
@@ -300,7 +300,7 @@ class _PreparedCall:
 
     @staticmethod
     def prepare(layer: FrozenLayer, input: Tensor, states: tuple[Tensor, ...]) -> "_PreparedCall | None":
-        """Prepare calls with these shapes. None if they need the general path, which also reports errors."""
+        """Prepare calls with these shapes. Return None if they need the general path, which also reports errors."""
         spec = layer.spec
         widths = {tuple(part.widths.values()) for part in spec.parts}
         if len(widths) > 1 or spec.dtype != layer.compute_dtype or spec.residual or spec.merge != "concat":

@@ -19,7 +19,7 @@ class Part(NamedTuple):
     """0 for forward, 1 for reverse."""
     hidden_size: int
     suffix: str
-    """The end of the names of its parameters, such as "_l0_reverse"."""
+    """The suffix of its parameter names, such as "_l0_reverse"."""
     label: str
     """Its name in recordings and returned states, such as "layer0.reverse"."""
     shapes: dict[str, tuple[int, ...]]

@@ -85,7 +85,7 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
 
     @property
     def held_out_rule(self) -> Rule[Labelled]:
-        """The rule that selects by a hash of the tokens or series, which is the same for a file and a data frame."""
+        """The rule that selects by a hash of the tokens or series. A file and a data frame have the same hashes."""
 
         def content_to_hash(example: Labelled) -> object:
             content = example.content

@@ -21,12 +21,12 @@ MIN_WORK_PER_THREAD = 6_000_000
 MIN_WORK_PER_STEP = 30_000
 """The number of multiplications per step and thread below which a barrier at every step costs more than it saves.
 
-Threads that divide the units need such barriers if a step reads the results of the previous one.
+Threads that divide the units need such barriers if a step reads the results of the previous step.
 """
 PRIVATE_CACHE_BYTES = 1_500_000
 """The largest size in bytes of weights that stay in the private cache of a core.
 
-If possible, threads divide the units of larger weights, so that the part of each thread stays in its core's cache.
+For larger weights, threads divide the units if possible, so that the part of each thread stays in its core's cache.
 """
 
 

@@ -37,8 +37,8 @@ class LayerPass:
 
     Args:
         kernel_plans: one per direction.
-        shared: for each direction, the arguments for the tensors that all directions share. They are the first tensors
-            of a call.
+        shared: for each direction, the arguments for the tensors that all directions share. A call passes these
+            tensors first.
         groups: for each group of other tensors, the arguments of each direction. A call passes the tensors group by
             group.
         pointers: for each direction, the arguments for the addresses and pitches that a call passes without a tensor.
@@ -288,7 +288,7 @@ class BackwardPass(LayerPass):
             d_final: for each direction, the gradients of its final states; None for zero.
             d_data: memory for the gradient of the input; None if this gradient is not computed.
             S: the number of rows of recorded gradients. The rows after those of the layout become zero.
-            executable, copies: as in `run`. With copies, `d_final` has no None, and the pass overwrites its tensors.
+            executable, copies: as in `run`. With copies, `d_final` contains no None, and the pass overwrites `d_final`.
 
         Returns:
             the gradient of each operand of all directions, None for operands without one; and for each direction the

@@ -222,7 +222,7 @@ class _Backward(PassLowering):
         self._output_from_blocks(weight, blocks)
 
     def _output_from_blocks(self, weight: str, blocks: dict[str, list[Value]]) -> None:
-        """Output the gradient of a weight. `blocks` has the terms whose sum is the gradient for the rows of a gate."""
+        """Output the gradient of a weight. The terms of a gate in `blocks` add up to the gradient of its rows."""
         build, axes = self.build, self._gradient_axes(*{*self.weights[weight].type.axes} - {"G"})
         rows = [
             reduce(lambda x, y: build.elementwise("add", x, y), terms)

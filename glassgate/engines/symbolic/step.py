@@ -90,7 +90,7 @@ def _without_garbage_collection() -> Iterator[None]:
 def trace_step(
     cell: Cell, projected: bool, on_call: Callable[[FrameType, Any], None] | None = None
 ) -> tuple[list[Node], dict[str, Node]]:
-    """Run a step on leaf nodes. Return the new states, and the values of the local variables with the names of gates.
+    """Run a step on leaf nodes. Return the new states, and the values of local variables that are named like gates.
 
     Equal nodes are not merged. Results of a function that the cell's author wrote have the call as their origin.
 

@@ -46,12 +46,12 @@ _TRANSPARENT = frozenset(
     {"builtins", "abc", "typing", "enum", "collections", "collections.abc", "dataclasses", "types", "numbers"}
     | {"argparse", "fractions", "decimal", "functools", "random", "_random", "torch", "numpy"}
 )
-"""Library modules whose objects keep their whole state in attributes, items and numbers, which can be watched.
+"""Library modules whose objects can be watched, because their whole state is in attributes, items and numbers.
 `purity.py` refuses draws of random numbers."""
 _LIBRARIES = TRUSTED - {"glassgate"}
 """Packages whose code does not change."""
 _MAX_ELEMENTS, _MAX_VALUES = 64, 4000
-"""The largest tensor or array that is compared, in elements, and the largest number of values of one cell."""
+"""The maximum number of elements of a tensor or array that is compared, and of values of one cell."""
 
 
 class Watch:
@@ -229,7 +229,7 @@ class Watch:
                 self._watch_library_value(attributes[name], f"{module.__name__}.{name}")
 
     def _watch_library_value(self, value: Any, where: str) -> None:
-        """Watch a value of a library. Functions, classes and constants of libraries never change; refuse others."""
+        """Watch a value of a library. Functions, classes and constants never change. Other values are refused."""
         if isinstance(value, ModuleType):
             self._visit(value, where)
         elif not (isinstance(value, (*_IMMUTABLE, type, FunctionType, tuple, frozenset)) or callable(value)):

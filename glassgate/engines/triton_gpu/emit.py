@@ -256,7 +256,7 @@ class Writer(Addresses):
     def write_product(self, result: Value, product: Product) -> None:
         """Write one product: a loop over the columns of the left operand."""
         names = self.name_results(result, product)
-        self.kernel.gates = max(self.kernel.gates, len(names))
+        self.kernel.max_gates = max(self.kernel.max_gates, len(names))
         self.used_variables.add("seq_now")
         self.body += [f"{name} = tl.full((ROWS, UNITS), 0, tl.float32)" for name in dict.fromkeys(names)]
         self.body += [

@@ -22,7 +22,7 @@ CALLS = {
 """Operations and their functions where the names differ. `mathematics.py` defines functions without the prefix `tl`."""
 
 SIGN, ATOM = 6, 9
-"""The precedence of unary operators, and of names, numbers and calls."""
+"""The precedences: `SIGN` of unary operators, `ATOM` of names, numbers and calls."""
 
 
 class Expression(NamedTuple):

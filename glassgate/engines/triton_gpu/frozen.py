@@ -85,7 +85,7 @@ class Stepper:
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:
-        """One step."""
+        """Run one step."""
         self.x.copy_(x)
         self._replay()
         return self.output

@@ -64,7 +64,7 @@ class Kernel:
         by_rows: whether a program computes whole rows.
         axes: the axes of the units that the kernel computes.
         pointers: the tensors, in the order of the parameters.
-        gates: the largest number of gates of a matrix product.
+        max_gates: the largest number of gates of a matrix product.
         body: the lines of the function.
     """
 
@@ -73,7 +73,7 @@ class Kernel:
     by_rows: bool = False
     axes: set[str] = field(default_factory=set)
     pointers: list[Pointer] = field(default_factory=list)
-    gates: int = 0
+    max_gates: int = 0
     body: list[str] = field(default_factory=list)
 
     @property
@@ -114,7 +114,7 @@ class StepKernels(NamedTuple):
         return [kernel for kernel in (self.begin, *self.steps) if kernel is not None]
 
 
-NOT_SPECIALIZED = ("iteration", "T", "N", "starts", "first", "step")
+NOT_SPECIALIZED = ("iteration", "T", "N", "starts", "first_address", "step")
 """Triton must not compile specialised kernels for the values of these parameters."""
 
 
@@ -150,6 +150,8 @@ def join_directions(kernels: tuple[Kernel, ...]) -> Kernel:
 def kernel_in_graph(kernels: Sequence[Kernel], types: Sequence[str], aligned: Sequence[bool]) -> Kernel:
     """Return a kernel for a CUDA graph. It reads the step, the sizes and all addresses from a table.
 
+    Its parameter `first_address` is the index of the first address in the table.
+
     Args:
         kernels: the kernels of one or two directions, for one step.
         types: the element types of all tensors of the pass, kernel by kernel.
@@ -165,7 +167,7 @@ def kernel_in_graph(kernels: Sequence[Kernel], types: Sequence[str], aligned: Se
         if (k, parameter) not in indices:
             return parameter
         n = indices[k, parameter]
-        address = f"tl.load(table + first + {n}).to(tl.pointer_type(tl.{types[n]}))"
+        address = f"tl.load(table + first_address + {n}).to(tl.pointer_type(tl.{types[n]}))"
         return f"tl.multiple_of({address}, 16)" if aligned[n] else address
 
     body = [
@@ -176,7 +178,8 @@ def kernel_in_graph(kernels: Sequence[Kernel], types: Sequence[str], aligned: Se
         "if iteration < T:",
         *(f"    {line}" for line in _calls(kernels, argument)),
     ]
-    return Kernel(f"{first.name}_in_graph", ("table", "first", "step", *strides, *first.static_parameters), body=body)
+    parameters = ("table", "first_address", "step", *strides, *first.static_parameters)
+    return Kernel(f"{first.name}_in_graph", parameters, body=body)
 
 
 def _calls(kernels: Sequence[Kernel], argument: Callable[[int, str], str]) -> list[str]:

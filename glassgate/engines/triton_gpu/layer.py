@@ -202,7 +202,7 @@ class DirectionCall:
         return gates | {Port(Role.D_NEW, str(name)): widths[str(name)] for kind, name in outputs if kind == "d_new"}
 
     def kept_columns(self, buffers: Mapping[str, Tensor]) -> dict[Port, Tensor]:
-        """The kept values by port: columns of the buffers of `Plan.kept_widths`."""
+        """The values kept for the backward pass, by port: columns of the buffers of `Plan.kept_widths`."""
         columns = {}
         for name, k in [key for key in self.plan.trace.saved if key[0] in buffers]:
             width = {"row": 1, "hr": self.sizes.P}.get(name, self.sizes.H)
@@ -232,7 +232,7 @@ class DirectionCall:
 
 
 PRODUCT_WEIGHTS = ("weight_ih", "weight_hh", "weight_hr")
-"""The parameters that only matrix products read."""
+"""The parameters that are read only by matrix products."""
 
 
 @lru_cache(1024)
@@ -267,7 +267,7 @@ def _lower(equations: Equations, trace: Trace, form: Form, backward: bool) -> Pa
 
 
 def source_of(equations: Equations) -> str:
-    """The text of a module with the kernels of a cell for training without lengths and resets.
+    """The source of a module with the kernels that train a cell, without support for lengths and resets.
 
     Args:
         equations: the equations of the cell.

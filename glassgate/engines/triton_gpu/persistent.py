@@ -40,7 +40,7 @@ class _PersistentWriter(Writer):
         """The expressions of the values that `before` loads."""
 
     def write_whole_pass(self) -> Kernel:
-        """Write loads, phase 0 of the first step, the loop over time, and stores of the final states."""
+        """Write the loads, phase 0 of the first step, the loop over time, and the stores of the final states."""
         first, *rest = self.phases.all
         states = self.initial_states()
         prologue = self.prologue(first)

@@ -71,7 +71,7 @@ def blocks_of(
     if kernel.by_rows:
         units = power_of_two(widest)
         return Blocks(1, units, 16, power_of_two(units // 64, 4, 8))
-    if not kernel.gates:  # without products, one kernel with these blocks suits all batch sizes
+    if not kernel.max_gates:  # without products, one kernel with these blocks suits all batch sizes
         return Blocks(16, 32, 16)
     columns, most_warps = COLUMNS_AND_WARPS[dtype.itemsize]
     rows = power_of_two(sizes["N"], 16, 64)
@@ -81,7 +81,7 @@ def blocks_of(
 
     def fits() -> bool:
         """Whether the operands of all stages of a product fit into shared memory, with a margin."""
-        size = STAGES * kernel.gates * columns * (rows + units) * dtype.itemsize
+        size = STAGES * kernel.max_gates * columns * (rows + units) * dtype.itemsize
         return chip is None or size + SHARED_MARGIN <= chip.shared
 
     while rows > 16 and not fits():

@@ -160,7 +160,7 @@ def lasting(study: Study) -> Iterator[Effect]:
 
 
 def _half_life_interval(retained: np.ndarray, groups: np.ndarray) -> Interval:
-    """The interval of the log2 of a unit's half-life, from the fraction (S,) of its state that each step keeps."""
+    """The interval of the log2 of a unit's half-life. `retained`, (S,): the fraction of its state that a step keeps."""
     logs = np.log(np.maximum(np.abs(retained.astype(np.float64)), 1e-300))
     means = np.minimum(bootstrap.means(logs, groups), math.log(0.5) / _MAX_HALF_LIFE)
     return bootstrap.interval(np.log2(math.log(0.5) / means))

@@ -64,7 +64,7 @@ class Network:
 
 
 def name_wires(cell: Cell, projected: bool, equations: Equations) -> Equations:
-    """Name each value of the equations that is on a wire of the cell's diagram. The name `2.0` becomes `wire_2_0`.
+    """Give values of the equations the names of their wires in the cell's diagram. `2.0` becomes `wire_2_0`.
 
     The equations of a layer whose regularisers change the step are returned unchanged.
     """

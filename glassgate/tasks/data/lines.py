@@ -24,7 +24,7 @@ _SHOWN_NAMES = {
     **{"big5": "Big5", "koi8_r": "KOI8-R", "euc_jp": "EUC-JP", "utf_16": "UTF-16"},
 }
 _UTF_8 = "utf_8"
-_SAMPLE_SIZE = 2**16  # bytes of lines with characters beyond ASCII, from which the encoding is guessed
+_SAMPLE_SIZE = 2**16  # the encoding is guessed from at most this many bytes of lines that are not ASCII
 
 
 def read_lines(path: str | Path, encoding: str = "") -> Iterator[tuple[int, str]]:

@@ -19,7 +19,7 @@ _MEASURED_BATCHES = 10_000  # the number of batches that `padding_fraction` exam
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Units `start` to `stop` - 1 of sequence `index`. `continues`: this row of the previous batch ends at `start`."""
+    """Units `start` to `stop` - 1 of sequence `index`. `continues`: this row's previous piece ends at `start`."""
 
     index: int
     start: int

@@ -1,4 +1,4 @@
-"""Splits raw text into tokens like those of the training data: separates punctuation, and Chinese characters."""
+"""Splits raw text into tokens like those of the training data: separates punctuation and Chinese characters."""
 
 import re
 import unicodedata
@@ -19,7 +19,7 @@ _WITH_PUNCTUATION = re.compile(r"\w[\w.'-]*[.,;:!?]")
 _CLITIC = re.compile(r"(\w+?)(n['\u2019]t|['\u2019]\w{1,2})", re.IGNORECASE)
 _ABBREVIATION = re.compile(r"(\w\.){2,}")
 _OPENING, _CLOSING = frozenset("([{<«“‘\"'「『（《"), frozenset(".,;:!?…)]}>»”’\"'。，、；：！？」』）》")  # noqa: RUF001
-_MAX_WITH_PUNCTUATION = 0.05  # maximum fraction of words that end with a mark if marks are separate tokens
+_MAX_WITH_PUNCTUATION = 0.05  # marks are separate tokens if at most this fraction of words ends with a mark
 _MAX_MEAN_LENGTH = 4  # of Chinese or Japanese tokens, in characters; a larger mean indicates text without blanks
 
 
@@ -31,7 +31,7 @@ class RawTokeniser:
 
     Attributes:
         is_character_level: whether every token is a single character
-        splits_punctuation: whether punctuation marks are separate tokens; true if few known words end with one
+        splits_punctuation: whether punctuation marks are separate tokens; true if few known words end with a mark
         segments_cjk: whether the training data has blanks between Chinese or Japanese words
         opening, closing: the characters that are split off at the start and at the end of an unknown word
         longest_cjk: the length of the longest Chinese or Japanese token
@@ -56,7 +56,7 @@ class RawTokeniser:
         self.opening, self.closing = _OPENING | marks, _CLOSING | marks
 
     def split(self, text: str) -> list[str]:
-        """Return the tokens of a text, in order; each is a part of the text."""
+        """Return the tokens of a text, in order. Each is a substring of the text."""
         if self.is_character_level:
             return [character for character in text if character in self.vocabulary or not character.isspace()]
         return self.refine(text.split())
@@ -103,7 +103,7 @@ class RawTokeniser:
         return [*before, *([token] if token else []), *reversed(after)]
 
     def _last_mark(self, token: str) -> str:
-        """The last character, or the run of equal characters at the end if it is an ellipsis or a known token."""
+        """The run of equal characters at the end if it is an ellipsis or a known token; else the last character."""
         run = token[len(token.rstrip(token[-1])) :]
         return run if run != token and (run in self.vocabulary or set(run) == {"."}) else token[-1]
 
@@ -152,7 +152,7 @@ def read_raw(path: str | Path, tokeniser: RawTokeniser, progress: Progress | Non
 
 
 def note_on_unsegmented(path: str | Path, lines: Sequence[int]) -> str:
-    """Return a sentence about lines of Chinese or Japanese without blanks, by their numbers."""
+    """Return a note on lines of Chinese or Japanese without blanks, given the numbers of these lines."""
     which = f"line {lines[0]} has" if len(lines) == 1 else f"{len(lines)} lines, the first of them {lines[0]}, have"
     return (
         f"{path}: {which} no blanks between Chinese or Japanese words, unlike the training data; they are processed "

@@ -65,7 +65,7 @@ class Text:
     Attributes:
         tokens: the tokens, including the line ends
         source: the file that contains the sequence
-        line: the line where it begins
+        line: the line where the sequence begins
     """
 
     tokens: Sequence[str]
@@ -131,7 +131,7 @@ def gap(before: str, after: str, token_kind: str) -> str:
 def read_text(
     path: str | Path, token_kind: str, sequence: str, progress: Progress | None = None, column: str | None = None
 ) -> "list[Text] | Stored[Text]":
-    """Read a text file, or standard input, as one sequence or one sequence per line.
+    """Read a text file, or standard input, as one sequence or as one sequence per line.
 
     Rows of JSON lines or Parquet are read like lines. Large data stays on disk, except rows joined to one sequence.
 

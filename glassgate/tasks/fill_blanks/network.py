@@ -18,7 +18,7 @@ class BlankScores(NamedTuple):
     """For each position in a batch, the scores of a blank that begins there.
 
     Attributes:
-        token_scores: the score of each token as the first token of the blank, `(N, L, V - 1)`; without padding
+        token_scores: the score of each token except padding as the first token of the blank, `(N, L, V - 1)`
         length_scores: the score of each length of the blank, from 1 to the longest, `(N, L, longest)`
         blank_lengths: the lengths of the blanks for which `token_scores` is computed, `(N, L)`
     """
@@ -51,7 +51,7 @@ class BlankNetwork(nn.Module):
         self.units = nn.Linear(size, vocabulary_size - UNKNOWN)  # the output layer for the first token
 
     def forward(self, batch: Batch) -> BlankScores:
-        """Score a blank that begins at each token. In training its length is random, otherwise it is one token.
+        """Score a blank that begins at each token. In training, the length of a blank is random; otherwise 1.
 
         Args:
             batch: with the tokens as `units`, `(N, L)`, and `lengths`, `(N,)`
@@ -74,13 +74,13 @@ class BlankNetwork(nn.Module):
 
         Args:
             before: the output of the forward direction for the token before the blank, `(..., H)`
-            after: the output of the reverse direction for the token after it, `(..., H)`; None with one direction
+            after: the output of the reverse direction for the token after the blank, `(..., H)`, or None
             length: the number of tokens left in the blank, `(...)`
         """
         return self.units(self._combine(before, after, length))
 
     def length_scores(self, before: Tensor, after: Tensor | None) -> Tensor:
-        """Return the score of each length of a blank, from 1, `(..., longest)`; the arguments as in `token_scores`."""
+        """Return the score of each blank length from 1, `(..., longest)`. The arguments are as in `token_scores`."""
         unknown = torch.zeros(before.shape[:-1], dtype=torch.long, device=before.device)
         return self.lengths(self._combine(before, after, unknown))
 

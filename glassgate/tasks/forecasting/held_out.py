@@ -42,7 +42,7 @@ class LastHorizons(LastSteps[Series]):
         return train, dev, test
 
     def overlap(self, examples: Sequence[Series], train_sizes: Sequence[int]) -> int:
-        """Return the number of steps that the first forecast of a part and its seasonal naive forecast read."""
+        """Return the number of steps before an origin that the model or the seasonal naive forecast reads."""
         return max(self.options.steps_back, season_of(examples, self.options, min(train_sizes)))
 
 

@@ -51,16 +51,18 @@ class ForecastingOptions(Options):
     decimal: str | None = option(
         None, "decimal mark of the numbers", group="data", choices=(".", ","), if_unset="detected"
     )
-    missing: str = option("error", "treatment of gaps; last repeats the previous value", group="data", choices=MISSING)
+    missing: str = option(
+        "error", "treatment of gaps; 'last' repeats the previous value", group="data", choices=MISSING
+    )
     season: int = option(
         0, "steps per season of the seasonal naive forecast", group="data", minimum=0, if_unset="by the frequency"
     )
     train_steps: int = option(0, "steps to train on", group="data", minimum=0, if_unset="all others")
     dev_steps: int = option(
-        0, "steps of dev, after the training steps", group="data", minimum=0, if_unset="--held-out of all"
+        0, "steps of dev, after the training steps", group="data", minimum=0, if_unset="the fraction --held-out"
     )
     test_steps: int = option(
-        0, "steps of test, after the dev steps", group="data", minimum=0, if_unset="--held-out of all"
+        0, "steps of test, after the dev steps", group="data", minimum=0, if_unset="the fraction --held-out"
     )
     every: int = option(1, "steps from one evaluated origin to the next", group="data", minimum=1)
 
@@ -70,7 +72,7 @@ class ForecastingOptions(Options):
     )
     model: str = option("direct", "all steps at once, step by step, or by segments", choices=MODELS)
     head: str = option("mse", "loss and output: a value, quantiles or a distribution", choices=HEADS)
-    normalize: str = option("last", "normalisation of a window; counts have none", choices=NORMALIZATIONS)
+    normalize: str = option("last", "normalisation of a window; unused with negative-binomial", choices=NORMALIZATIONS)
     segment: int = option(24, "steps of a segment", minimum=1, maximum=2**16)
     quantiles: str = option("0.1,0.5,0.9", "quantiles of a forecast, separated by commas", metavar="X,X")
     samples: int = option(100, "sampled paths for heads without a quantile formula", minimum=2, maximum=10_000)

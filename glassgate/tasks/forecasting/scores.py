@@ -17,7 +17,7 @@ class ScaledErrors(Metric):
 
     - mse, mae: errors in units of the standard deviation of the training data, as in publications
     - mase: absolute error divided by `naive_mae`, see `update` (Hyndman & Koehler 2006)
-    - rmsse: `sqrt(MSE / naive_mse)`, with the mean squared error of a window (Makridakis et al. 2022)
+    - rmsse: `sqrt(MSE / naive_mse)`, where MSE is the mean squared error in a window (Makridakis et al. 2022)
 
     torchmetrics has mse and mae, but only for one forecast at a time.
     """
@@ -80,7 +80,7 @@ class DataErrors(Metric):
         values = target.double() * scale + shift
         forecasts = forecasts.double() * scale + shift
         errors, magnitude = (forecasts - values).abs(), values.abs()
-        # A zero in the data is about as large as a float32 rounding error after it has been scaled and scaled back.
+        # Scaling a zero and scaling it back leaves a number about as large as a float32 rounding error.
         rounding = _ROUNDING * (shift.abs() + scale)
         is_nonzero = magnitude > rounding
         relative = (errors / magnitude).where(is_nonzero, 0.0)

@@ -186,7 +186,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         return [[Forecast(*row)] for row in zip(values, quantile_lists, strict=True)]
 
     def predict(self, examples: Sequence[Series]) -> list[list[Forecast]]:
-        """Return a list for each series, which contains only the forecast from its end."""
+        """Return for each series a list of one forecast, from the end of the series."""
         return [[each.forecast] for each in self.forecast_from_end(examples)]
 
     def forecast_from_end(self, examples: Sequence[Series]) -> Iterator[OriginForecast]:
@@ -267,7 +267,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         return series_of(values, "generated", times[0], infer_frequency(times))
 
     def _point_and_quantiles(self, output: Output, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """The point forecasts, `(N, horizon)`, and their quantiles, `(N, horizon, Q)`; None if the head has none."""
+        """The point forecasts, `(N, horizon)`, and quantiles, `(N, horizon, Q)`; no quantiles if the head has none."""
         levels, scale, paths = self.options.levels, batch["scale"][:, None], output.paths
         if output.forecast is not None:
             preds = self.head.point(output.forecast, scale)

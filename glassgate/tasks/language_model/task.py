@@ -245,14 +245,14 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
 
 @torch.inference_mode()
 def _advance(network: nn.Module, inputs: Tensor, state: object) -> tuple[Tensor, object]:
-    """Read inputs, and return the scores after the last one and the final state."""
+    """Read inputs, and return the scores after the last input and the final state."""
     assert isinstance(network, LanguageNetwork)
     logits, state = network.advance(inputs.to(next(network.parameters()).device), None, state)
     return logits[0, -1].float().cpu(), state
 
 
 def surprise(output: Tensor, notes: Tensor) -> Tensor:
-    """Return the negative log-probability, `(..., L)`, of the notes of each step, `(..., L, 88)`.
+    """Return the negative log-probability of the notes of each step, `(..., L)`.
 
     Args:
         output: the scores of the keys, `(..., L, 88)`

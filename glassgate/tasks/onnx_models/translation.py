@@ -43,8 +43,8 @@ class _Decoder(nn.Module):
             memory: with attention, values and keys, (N, S, H) each, and the lengths of the sources, (N,).
 
         Returns:
-            the log-probabilities of the next token, (N, V - 1), without padding; the new states; and, with input
-            feeding, the readout for the next step.
+            the log-probability of each token except padding, (N, V - 1); the new states; and, with input feeding, the
+            readout for the next step.
         """
         decoder = self.network.decoder
         vectors = decoder.embedding(previous)

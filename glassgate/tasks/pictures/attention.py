@@ -95,7 +95,7 @@ def _draw_rows(example: AttentionWeights, left: float, top: float) -> list[str]:
 
 
 def _needs_vertical_text(tokens: Sequence[str]) -> bool:
-    """Whether some token is too wide for its column, so that all are written vertically."""
+    """Whether the tokens are written vertically, because at least one has more than one character."""
     return any(len(token) > 1 for token in tokens)
 
 

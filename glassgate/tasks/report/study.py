@@ -35,8 +35,8 @@ _LIMIT = f"a page shows at most {MAX_STEPS:,} steps"
 # Without a text, the page shows about this many steps of the run's examples, in whole examples if possible.
 _DEFAULT_STEPS = 240
 _MAX_EXAMPLES = 24
-_LONG_EXAMPLES = 12  # the number of long examples among which an excerpt is selected
-_RUN_AGAIN = 8  # the number of the best candidate excerpts on which the network runs a second time
+_MAX_LONG_EXAMPLES = 12  # the number of long examples among which an excerpt is selected
+_MAX_RERUNS = 8  # the number of best candidate excerpts on which the network runs a second time
 
 
 class Excerpt(NamedTuple):
@@ -132,7 +132,7 @@ def excerpts_of_split(
     excerpts: list[Excerpt] = []
     left = _DEFAULT_STEPS
     if len(examples) and len(view.steps(examples[0])) > _DEFAULT_STEPS:
-        long_examples = [examples[index] for index in range(min(len(examples), _LONG_EXAMPLES))]
+        long_examples = [examples[index] for index in range(min(len(examples), _MAX_LONG_EXAMPLES))]
         return [_average_excerpt(view, long_examples, metrics or {})]
     for example in (examples[index] for index in range(len(examples))):
         length = len(view.steps(example))
@@ -178,7 +178,7 @@ def _average_excerpt(view: TaskView[Any], examples: Sequence[Any], metrics: Mapp
     ]
     candidates.sort(key=lambda each: (abs(each.excess), -each.variety))
     alone = []
-    for excerpt, *_ in candidates[:_RUN_AGAIN]:
+    for excerpt, *_ in candidates[:_MAX_RERUNS]:
         final = Excerpt(excerpt.example, *view.excerpt(excerpt.example, (excerpt.start, excerpt.stop)))
         alone.append(_candidate(final, _answers(view, *final[:3]), average))
     # Excerpts whose number of right answers is more than 0.5 below the expected number come last.
@@ -231,7 +231,7 @@ def study(
 
     Args:
         task: the trained task
-        excerpts: the parts of examples that its network reads
+        excerpts: the parts of examples that the network reads
         title: the title of the page
         run: the folder of the run; None leaves out the section on training
         tick: called at the start of each stage, with its name
@@ -266,11 +266,11 @@ def study(
     result = Study(title, "", passages, trained_directions, differentiated=answers[-1].evidence_name)
     tick("running untrained networks")
     untrained = _untrained(task, task.options.seed)
-    no_dynamics = add_dynamics(trained_directions, recording)
+    no_dynamics_note = add_dynamics(trained_directions, recording)
     result.make_control = control
-    result.controls = [control(index, not no_dynamics) for index in range(CONTROLS)]
+    result.controls = [control(index, not no_dynamics_note) for index in range(CONTROLS)]
     result.subtitle = describe(result, task.name)
-    result.notes = [note for note in (*(each.note for each in excerpts), no_dynamics) if note]
+    result.notes = [note for note in (*(each.note for each in excerpts), no_dynamics_note) if note]
     layer = getattr(network, LAYER)
     result.diagrams = diagrams(layer)
     result.cost = cost(layer, network, [len(each.steps) for each in passages])
@@ -286,7 +286,7 @@ def study(
     tick("holding each part at its mean")
     add_causes(view, batch_of, result)
     if hasattr(network, "decoder"):
-        # With a decoder, the labels of the encoder's directions begin with its name, like the names of the causes.
+        # With a decoder, the labels of the encoder's directions begin with `LAYER`, like the names of the causes.
         for direction in (*result.directions, *chain(*result.controls)):
             direction.label = f"{LAYER}.{direction.label}"
     tick("reading the training's log")
@@ -333,7 +333,7 @@ def _cost_of_training(metrics: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _untrained(task: Task[Any, Any, Any], seed: int) -> nn.Module:
-    """A network with random weights. The run's seed gives its initial weights, except for pretrained vectors."""
+    """A network with random weights. With the run's seed, they equal its initial weights except pretrained vectors."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         network = task.build()

@@ -30,7 +30,7 @@ def train(
         the scores of each epoch, the dev and test scores of the best epoch, and the speed
 
     Raises:
-        UserError: the loss and weights are NaN or infinite, or the disk is full
+        UserError: the loss and the weights are NaN or infinite, or the disk is full
         Interrupted: Ctrl-C or SIGTERM
     """
     training = Training(task, data["train"], data["dev"], processes)
@@ -94,7 +94,7 @@ def _announce(training: Training, data: Mapping[str, Sequence[Encoded]], progres
         progress.note("lyapunov: it needs dev data; without them no exponents are logged")
     for sentence in task.warnings:
         progress.note(f"warning: {sentence}")
-    if processes.is_main and type(progress) is not Progress:  # takes two steps; the base class prints nothing
+    if processes.is_main and type(progress) is not Progress:  # the estimate runs two steps
         progress.note(training.estimate_duration())
 
 

@@ -41,7 +41,7 @@ class Instruction:
 
 
 def instruction(*arguments: ir.Type) -> Callable[[Callable[..., ir.Value | None]], Instruction]:
-    """Return a decorator that makes a function an `Instruction`, with the types of its arguments after the builder."""
+    """Return a decorator that makes a function an `Instruction`. `arguments` are the types after the builder."""
     return lambda code: Instruction(code, arguments)
 
 

@@ -36,7 +36,7 @@ class Group:
     """The processes of a training. Call `group()` to get it.
 
     Attributes:
-        world: the number of processes and the rank of this one
+        world: the number of processes and the rank of this process
         advice: the end of the message if another process is lost; empty, or begins with a semicolon
     """
 
