@@ -160,7 +160,7 @@ class Noise:
         keeps: if true, the number is 1 for a selected unit and 0 for others, as in zoneout. If false, it is 0 for a
             selected unit and 1 / (1 - rate) for others, as in dropout.
         per_step: whether numbers are drawn again at each step. If false, they are drawn once per sequence.
-        state: the state whose width the numbers have; None for the hidden size.
+        state: the state that has the same width as the numbers; None for the hidden size.
         deviation: the standard deviation of normal numbers with mean 0, if given. Then `rate` and `keeps` are ignored.
     """
 
@@ -240,7 +240,7 @@ class Cell(Drawable):
         raise NotImplementedError(f"cell {type(self).__name__} must define step(self, a, s)")
 
     def project(self, h: Any) -> Any:
-        """Return the output of a layer with a projection. `h` is the projected value; the default returns it."""
+        """Transform the projected h into the output of a layer with `proj_size`. By default, return h unchanged."""
         return h
 
     def values_by_name(self, variables: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -318,7 +318,7 @@ class Cell(Drawable):
 
 
 def no_projection(cell: Cell) -> Cell:
-    """Raise ValueError. Cells whose step reads the unprojected h have this function as their method `projected`."""
+    """Raise ValueError. This is the method `projected` of cells that have no variant with a projection."""
     raise ValueError(f"{type(cell).__name__}: a step reads the units of h, so h cannot be projected")
 
 

@@ -22,8 +22,8 @@ class Constraint(nn.Module):
 
     Attributes:
         elementwise: whether the constraint still holds after later constraints change single weights (absolute value,
-            sign, zero) or scale the matrix of a gate. If false, the constraint must be the first. `SpectralRadius`
-            must be the last, so this does not apply to it.
+            sign, zero) or scale the matrix of a gate. If false, the constraint must be the first. The attribute has no
+            meaning for `SpectralRadius`, which must be the last.
     """
 
     elementwise = True
@@ -98,8 +98,8 @@ class Sparse(Constraint):
     """Only some connections exist; all other weights are exactly 0.
 
     Args:
-        connections: the probability that a connection exists, the same connections in all gates; or a mask of the
-            connections, (units, columns) for all gates or (gates * units, columns).
+        connections: the probability that a connection exists (in all gates or in none), or a mask of the connections,
+            (units, columns) for all gates or (gates * units, columns).
         seed: the seed of the random mask.
 
     Raises:

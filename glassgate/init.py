@@ -182,7 +182,7 @@ class gate_bias:
 
 
 def _cells(module: nn.Module) -> Iterator[tuple[Cell, Weights]]:
-    """Yield, for each direction of each layer in a module, the cell and a dict of its parameters."""
+    """Yield, for each direction of each layer in a module, the cell and the parameters by name."""
     has_cell = False
     for child in module.modules():
         weights = getattr(child, "weights", None)

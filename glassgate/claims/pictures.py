@@ -65,7 +65,7 @@ def _escape(text: str) -> str:
 def drawing(
     width: float, height: float, rows: int = 1, columns: int = 1, **options: Any
 ) -> Iterator[tuple[Figure, Any]]:
-    """Yield a figure in the style of the comparisons, and a grid of axes. `options` are those of `Figure.subplots`."""
+    """Yield a figure in the style of the comparisons, and a grid of axes. `options` are passed to `Figure.subplots`."""
     with matplotlib.rc_context(_STYLE):
         figure = Figure((width, height), layout="constrained")
         yield figure, figure.subplots(rows, columns, squeeze=False, **options)
@@ -216,7 +216,7 @@ def forget_bias(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, An
 
 
 def _plot_sequences_until_solved(axes: Axes, rows: Sequence[dict[str, Any]], max_sequences: int) -> None:
-    """Draw a point for each seed that solves the problem, and a cross for each bias with seeds that do not."""
+    """Draw a point for each seed that solves the problem, and a cross for each bias with which some seed does not."""
     input_biases = {
         False: ("input gate's bias 0", -0.08, _PALETTE[4]),
         True: ("input gate's bias minus forget bias", 0.08, _PALETTE[2]),

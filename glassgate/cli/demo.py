@@ -132,7 +132,7 @@ def _print_scores(console: Console, scores: dict[str, dict[str, float]]) -> None
 
 
 def _print_code(console: Console, files: Sequence[Tagged], predictions: dict[str, list[Labels]]) -> None:
-    """Print the held-out passage with the most kinds of labels. Ties go to the one with the most mistakes."""
+    """Print the held-out passage with the most different labels or, at a tie, most mistakes of the first model."""
     first_model, *_ = predictions
 
     def variety(index: int, start: int, stop: int) -> tuple[int, int]:

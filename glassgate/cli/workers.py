@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.training.processes.world import in_slurm_step
+from glassgate.tasks.training.processes.world import srun_started_several
 
 
 def run(argv: Sequence[str], devices: int) -> int:
@@ -21,7 +21,7 @@ def run(argv: Sequence[str], devices: int) -> int:
     Raises:
         OptionError: the command is in a SLURM job with several tasks, which srun must start
     """
-    if int(os.environ.get("SLURM_NTASKS") or 1) > 1 and not in_slurm_step():
+    if int(os.environ.get("SLURM_NTASKS") or 1) > 1 and not srun_started_several():
         raise OptionError(
             "devices: this SLURM job has several tasks, which srun starts: write `srun glassgate train ...`, without "
             "--devices"

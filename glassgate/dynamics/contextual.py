@@ -19,7 +19,7 @@ from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.operations import MASKS, OPERATIONS
 
 NEITHER, PHRASE, CONTEXT, BOTH = range(4)
-"""The indices of the four values of a node. Each value is computed from the biases and the named part of the input."""
+"""The indices of the four values of a node: from the biases alone, with the phrase, with its context, and with both."""
 _LINEAR = frozenset({"add", "sub", "neg", "detach"})
 _CONSTANTS = frozenset({"size", "constant", "parameter"})
 """Leaves that do not depend on the input."""
@@ -46,15 +46,15 @@ class ContextualCell(GraphCell):
 
     The biases are always present. The parts of a function of one value, such as a sigmoid, are Shapley values. In a
     product, the terms phrase x phrase and phrase x biases belong to the phrase, and all other terms to the context.
-    These values are not divided. They belong to the context completely:
+    The following values are not divided, and belong completely to the context:
 
     - a gate that multiplies a function of a new state, such as the output gate of an LSTM
     - a divisor
     - a mask, such as the result of a comparison
     - a nonlinear function of a reduction over a row, such as the standard deviation of layer normalization
 
-    The phrase's part of an input or a state is its tangent in forward-mode differentiation. Linear operations between
-    layers therefore also transform this part.
+    The phrase's part of an input or a state is stored as the tangent of a dual tensor. Linear operations between layers
+    therefore also apply to this part.
 
     Args:
         equations: the equations of one step.
@@ -65,7 +65,7 @@ class ContextualCell(GraphCell):
     def __init__(self, equations: Equations, gates: Collection[Node], bias: Tensor | None) -> None:
         super().__init__(equations)
         self._bias = {} if bias is None else dict(zip(self.gates, bias.chunk(len(self.gates)), strict=True))
-        self._gates, self._dependent = gates, _depending_on_states(equations)
+        self._gate_nodes, self._dependent = gates, _depending_on_states(equations)
 
     def new_state(self, a: PreActivations, s: Named, p: Named, projection: Any = None) -> tuple[Any, ...]:
         """The states after a step. The tangent of each state is the phrase's part."""
@@ -100,7 +100,7 @@ class ContextualCell(GraphCell):
                     return torch.full_like(next(iter(s if node.axis == PROJECTED else a.ih)), node.args[0])
             raise AssertionError(f"a step in eval mode has no {node.op}")
 
-        step, states = _Step(leaf, self._gates, self._dependent), set(self.equations.states)
+        step, states = _Step(leaf, self._gate_nodes, self._dependent), set(self.equations.states)
         for node in self.equations.nodes:
             step.add(node)
             if node in states:
@@ -115,13 +115,14 @@ class _Step:
     Args:
         leaf: returns the value of a node that is not elementwise.
         gates: the nodes whose values are gates.
-        dependent: the nodes whose values depend on new states.
+        dependent: the new states other than the output, and the nodes that depend on them.
     """
 
     def __init__(self, leaf: Callable[[Node], Any], gates: Collection[Node], dependent: Collection[Node]) -> None:
-        self._leaf, self._gates, self._dependent = leaf, gates, dependent
+        self._leaf, self._gate_nodes, self._dependent = leaf, gates, dependent
         self._values: dict[Node, Any] = {}
-        # For each node, the only node on which its value depends; itself if there are several; None for a constant.
+        # For each node, the only leaf or combined node from which it is computed. A node that combines several is its
+        # own source, and a constant has the source None.
         self._source: dict[Node, Node | None] = {}
         self._divided: dict[Node, Tensor] = {}
 
@@ -170,7 +171,7 @@ class _Step:
             args[1] = _all_context(args[1])
         elif node.op == "mul":
             for k, (arg, other) in enumerate((node.args, node.args[::-1])):
-                if arg in self._gates and other in self._dependent:
+                if arg in self._gate_nodes and other in self._dependent:
                     args[k] = _all_context(args[k])
         values: Tensor = compute_elementwise(node.op, tuple(args), None)
         if node.op != "mul":

@@ -174,7 +174,7 @@ class Network:
         return input.expand(rows, width)
 
     def step(self, states: Tensor, input: Tensor) -> Tensor:
-        """The flat states (B, S) after one step from flat states (B, S) with inputs (B, H_in)."""
+        """Advance flat states (B, S) by one step with inputs (B, H_in). Return the new flat states (B, S)."""
         new: list[Tensor] = []
         below = input
         for layer, (cell, weights, *_) in enumerate(self._directions):
@@ -238,9 +238,9 @@ class Network:
         below, d_below = input, None
         for layer, linearization in enumerate(layers):
             slots = self.slots_of(layer)
-            own = [states[:, slot.columns] for slot in slots]
-            before = [self._initial_derivative(slot, states, differences) for slot in slots]
-            new, d_new = linearization.run(below, d_below, own, before, size, by_gate)
+            before = [states[:, slot.columns] for slot in slots]
+            d_before = [self._initial_derivative(slot, states, differences) for slot in slots]
+            new, d_new = linearization.run(below, d_below, before, d_before, size, by_gate)
             parts = [dict(zip(d_new, of_slot, strict=True)) for of_slot in zip(*d_new.values(), strict=True)]
             totals = [{"total": reduce(operator.add, of_slot.values())} for of_slot in parts]
             d_output = totals[0]["total"]

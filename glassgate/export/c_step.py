@@ -51,7 +51,7 @@ class PackedWeights:
 
     @property
     def offset(self) -> int:
-        """The offset of the next part."""
+        """The offset at which the weights of the next phase begin."""
         return sum(part.size for part in self.parts)
 
     @property
@@ -176,7 +176,7 @@ class StepFunction:
         self._variables |= {value: f"all_{value.name}" for value in computed if value in self._stored}
 
     def _scalars(self, level: int) -> Iterator[str]:
-        """Lines that compute the scalar values of a level."""
+        """Lines that compute scalar values. `level` is the first item of their phase."""
         for value in self.step.values:
             if isinstance(value, Pointwise) and value.phase == (level, PER_ROW) and value not in self._variables:
                 self._variables[value] = value.name

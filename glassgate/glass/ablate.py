@@ -227,7 +227,7 @@ def _span(units: Sequence[int]) -> str:
 
 
 def _with_neutral_edits(editable: Editable, held: HeldPart, per_step: bool) -> dict[Recurrent, Edits]:
-    """Add edits of no units for all names that are not held, so that one kernel runs every part."""
+    """Add an edit without units for each value that is not held, so that one kernel runs every part."""
     changes: dict[Recurrent, dict[str, dict[str, list[Edit]]]] = {}
     neutral = [hold(0.0, units=[], steps=[] if per_step else None)]
     for name, (layer, label, value, _) in editable.items():

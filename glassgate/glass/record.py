@@ -64,7 +64,7 @@ class Tape(Recorded):
             target: one number or several, `(A,)`; None for the gradients of the last `backward()`.
 
         Returns:
-            `(L, N)` for one number or none, `(A, L, N)` for several, by names such as "layer0.forward.h".
+            `(L, N)` for one number or None, `(A, L, N)` for several, by names such as "layer0.forward.h".
         """
         return measures.gradient_flow(self, target)
 

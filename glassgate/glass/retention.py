@@ -43,10 +43,10 @@ def retentions(call: LayerCall, index: int) -> dict[str, Retention]:
     }
     if not diagonals:
         diagonals = {layer.cell.state[0]: Retention(_diagonal(layer.cell, weights, ih, before, 0, direct=False), False)}
-    return {name: Retention(by_step(call, each), direct) for name, (each, direct) in diagonals.items()}
+    return {name: Retention(pad_rows(call, each), direct) for name, (each, direct) in diagonals.items()}
 
 
-def by_step(call: LayerCall, rows: Tensor) -> Tensor:
+def pad_rows(call: LayerCall, rows: Tensor) -> Tensor:
     """Convert rows without padding to (L, N, H). Padded positions are zero."""
     return call.layout.by_step(torch.cat([rows, rows.new_zeros(len(call.steps.data) - len(rows), *rows.shape[1:])]))
 

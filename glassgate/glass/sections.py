@@ -39,7 +39,7 @@ def side_by_side(studies: Sequence[Study]) -> list[Section]:
 
 
 def _scores_section(studies: Sequence[Study]) -> Section:
-    """A table of the scores of the runs, and of the answers on this page."""
+    """A table of the scores of the runs on their data and on this page."""
     rows: dict[str, list[str]] = {}
     for column, study in enumerate(studies):
         for data in ("dev", "test"):
@@ -181,13 +181,14 @@ def _part_in_words(name: str) -> str:
 
 def _search_section(study: Study) -> Section:
     """The form of the search, and an empty list for the script to fill."""
-    places, many = study.places, len(study.passages)
-    names = (
-        "" if many == 1 else f'<label>sequence <input type="number" data-id="sequence" min="1" max="{many}"></label>'
+    places, count = study.places, len(study.passages)
+    number_input = (
+        "" if count == 1 else f'<label>sequence <input type="number" data-id="sequence" min="1" max="{count}"></label>'
     )
     body = (
-        f'<div class="search"><form aria-label="Search">{names}<label>steps <input data-id="steps" placeholder="2-3">'
-        '</label><label>units <input data-id="units" placeholder="active units"></label><button>Find</button></form>'
+        f'<div class="search"><form aria-label="Search">{number_input}'
+        '<label>steps <input data-id="steps" placeholder="2-3"></label>'
+        '<label>units <input data-id="units" placeholder="active units"></label><button>Find</button></form>'
         '<output aria-live="polite"></output><ol></ol><p class="source" data-id="places-note"></p></div>'
         '<noscript><p class="source">The search needs JavaScript.</p></noscript>'
     )

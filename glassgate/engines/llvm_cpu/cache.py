@@ -29,7 +29,7 @@ class CacheEntry(NamedTuple):
 
 
 def path_of(text: str, *properties: object) -> Path:
-    """Return the path of the cache file for a text with properties, the installed compiler and this processor."""
+    """Return the path of the cache file for a text, its properties, the installed compiler and this processor."""
     parts = [text, *map(str, properties), *_toolchain()]
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     return cache_folder() / f"{digest[:32]}.kernel"

@@ -70,7 +70,7 @@ _owners: list[object] = []
 def _method() -> int:
     """Return the address of the `PyMethodDef` of all entries.
 
-    The `self` of an entry is an integer: the address of two words, the addresses of machine code and of its arguments.
+    The `self` of an entry is the address of two words. They contain the addresses of machine code and its arguments.
     """
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(_module())), loader_machine())
     engine.finalize_object()

@@ -18,7 +18,7 @@ class GradientMemory(NamedTuple):
 
     Attributes:
         weights: the gradients of parameters by name.
-        initial: the gradients of the initial states. Before the pass, the list has those of the final states.
+        initial: the gradients of the initial states. Before the pass: those of the final states.
         restart: the gradients of the states after a reset. Without resets this is the same list as `initial`.
         parameter: the gradients of the parameters that the cell defines, one row per sequence.
     """

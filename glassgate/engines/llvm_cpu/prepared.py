@@ -56,7 +56,7 @@ class PreparedPasses:
         self._result_dtype, self._rows = dtype, rows
         self._backward_passes: dict[tuple[bool, ...], tuple[BackwardPass, Executable]] = {}
         self._sequence_tensors = [0]
-        """The indices of the tensors of a call that have a part per sequence: the input and the initial states."""
+        """The indices of a call's tensors that contain data of each sequence: the input and the initial states."""
         for plan, start in zip(plans, accumulate((plan.operand_count for plan in plans), initial=1), strict=False):
             first_state = start + len(plan.weights)
             self._sequence_tensors += range(first_state, first_state + len(plan.cell.state))
@@ -69,10 +69,10 @@ class PreparedPasses:
         """The indices of the tensors that are sorted together with the sequences."""
         self._input_allocators = {k: allocator(shape, self._compute_dtype) for k, shape in self.shapes.items()}
         self._runs_on_one_thread = self._executable.partition.threads == 1
-        self._copies = [self._forward_copies(packed) for packed in (False, True)]
+        self._copy_plans = [self._plan_forward_copies(packed) for packed in (False, True)]
 
     def _index_results(self, leading_shape: Shape, state_shapes: Sequence[Shape], all_states: bool) -> None:
-        """Set the indices of visible and saved results, and the functions that allocate each result."""
+        """Set the indices of returned and saved results, and the functions that allocate each result."""
         kernel_specs = self._forward.result_specs(self._rows)
         user_specs, start = [*kernel_specs], 0
         visible_by_direction = list[list[int]]()
@@ -93,7 +93,7 @@ class PreparedPasses:
         for k, shape in zip(finals, chain.from_iterable([state_shapes] * len(self.plans)), strict=True):
             user_specs[k] = shape, user_specs[k][1]
         self.visible_per_direction = tuple([len(states) for states in visible_by_direction])
-        self.visible_count, self._visible, self._saved = len(visible), visible + finals, saved + kept
+        self.visible_count, self._returned, self._saved = len(visible), visible + finals, saved + kept
         self._kernel_allocators, self._user_allocators = (
             [allocator(*spec) for spec in specs] for specs in (kernel_specs, user_specs)
         )
@@ -107,9 +107,9 @@ class PreparedPasses:
             sort_sequences(layout)
         return layout
 
-    def _forward_copies(self, packed: bool) -> tuple[CopyPlan, Sequence[int], Sequence[int]]:
+    def _plan_forward_copies(self, packed: bool) -> tuple[CopyPlan, Sequence[int], Sequence[int]]:
         """Return the copies before and after a forward pass, and the indices of the copied tensors and results."""
-        gathered, scattered = self._sorted_tensors[packed:], self._visible[self.visible_count * packed :]
+        gathered, scattered = self._sorted_tensors[packed:], self._returned[self.visible_count * packed :]
         widths = [shape[-1] for shape, _ in self._forward.result_specs(self._rows)]
         plan = CopyPlan(
             tuple([self.shapes[k][-1] for k in gathered]),
@@ -140,18 +140,18 @@ class PreparedPasses:
             addresses += recorded[-1].addresses()
         self._forward.run(self._layout, resets, (*kernel_tensors, *results), addresses, executable=self._executable)
         if self._result_dtype is not self._compute_dtype:
-            for k in self._visible:
+            for k in self._returned:
                 results[k] = results[k].to(self._result_dtype)
         for recording, values in zip(recordings or (), recorded, strict=bool(recordings)):
             recording.values = values
-        return tuple(map(results.__getitem__, self._visible)), tuple(map(results.__getitem__, self._saved)), tensors
+        return tuple(map(results.__getitem__, self._returned)), tuple(map(results.__getitem__, self._saved)), tensors
 
     def _forward_ragged(
         self, tensors: Sequence[Tensor], resets: Tensor | None, ragged: RaggedLayout
     ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
         """Run `forward` for sequences of different lengths or packed rows."""
         kernel_tensors, is_packed = [*tensors], ragged.is_packed
-        plan, gathered, scattered = self._copies[is_packed]
+        plan, gathered, scattered = self._copy_plans[is_packed]
         for k in gathered:
             kernel_tensors[k] = self._input_allocators[k]()
         if is_packed:
@@ -164,7 +164,7 @@ class PreparedPasses:
         copies = Copies(plan, [*user_inputs, *kernel_inputs, *user_results, *copied_results])
         executable = self._executable if self._runs_on_one_thread and not is_packed else None
         self._forward.run(ragged.layout, resets, (*kernel_tensors, *kernel_results), (), None, executable, copies)
-        packed_rows = [kernel_results[k] for k in self._visible[: self.visible_count * is_packed]]
+        packed_rows = [kernel_results[k] for k in self._returned[: self.visible_count * is_packed]]
         return packed_rows + user_results, [kernel_results[k] for k in self._saved], kernel_tensors
 
     def backward(
@@ -192,7 +192,7 @@ class PreparedPasses:
         d_at_steps, d_at_end = iter(d[: self.visible_count]), iter(d[self.visible_count :])
         d_states, d_final = [], []
         for plan, count in zip(self.plans, self.visible_per_direction, strict=True):
-            rows = [v if v is None else _as_matrix(v) for v in islice(d_at_steps, count)]
+            rows = [v if v is None else _with_regular_rows(v) for v in islice(d_at_steps, count)]
             d_states.append(rows + [None] * (len(plan.cell.state) - count))
             d_final.append([*islice(d_at_end, len(plan.cell.state))])
         d_operands, gate_gradients = backward.gradients(
@@ -235,11 +235,11 @@ class PreparedPasses:
     ) -> tuple[Copies, dict[int, Tensor]]:
         """Return the copies before and after a backward pass, and new tensors for gradients in the user's layout.
 
-        The copies after the pass fill the new tensors. Their keys are indices of `tensors`.
+        The copies after the pass fill the new tensors. The keys of the dict are indices of `tensors`.
 
         Args:
-            d: the gradients of visible and final states. This method replaces them by tensors that the copies before
-                the pass fill with the rows of kernels.
+            d: the gradients of visible and final states. This method replaces them by empty tensors, which the copies
+                before the pass fill in the kernel's order of rows.
             d_data: the tensor to which the pass writes the gradient of the input.
             tensors, needed: as in `backward`.
             packed: whether input and output are packed rows, which are not copied.
@@ -272,8 +272,8 @@ class PreparedPasses:
         return Copies(plan, [v for v in copied if v is not None]), scattered
 
 
-def _as_matrix(d: Tensor) -> Tensor:
-    """Return a gradient as a matrix of equally spaced, contiguous rows."""
+def _with_regular_rows(d: Tensor) -> Tensor:
+    """Return a gradient whose rows are contiguous and equally spaced."""
     if d.is_contiguous():
         return d
     return d.flatten(0, -2) if d.stride(-1) == 1 else d.contiguous()

@@ -70,7 +70,7 @@ def host() -> Processor:
 
 @contextmanager
 def pretend(processor: Processor) -> Iterator[None]:
-    """In the `with` block, compile kernels for another processor, which must not have more or wider registers."""
+    """In the `with` block, compile for another processor, which must not have more or wider registers than this one."""
     _pretended_processors.append(processor)
     try:
         yield

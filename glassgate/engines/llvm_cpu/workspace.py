@@ -44,7 +44,7 @@ class Region:
 
 
 def borrow(size: int) -> tuple[int, Tensor | None]:
-    """Return the address of `size` bytes, and the tensor that owns it. The next call on this thread may reuse both."""
+    """Return the address of `size` bytes, and the tensor that owns them. The thread's next call may reuse both."""
     if size > MAX_KEPT_BYTES:
         temporary = empty([size + ALIGN], torch.uint8)
         return align_up(temporary.data_ptr()), temporary

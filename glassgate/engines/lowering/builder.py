@@ -198,7 +198,7 @@ class Builder:
     def take(self, x: Value, axis: str, indices: Iterable[int], to: str, name: str = "") -> Value:
         """`Take`; returns x if the indices select the whole axis in order."""
         indices = tuple(indices)
-        if axis == to and indices == tuple(range(self.axes.number(axis) or 0)):
+        if axis == to and indices == tuple(range(self.axes.constant_extent(axis) or 0)):
             return x
         return self.emit(Take(x, axis, indices, to), name)
 

@@ -59,13 +59,13 @@ def result_type(operation: Operation, axes: Axes) -> Type:
         case Take(x, axis, indices, to):
             _require_indices(x, axis, indices, axes)
             _require_axes((to,), axes)
-            if axes.number(to) != len(indices):
-                raise Invalid(f"axis {to} must have the extent {len(indices)} of the indices, got {axes.number(to)}")
+            if (extent := axes.constant_extent(to)) != len(indices):
+                raise Invalid(f"axis {to} must have the extent {len(indices)} of the indices, got {extent}")
             return Type(_replace_axis(x, axis, to, axes), x.type.dtype)
         case Stack(values, axis):
             _require_axes((axis,), axes)
-            if axes.number(axis) != len(values) or not values:
-                raise Invalid(f"axis {axis} must have the extent {len(values)} of the values, got {axes.number(axis)}")
+            if (extent := axes.constant_extent(axis)) != len(values) or not values:
+                raise Invalid(f"axis {axis} must have the extent {len(values)} of the values, got {extent}")
             if len({v.type for v in values}) > 1 or axis in values[0].type.axes:
                 raise Invalid(f"values must have equal types without axis {axis}, got {_format_types(values)}")
             return Type(axes.sorted({*values[0].type.axes, axis}), values[0].type.dtype)
@@ -126,7 +126,7 @@ def _replace_axis(x: Value, axis: str, to: str, axes: Axes) -> tuple[str, ...]:
 
 def _require_indices(x: Value, axis: str, indices: tuple[int, ...], axes: Axes) -> None:
     _require_axes((axis,), x.type.axes)
-    extent = axes.number(axis)
+    extent = axes.constant_extent(axis)
     if extent is None or not all(0 <= k < extent for k in indices):
         raise Invalid(f"indices {list(indices)} must be inside axis {axis} of extent {extent}")
 

@@ -28,7 +28,7 @@ class Axes(dict[str, Axis]):
             return (name,)
         return tuple(f for part in axis.factors for f in ((part,) if isinstance(part, int) else self.factors(part)))
 
-    def number(self, name: str) -> int | None:
+    def constant_extent(self, name: str) -> int | None:
         """The extent of an axis; None if it depends on a base axis."""
         factors = self.factors(name)
         return prod(f for f in factors if isinstance(f, int)) if all(isinstance(f, int) for f in factors) else None
@@ -182,7 +182,7 @@ class Read(NamedTuple):
 
 
 class Write(NamedTuple):
-    """Defines the value `sequence` after the loop: the values of `value` at all steps.
+    """Collects a value of the loop from all steps in a sequence, which is available after the loop.
 
     Attributes:
         value: a value inside the loop.

@@ -117,7 +117,9 @@ class Terms:
 
     def _gate_blocks(self, value: Value) -> tuple[GateBlock, ...]:
         axis = self._gate_axis(value)
-        return tuple(GateBlock(value, k) for k in range(self.axes.number(axis) or 0)) if axis else (GateBlock(value),)
+        if not axis:
+            return (GateBlock(value),)
+        return tuple(GateBlock(value, k) for k in range(self.axes.constant_extent(axis) or 0))
 
     def _gate_axis(self, value: Value) -> str | None:
         """The gate axis of a value; None if it has none."""

@@ -78,7 +78,7 @@ class _Verifier:
             unknown = [each for each in axis.factors if isinstance(each, str) and each not in self.axes]
             if name != axis.name or unknown or name in axis.factors:
                 raise Invalid(f"{axis} must be declared under its own name, and be made of other declared axes")
-            if axis.labels and self.axes.number(name) != len(axis.labels):
+            if axis.labels and self.axes.constant_extent(name) != len(axis.labels):
                 raise Invalid(f"{axis} must have one label for each index")
 
     def _check_loop(self) -> None:

@@ -94,7 +94,7 @@ class Equations:
         """The same equations with some named values replaced wherever they are read.
 
         Args:
-            changes: by the name of each value to replace (see `named`), a function from the old value to the new one.
+            changes: for each value to replace, by name (see `named`), a function from the old value to the new one.
             parameters, noise: additional leaves that the new values read: `Node("parameter", (name, None), UNITS)` and
                 `Node("noise", (name,), UNITS)`.
 

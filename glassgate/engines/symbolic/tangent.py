@@ -21,8 +21,8 @@ class TangentCell(NamedTuple):
 
     Its states are those of the cell, followed by their tangents. Its gates are, for each gate g of the cell:
 
-    - g, with the input half `W_ih x + b_ih` and the recurrent half `W_hh u + b_hh`, as in the cell. The step passes the
-      vector u, which is the output of the step before or a value computed from it.
+    - g, with the input half `W_ih x + b_ih` and the recurrent half `W_hh u + b_hh`, as in the cell. The vector u is
+      the previous output, or a value that the step computes from the previous output.
     - g_tangent, whose input half is the tangent of the input half of g, and whose recurrent half is `W_hh du`, where du
       is the tangent of u.
     - g_of_weight_tangent, whose recurrent half is `dW_hh u + db_hh`, without an input half. It exists only if

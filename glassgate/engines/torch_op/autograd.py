@@ -22,7 +22,7 @@ from glassgate.engines.plan import (
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.symbolic.tangent import is_tangent
 from glassgate.engines.torch_op.operators import format_layer, layer_plans, to_kernel_gradients
-from glassgate.engines.torch_op.tangents import tangent_call, values_and_tangents
+from glassgate.engines.torch_op.tangents import tangent_arguments, values_and_tangents
 
 Gradients = tuple[Sequence[Tensor | None], Sequence[Tensor | None]]
 """The gradients of the states of a direction at every step, and of its final states; None for zero."""
@@ -295,7 +295,7 @@ def layer_backward_gradient(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any,
 def _tangents(text: str, steps: Steps, operands: Sequence[Tensor], d: Sequence[Tensor | None]) -> list[Tensor]:
     """The tangents of the results of a call, for the tangents `d` of its input and its operands."""
     plans, name = layer_plans(text), text.partition("\n")[0]
-    steps, directions = tangent_call(steps, directions_of(plans, operands), d[0], d[1:])
+    steps, directions = tangent_arguments(steps, directions_of(plans, operands), d[0], d[1:])
     if name == "cpu" and not any(is_tangent(plan.equations) for plan in plans):
         backend = BACKENDS[name]
         compiled = backend.compile(tuple([plan_of(direction, backend.costs) for direction in directions]))

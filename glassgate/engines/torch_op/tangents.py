@@ -19,7 +19,7 @@ from glassgate.engines.symbolic.tangent import tangent_of
 from glassgate.engines.traced_cells import current_equations, intern_equations
 
 
-def tangent_call(
+def tangent_arguments(
     steps: Steps, directions: Sequence[Direction], d_data: Tensor | None, d_operands: Sequence[Tensor | None]
 ) -> tuple[Steps, list[Direction]]:
     """Return the arguments of the tangent call, which computes the results of the original call and their tangents.

@@ -37,7 +37,7 @@ from glassgate.engines.symbolic.tangent import is_tangent
 from glassgate.engines.torch_op.by_group import weight_gradients
 from glassgate.engines.torch_op.function import FlatFunction
 from glassgate.engines.torch_op.operators import to_kernel_gradients
-from glassgate.engines.torch_op.tangents import tangent_call, values_and_tangents
+from glassgate.engines.torch_op.tangents import tangent_arguments, values_and_tangents
 from glassgate.engines.torch_op.vmap_batch import Batch
 
 
@@ -385,7 +385,7 @@ def _run_with_tangents(
     """Run a call. Return its results and their tangents. `d` contains the tangents of the input and the operands."""
     steps, rows = call.flatten(resets, data, operands)
     d_data, *d_operands = [None if v is None else _flatten_steps(v) for v in d]
-    steps, directions = tangent_call(steps, directions_of(call.plans, rows), d_data, d_operands)
+    steps, directions = tangent_arguments(steps, directions_of(call.plans, rows), d_data, d_operands)
     if any(is_tangent(plan.equations) for plan in call.plans):
         # Kernels of third derivatives would take longer to compile than the reference engine takes to run.
         results = [

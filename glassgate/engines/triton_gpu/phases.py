@@ -111,7 +111,7 @@ class Phases:
     @property
     def heads(self) -> int:
         """The number of heads."""
-        return self.axes.number("K") or 1 if "K" in self.axes else 1
+        return self.axes.constant_extent("K") or 1 if "K" in self.axes else 1
 
     @cached_property
     def by_rows(self) -> bool:

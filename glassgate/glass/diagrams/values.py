@@ -15,7 +15,7 @@ from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.glass.diagrams.cell import name_of
 from glassgate.glass.diagrams.flow import Value, flow
-from glassgate.glass.retention import by_step, direction_inputs, states_before
+from glassgate.glass.retention import direction_inputs, pad_rows, states_before
 from glassgate.layers.base import weights_of
 from glassgate.layers.stack import LayerCall
 
@@ -37,7 +37,7 @@ def recorded_wire_values(call: LayerCall, index: int) -> dict[str, Tensor]:
         return {}
     values["x"] = x.norm(dim=-1, keepdim=True)
     recorded = {*layer.cell.gates, *layer.cell.state}
-    return {name: by_step(call, value) for name, value in values.items() if name not in recorded}
+    return {name: pad_rows(call, value) for name, value in values.items() if name not in recorded}
 
 
 def wire_values(cell: Cell, weights: Weights, x: Tensor, before: Sequence[Tensor]) -> dict[str, Tensor]:

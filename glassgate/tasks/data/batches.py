@@ -186,8 +186,8 @@ class Loader:
         batches: the pieces of each batch
         padding: the padding value of each field
         skip: the number of batches to skip
-        shard: the rows to read. If all of them are empty or missing in a batch, another row is read as a placeholder,
-            because every process must compute each step; the batch then has a true `idle`
+        shard: the rows to read. If all of them are empty or missing in a batch, another row is read as a placeholder
+            and `idle` is true, because every process must compute each step
     """
 
     encoded: Sequence[Encoded]

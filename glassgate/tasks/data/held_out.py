@@ -50,7 +50,7 @@ class Rule(ABC, Generic[Example]):
 
         Args:
             examples: at least one example
-            fraction: the fraction of the examples, or of each example's steps, in dev, and again in test
+            fraction: the size of dev, and of test, as a fraction of all examples or of each example's steps
         """
 
 

@@ -50,7 +50,7 @@ def read_rolls(path: str | Path) -> dict[str, list[Roll]]:
     - .mat: cell arrays `traindata`, `validdata` and `testdata` of arrays `(L, 88)`. Requires SciPy.
 
     Raises:
-        DataError: the file is missing, of another kind, or has other content
+        DataError: the file is missing, or has none of these formats
     """
     kind = detect_kind(path)
     if kind not in _READERS:

@@ -1,4 +1,4 @@
-"""Reads sequences with a label per token, from a token per row, rows with two lists, or text with a label file."""
+"""Reads sequences with a label per token, from rows of one token or one sequence, or from text with a label file."""
 
 import re
 from collections import deque
@@ -63,7 +63,7 @@ def read_columns(path: str | Path, layout: Layout, labelled: bool = True) -> Ite
         labelled: whether labels are required
 
     Raises:
-        DataError: see `read_lines`; a line has more or fewer columns than expected, or an empty cell in a table
+        DataError: see `read_lines`; a line has more or fewer columns than expected; a cell of a table is empty
     """
     rows = _table_rows(path, layout) if layout.is_table else _column_rows(path, layout, labelled)
     return _nonempty(path, _sequences(path, rows, layout, labelled))
@@ -201,11 +201,11 @@ def read_text(
 
     Args:
         token_kind: "word" (separated by blanks) or "character"
-        label_suffix: replaces the suffix of the text file in the name of the label file: `a.txt`, `a.labels`
+        label_suffix: the suffix of the label file, which has the name of the text file otherwise: `a.txt`, `a.labels`
 
     Raises:
-        DataError: see `read_lines`; the label file is missing or has another number of lines; a line has more
-            or fewer labels than tokens
+        DataError: see `read_lines`; the label file is missing or has a different number of lines; a line has
+            more or fewer labels than tokens
     """
     label_file = Path(path).with_suffix(label_suffix) if labelled else None
     if label_file is not None and str(path) == STDIN:
@@ -231,8 +231,8 @@ def read_folder(path: str | Path, labelled: bool = True) -> Iterator[Tagged]:
     """Yield the sentences of a folder: tokens in `seq.in`, labels in `seq.out` and, if it exists, intents in `label`.
 
     Raises:
-        DataError: see `read_lines`; a file is missing or has another number of lines; a line is empty, or has more or
-            fewer labels than words
+        DataError: see `read_lines`; a file is missing or has a different number of lines; a line is empty, or has
+            more or fewer labels than words
     """
     texts, tags, intents = (Path(path) / name for name in FOLDER)
     if not texts.exists():
@@ -262,7 +262,7 @@ def _check_count(path: str | Path, sequence: Tagged, token_kind: str) -> None:
 
 
 def describe_counts(examples: Stored[Tagged]) -> str:
-    """Return the numbers of sentences, of entities if labels mark them, and of distinct labels, as text."""
+    """Return as text the numbers of sentences, entities (if labels mark them) and distinct labels."""
     parts = [plural(len(examples), "sentence")]
     labels = examples.counts("labels")
     if bio.is_bio(labels):

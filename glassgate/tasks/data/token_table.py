@@ -36,7 +36,7 @@ def detect_token_table(
 
     Raises:
         DataError: see `read_lines`; the header has no column of words or of labels
-        OptionError: the column does not exist
+        OptionError: a given column does not exist
     """
     kind = "xlsx" if detect_kind(path) == "xlsx" else "csv"
     dialect, _ = records.read_table(path, kind)
@@ -71,8 +71,8 @@ def detect_token_table(
 def is_token_table(path: str | Path, labelled: bool = True) -> bool:
     """Whether a file is a table with a column of words, and sentences of several rows.
 
-    A column of sentences is required, too, if `labelled` is false or the column of words is called "text", because such
-    a table may contain whole texts.
+    A column of sentence names is required, too, if `labelled` is false or the column of words is called "text",
+    because such a table may contain whole texts.
 
     Args:
         labelled: whether a column of labels is required

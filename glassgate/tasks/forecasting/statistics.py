@@ -61,7 +61,7 @@ class TrainingStatistics:
             )
         statistics = self.fitted["series"].get(series.name)
         if statistics is None:
-            statistics = series_statistics(series, self.options, self.season, strict=False)
+            statistics = series_statistics(series, self.options, self.season, training=False)
         shift, scale, naive_mae, naive_mse = statistics
         length = len(series) + ahead
         digest = f"{series.digest} {series.name} {series.values.start} {series.start}" if series.digest else ""
@@ -135,19 +135,19 @@ def season_of(examples: Sequence[Series], options: ForecastingOptions, steps: in
     return options.season or (usual if 2 * usual <= steps else 1)
 
 
-def series_statistics(series: Series, options: ForecastingOptions, season: int, strict: bool = True) -> list[float]:
-    """Return offset and divisor of a series, and mean absolute and mean squared error of its seasonal naive forecast.
+def series_statistics(series: Series, options: ForecastingOptions, season: int, training: bool = True) -> list[float]:
+    """Return the shift and scale of a series, and the mean absolute and squared errors of its seasonal naive forecast.
 
     If the seasonal naive forecast has no errors, or the series has no second season, the naive forecast replaces it.
 
     Args:
-        strict: whether the series is training data: all values are used, and a constant series is an error. Otherwise
-            only the first look-back is used, because later values are unknown when the first forecast is made
+        training: whether all values are used, and a constant series is an error. Otherwise only the first look-back
+            is used, because later values are unknown when the first forecast is made
 
     Raises:
-        DataError: values do not fit the head; `strict` is set and the series is constant
+        DataError: values do not fit the head, or the training series is constant
     """
-    values = series.values if strict else series.values.part(0, options.steps_back)
+    values = series.values if training else series.values.part(0, options.steps_back)
     shift, scale = _moments([values])
     is_count = options.head == "negative-binomial"
     absolute_sum = 0.0
@@ -167,7 +167,7 @@ def series_statistics(series: Series, options: ForecastingOptions, season: int, 
                 absolute_errors[k] += np.abs(errors).sum()
                 squared_errors[k] += (errors**2).sum()
     if scale == 0:
-        if strict:
+        if training:
             raise series.fault(
                 f"the training part is constant, {shift:g} at all {len(series)} steps; nothing can be learned from it; "
                 "leave the series out, naming the others with --target"

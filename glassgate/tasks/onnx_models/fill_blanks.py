@@ -1,6 +1,6 @@
 """Filling blanks as two ONNX models.
 
-The model "after" reads the text after a blank. The model "before" reads the text before it, and predicts the blank.
+The model "after" reads the text after a blank. The model "before" reads the text before the blank and predicts it.
 """
 
 import torch
@@ -41,7 +41,7 @@ class _Before(nn.Module):
 
         Args:
             tokens: in the first call the text before the blank, in later calls the last predicted token, (N, L).
-            lengths: the numbers of tokens, (N,); 0 is allowed.
+            lengths: the number of tokens of each sequence, (N,); 0 is allowed.
             states: (num_layers, N, H) each; zero in the first call, then the states that the last call returned.
             missing: the number of tokens of the blank that are not predicted yet, (N,).
             after: the output of the model "after", (N, H); None for a network of one direction.

@@ -30,7 +30,7 @@ class _Next(nn.Module):
 
 
 def export(task: LanguageModel) -> Exported:
-    """Return the model. The caller passes its final states to the next call as initial states."""
+    """Return the model. The caller passes the returned states to the next call."""
     network = task.network
     assert isinstance(network, LanguageNetwork)
     layer = network.encoder

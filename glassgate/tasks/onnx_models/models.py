@@ -47,7 +47,7 @@ class Model:
         """Write the model."""
         inputs = self.random_inputs(*_TRACED_SIZE)
         axes = iter(self.axes.values())
-        shapes = pytree.tree_map(lambda each: None if each is None else _varying(next(axes)), inputs)
+        shapes = pytree.tree_map(lambda each: None if each is None else _dynamic_axes(next(axes)), inputs)
         gg.to_onnx(
             self.module,
             path,
@@ -66,7 +66,7 @@ class Model:
         return f"takes {inputs}; returns {', '.join(self.outputs)}"
 
 
-def _varying(axes: str) -> dict[int, str]:
+def _dynamic_axes(axes: str) -> dict[int, str]:
     """The names of the dynamic axes by position."""
     return {position: axis for position, axis in enumerate(axes.split()) if axis != "*"}
 

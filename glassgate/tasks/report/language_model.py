@@ -19,12 +19,12 @@ class LanguageModelView(TaskView[LanguageModel]):
     """One answer per step: the next token, or the next notes."""
 
     def example(self, text: str) -> Text | Roll:
-        """Return the example of a text; for music, each line of MIDI numbers is a step."""
+        """Convert a text to an example; for music, each line of MIDI numbers is a step."""
         token_kind = self.task.options.tokens
         return parse_roll(text) if token_kind == NOTES else Text(texts.split(text, token_kind))
 
     def answers(self, output: Tensor, batch: Batch) -> BatchAnswers:
-        """Return the prediction of each token; for music, the notes of each step with a probability above 0.5."""
+        """Return the prediction of each token; for music, the notes of each step whose probability exceeds 0.5."""
         targets, length = batch["targets"], output.shape[1]
         if self.task.options.tokens != NOTES:
             names = ["unknown", *map(visible, self.task.vocabularies["units"].symbols)]

@@ -1,4 +1,4 @@
-"""The index for searches in the states of a run on its own data. The run folder stores it."""
+"""The search index of a run: the states of its layers on its own data. The run folder stores the index."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence

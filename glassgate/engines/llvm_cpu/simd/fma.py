@@ -94,4 +94,4 @@ def padded_depth(depth):
 
 _LAYOUT_FUNCTIONS: tuple[Callable[..., Any], ...] = (pad_registers, transpose_registers, word_offset, padded_depth)
 LAYOUT = {f.__name__: f for f in _LAYOUT_FUNCTIONS}
-"""The functions, by name, that define the layout of words for vector registers. `tiles.py` has those for tiles."""
+"""The functions, by name, that define the layout of words for vector registers. For tile registers, see `tiles.py`."""

@@ -126,8 +126,8 @@ def _tile_function(
         """Return the sums plus the products of word k.
 
         The smaller of the two sets of operands, rows or columns, is held in registers. The operands of the other set
-        are loaded one at a time. If all were held, processors with 16 registers would store a sum in memory in each
-        step.
+        are loaded one at a time. If both sets were held, processors with 16 registers would store a sum in memory in
+        each step.
         """
         offset = b.mul(k, INT64(vectors * V.lanes))
         next_sums: dict[Any, ir.Value] = {}

@@ -280,8 +280,8 @@ def _multiply_registers(
         instructions: appends the instructions.
         rows, columns: the number of registers that the rows and the columns fill.
         vectors: the number of vectors of columns in a packed block.
-        args: the addresses of the first 16 rows and of the other rows; the distance between rows and between the steps
-            of a row in bytes; the number of steps; the address of the rows' padded remainders, or 0; the addresses of
+        args: the addresses of the first 16 rows and of the other rows; the distances in bytes between rows, and between
+            the steps of a row; the number of steps; the address of the rows' padded remainders, or 0; the addresses of
             the weights of four vectors of columns; the address of the sums, and the distance between rows of sums.
     """
     b, (upper, lower, pitch, step_bytes, steps, remainder, *weights, out, out_pitch) = instructions.builder, args

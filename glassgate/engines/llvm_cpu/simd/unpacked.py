@@ -21,20 +21,20 @@ from glassgate.engines.llvm_cpu.simd.microkernel import shared_function
 from glassgate.engines.llvm_cpu.simd.vector import Vector, VectorType, masked_load
 
 
-def microkernel(packed_microkernel: Any, bits: int, lanes: int, vectors: int, rounds_operands: bool) -> Any:
+def microkernel(packed_microkernel: Any, bits: int, lanes: int, sums_per_unit: int, rounds_operands: bool) -> Any:
     """Return the function that multiplies by packed or unpacked weights.
 
     Args:
         packed_microkernel: the microkernel for packed weights, see `MultiplicationMethod.microkernel`; not strided.
         bits, lanes: the type of vectors.
-        vectors: the number of sums per unit.
+        sums_per_unit: the number of sums per unit; with unpacked weights, one for each gate.
         rounds_operands: see `Processor.rounds_operands`. If true, the weights are always packed.
 
     Returns:
         microkernel(left, first_row, first, weights, pitch, gates, units, depth, out, rows, blocks). If `gates` is 0, it
-        calls `packed_microkernel`. Otherwise `gates` is the address of the offsets of the gates from `weights` in
-        bytes. A block has as many units as a vector has lanes, and `pitch` is the distance between blocks in numbers.
-        `units` is the number of units per gate, counted from `weights`. Lanes after the last unit repeat its sum.
+        calls `packed_microkernel`. Otherwise `gates` points to an array with the offset of each gate from `weights`, in
+        bytes. A block has one unit per lane, and `pitch` is the distance between blocks in numbers. `units` is the
+        number of units of a gate from `weights` on. Lanes after the last unit repeat its sum.
     """
 
     def packed(left, first_row, first, weights, pitch, gates, units, depth, out, rows, blocks):
@@ -50,11 +50,11 @@ def microkernel(packed_microkernel: Any, bits: int, lanes: int, vectors: int, ro
         if gates == 0:
             packed_microkernel(left, first_row, first, weights, pitch, depth, out, rows, blocks)
             return
-        unit_pitch, out_pitch = pitch // lanes * number_bytes, blocks * vectors * vector_bytes
+        unit_pitch, out_pitch = pitch // lanes * number_bytes, blocks * sums_per_unit * vector_bytes
         for block in range(blocks):
-            for gate in range(vectors):
+            for gate in range(sums_per_unit):
                 matrix = weights + block * pitch * number_bytes + words(gates)[gate]
-                to, row = out + (block * vectors + gate) * vector_bytes, 0
+                to, row = out + (block * sums_per_unit + gate) * vector_bytes, 0
                 while row < rows:
                     count = max_rows if rows - row >= max_rows else 2 if rows - row >= 2 else 1
                     for unit in range(0, lanes, lanes // count):

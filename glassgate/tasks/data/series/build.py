@@ -303,7 +303,7 @@ class _Rows:
             )
 
     def _order_error(self, index: int, k: int, times: np.ndarray) -> DataError:
-        """The error for time stamp k of a series, which is not later than the previous one."""
+        """The error that time stamp k of a series is not later than time stamp k - 1."""
         previous_row = self.table.describe_row(self._row_number(index, k - 1))
         series = f" of series {self.names[index]!r}" if self.names[index] else ""
         time, previous = format_time(times[k]), format_time(times[k - 1])
@@ -346,7 +346,7 @@ class _Rows:
         Args:
             name: the name of the column
             values: the values of a series, `(L,)`
-            row_numbers: the number of the row of each value, for messages
+            row_numbers: the row number of each value, for messages
             is_past: whether the column is a covariate known up to the present; it may end where the target ends
         """
         is_present = ~np.isnan(values)

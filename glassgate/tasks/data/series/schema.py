@@ -196,7 +196,7 @@ def calendar_features(frequency: Frequency, times: np.ndarray) -> np.ndarray:
     """Return the position of each time stamp in its year, week and day, as sines and cosines, `(L, C)`.
 
     The frequency determines the positions: year, week and day for hourly time stamps, year and week for daily ones,
-    only the year for month ones.
+    only the year for monthly ones.
     """
     stamps = pd.DatetimeIndex(times)
     positions = [(stamps.day_of_year - 1) / 365.25]

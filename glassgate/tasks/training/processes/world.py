@@ -62,7 +62,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> World:
     if _number(env, "WORLD_SIZE", 1) > 1:
         rank, size = _number(env, "RANK"), _number(env, "WORLD_SIZE")
         world = World(rank, size, _number(env, "LOCAL_RANK"), _number(env, "LOCAL_WORLD_SIZE"), "torchrun")
-    elif in_slurm_step(env):
+    elif srun_started_several(env):
         size, nodes = _number(env, "SLURM_NTASKS"), _number(env, "SLURM_STEP_NUM_NODES")
         if size % nodes:
             raise OptionError(
@@ -75,14 +75,14 @@ def from_environment(env: Mapping[str, str] = os.environ) -> World:
         return World()
     if world.rank % world.local_size != world.local_rank or world.size % world.local_size:
         raise OptionError(
-            f"expected equally many processes on each machine, numbered machine by machine, got process {world.rank} "
-            f"of {world.size} as number {world.local_rank} of {world.local_size} on its machine; with SLURM leave "
-            "--distribution as it is, and give --ntasks-per-node"
+            "expected the same number of processes on each machine, with consecutive ranks, but process "
+            f"{world.rank} of {world.size} is number {world.local_rank} of {world.local_size} on its machine; with "
+            "SLURM leave --distribution as it is, and give --ntasks-per-node"
         )
     return world
 
 
-def in_slurm_step(env: Mapping[str, str] = os.environ) -> bool:
+def srun_started_several(env: Mapping[str, str] = os.environ) -> bool:
     """Whether srun has started several processes. In a batch script or a shell, the SLURM step has one task."""
     return _number(env, "SLURM_STEP_NUM_TASKS", 1) > 1
 

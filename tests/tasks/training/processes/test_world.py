@@ -44,7 +44,7 @@ def test_the_address_at_which_processes_meet() -> None:
         (TORCHRUN | {"RANK": "one"}, "RANK: expected a whole number in the environment, got 'one'"),
         (
             TORCHRUN | {"LOCAL_RANK": "0"},
-            "expected equally many processes on each machine, numbered machine by machine, got process 3 of 4 as",
+            "expected the same number of processes on each machine, with consecutive ranks, but process 3 of 4 is",
         ),
         (SLURM | STEP | {"SLURM_NTASKS": "3"}, "SLURM: expected the same number of tasks on each machine, got 3 tasks"),
     ],
