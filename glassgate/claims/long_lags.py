@@ -113,7 +113,7 @@ def check_claims(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, A
 
 
 def _fraction_left(row: dict[str, Any]) -> float:
-    """The norm of the gradient of h at `GRADIENT_STEPS` steps before the last step, relative to the last step."""
+    """The norm of the gradient of h at `GRADIENT_STEPS` steps before the last step, relative to that at the last."""
     return float(row["h"][-1] / row["h"][0])
 
 

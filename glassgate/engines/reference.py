@@ -17,7 +17,7 @@ from glassgate.engines.contract import Direction, Reason, Recording, Result, Ste
 
 
 def why_not(steps: Steps, directions: list[Direction], all_states: bool = False) -> Reason | None:
-    """None: the reference engine can run every call."""
+    """Return None, because the reference engine can run every call."""
     return None
 
 

@@ -251,7 +251,7 @@ def _convert_layer(part: nn.Module) -> Recurrent:
 
 
 def _check_module(name: str, part: nn.Module) -> None:
-    """Raise unless a module is on the CPU and gives the same result at every call."""
+    """Raise ValueError if a module is not on the CPU, or if its results can differ between calls."""
     label = f"{type(part).__name__} {name!r}" if name else type(part).__name__
     for tensor in (*part.parameters(recurse=False), *part.buffers(recurse=False)):
         if tensor.device.type != "cpu":

@@ -293,7 +293,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
 
     @contextmanager
     def _new_network(self, threads: int, progress: Progress, processes: Group) -> Iterator[None]:
-        """Build the initial network; set the threads and the random state of the training inside the `with`."""
+        """Build the initial network; set the threads and the random state for the `with` block."""
         threads_before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:

@@ -10,13 +10,13 @@ from glassgate.engines.llvm_cpu.workspace import borrow
 
 
 class BoundPass(NamedTuple):
-    """A pass with its own workspace. All calls read and write the same tensors, except for at most one.
+    """A pass with its own workspace. At most one tensor differs between calls.
 
     The steps of a stream run such passes.
 
     Attributes:
         launch: the machine code and its arguments.
-        varying_slots: the indices of the arguments that each call sets to the address of the tensor that differs.
+        varying_slots: the indices of the arguments that each call sets to the address of this tensor.
         owners: the objects that own the memory at the other addresses.
     """
 

@@ -84,7 +84,7 @@ def compile_module(module: ir.Module) -> CacheEntry:
 
 @cache
 def target_machine(name: str = "", features: str = "") -> llvm.TargetMachine:
-    """Return the target of compilation: a processor, by default this one, with LLVM's small code model.
+    """Return the target of the compiler: a processor, by default this one, with LLVM's small code model.
 
     Args:
         name: LLVM's name for the processor.
@@ -98,7 +98,7 @@ def target_machine(name: str = "", features: str = "") -> llvm.TargetMachine:
 
 @cache
 def loader_machine() -> llvm.TargetMachine:
-    """Return the target of the loader of machine code: this processor, with LLVM's defaults."""
+    """Return the target of the loader: this processor, with LLVM's defaults."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.Target.from_default_triple().create_target_machine()

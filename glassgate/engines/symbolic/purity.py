@@ -41,7 +41,7 @@ _TYPES = (
     slice,
     re.Pattern,
 )
-"""Types whose methods give results that depend only on the arguments, like the methods of tensors."""
+"""Types whose methods, like those of tensors, give results that depend only on the arguments."""
 _C_MODULES = frozenset({"math", "cmath", "_operator", "_functools", "_bisect", "_collections"})
 _PYTHON_MODULES = frozenset(
     {"_collections_abc", "abc", "collections", "contextlib", "copy", "dataclasses", "decimal", "enum", "fractions"}
@@ -88,14 +88,14 @@ def refuse_impure(caller: FrameType, called: Any) -> None:
         module, name = getattr(called, "__module__", None) or "", getattr(called, "__qualname__", repr(called))
         if _is_pure_builtin(called, module, name):
             return
-    if _is_inside_import(caller):
+    if _is_inside_import(caller):  # imports are permitted
         return
     name = name if module in ("", "builtins") else f"{module}.{name}"
     raise Impure(f"calls {name}(), which is not known to give the same result every time")
 
 
 def _is_inside_import(frame: FrameType | None) -> bool:
-    """Whether an import runs this code. torch imports parts of itself on first use, and import hooks are never pure."""
+    """Whether an import runs this code. torch imports modules on first use, and import hooks are impure."""
     while frame is not None and frame.f_globals.get("__name__") != "importlib._bootstrap":
         frame = frame.f_back
     return frame is not None

@@ -29,7 +29,7 @@ Gradients = tuple[Sequence[Tensor | None], Sequence[Tensor | None]]
 
 
 class LayerFunction(torch.autograd.Function):
-    """An eager call of a layer. It computes the same as the operator `layer`, without the cost of the dispatcher."""
+    """An eager call of a layer. It computes the results of the operator `layer` without the cost of the dispatcher."""
 
     @staticmethod
     def forward(

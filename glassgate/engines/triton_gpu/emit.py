@@ -71,7 +71,7 @@ class Writer(Addresses):
         self.overwritten: set[str] = set()
         """The variables of this step that phase 0 of the next step computes again."""
         self.deferred: dict[Value, Line] = {}
-        """By result: lines that are written only where the result is stored, so that it takes no registers before."""
+        """By result: lines that are written only where the result is stored. Until then, it occupies no registers."""
 
     def write_kernel(self, phase: Phase | None, products: Iterable[Line], ahead: Phase | None) -> Kernel:
         """Write the kernel of a phase: its products and lines, then `ahead`, which is phase 0 of the next step."""

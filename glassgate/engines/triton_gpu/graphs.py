@@ -154,7 +154,7 @@ def _key(launches: Sequence[Launch]) -> tuple[object, ...]:
 
 
 def _get_or_make(entries: dict[tuple[object, ...], Entry], key: tuple[object, ...], make: Callable[[], Entry]) -> Entry:
-    """Return the entry of a key. Make a missing entry, and drop the oldest entry if there are `MAX_GRAPHS`."""
+    """Return the entry of a key. Make a missing entry, and drop the oldest of `MAX_GRAPHS` entries."""
     if key not in entries:
         if len(entries) >= MAX_GRAPHS:
             entries.pop(next(iter(entries)))

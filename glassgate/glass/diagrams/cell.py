@@ -206,7 +206,7 @@ class _Drawing:
             ports += [self._port(item, DOWN, 6.0, middle + offset) for offset in (-BUS_OFFSET, BUS_OFFSET)]
         return ports
 
-    # Wires: buses and rails first, then short wires, then the others.
+    # Wires: buses and rails first, then vertical wires, then the others.
 
     def _net(self, value: Value) -> int:
         """The number of the net of a value. A net is all wires with the same source."""

@@ -19,7 +19,7 @@ class Plan:
         row: the row of each item.
         span: the first and the last column of each item.
         rails: the row of each rail, by state.
-        rail_of: the state on whose rail an item is.
+        rail_of: for each item on a rail, the state of this rail.
     """
 
     columns: int

@@ -27,13 +27,13 @@ def is_bio(labels: Iterable[str]) -> bool:
 
 
 def detect_scheme(sequences: Iterable[Sequence[str]], in_order: bool = True) -> str:
-    """Return the scheme of labels: "IOB2", "IOB1", "BIOES", "BILUO" or "BMES"; empty if they do not mark entities.
+    """Return the scheme of labels: "IOB2", "IOB1", "BIOES", "BILUO" or "BMES"; empty if no label marks an entity.
 
     The scheme is IOB2 if some entity begins with I-X and another one with a B-X that IOB1 does not need.
 
     Args:
         sequences: the labels of each sequence
-        in_order: whether the order of the labels is that of the tokens; only then can IOB1 be detected
+        in_order: whether the labels are in the order of the tokens; IOB1 is detected only if they are
 
     Example:
         >>> detect_scheme([["I-PER", "I-PER", "O"]])

@@ -19,8 +19,7 @@ class Pair:
     Attributes:
         source: the sentence to translate
         target: the translation; None if unknown
-        file: the file that contains it
-        line: the number of its line
+        file, line: the origin of the pair, for messages
     """
 
     source: str

@@ -240,7 +240,7 @@ class Segments(Forecaster):
         return Output(parameters, parameters)
 
     def _run_in_chunks(self, window: Window, state: Any) -> Tensor:
-        """The encoder's output for each segment of the horizon, `(N, S, hidden_size)`, computed in chunks of rows."""
+        """The encoder's output for each segment of the horizon, `(N, segments, hidden_size)`, in chunks of rows."""
         rows = max(1, _CHUNK_ELEMENTS // (self.count * self.encoder.output_size))
         windows = (Window(*tensors) for tensors in zip(*(each.split(rows) for each in window), strict=True))
         states = zip(*(each[:, :, None].split(rows, 1) for each in as_tuple(state)), strict=True)
@@ -264,7 +264,7 @@ class Segments(Forecaster):
         return output
 
     def _queries(self, window: Window, weight: Tensor, bias: Tensor) -> Tensor:
-        """`W x + b` for the query x of each segment, `(N or 1, S, size)`."""
+        """`W x + b` for the query x of each segment, `(N or 1, segments, size)`."""
         place_weight, series_weight = weight.split([self.places.shape[1], self.embedding_size], 1)
         queries = linear(self.places, place_weight, bias)[None]
         if self.series is not None:

@@ -180,7 +180,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return self._observe(output, batch, self.search)
 
     def glance(self, output: Output, batch: Batch) -> dict[str, Any]:
-        """Score greedy translations, which take the most probable token at each step."""
+        """Like `observe`, but with greedy translations, which take the most probable token at each step."""
         return self._observe(output, batch, Search(beam=1))
 
     def decode(self, output: Output, batch: Batch) -> list[list[Translated]]:

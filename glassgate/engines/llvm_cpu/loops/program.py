@@ -324,7 +324,7 @@ class _Lowering:
         return Column(self.buffers[Kind.INPUT], column), Column(bias_buffer("ih", self.trace), column)
 
     def _product(self, node: Node, stage: Stage) -> tuple[Term, ...]:
-        """Return the terms of a matrix product: its results; for "sum" also W_ih x and its bias, for "hh" its bias."""
+        """Return the terms of a matrix product: its results, and for "sum" W_ih x and its bias, for "hh" the bias."""
         terms: list[Term] = []
         for product in stage.products:
             if any(result is node for result in product.results):

@@ -19,10 +19,10 @@ from glassgate.engines.llvm_cpu.tasks import Launch
 JOBS_BEGUN, MEMBERS, ARRIVED, LATE, TEAM_SIZE_ADDRESS, JOB_COUNT, JOBS = range(1, 8)
 """The indices of words in a table: the number of jobs begun; the requested number of threads; the number of threads
 that have arrived; whether a thread arrived late; the address of `omp_get_num_threads`; the number of jobs; the first
-job. A job has two words. Word 0 of the table is the address of the code that the threads run."""
+job (the addresses of its code and arguments). Word 0 of the table is the address of the code that the threads run."""
 
 MAX_POLLS = 1_000_000
-"""The number of polls, about a millisecond, after which an absent thread is late: other processes use its processor."""
+"""After this number of polls (about a millisecond), an absent thread is late: other processes use its processor."""
 
 MEMBER = f'''
 def member(table):

@@ -42,7 +42,7 @@ def blocking(sums: int, processor: Processor) -> Blocking:
     """Return the tiles. `sums` is the number of sums per unit. Sums occupy 1/2 or 3/4 of the vector registers."""
     if processor.tiles:
         return Blocking(AMX_ROWS, max(1, AMX_AREA // sums))
-    # Products of integers that take several instructions need registers for intermediate results.
+    # These methods compute a product of integers in several instructions. Intermediate results need registers.
     quarters = 2 if processor.integers in ("madd", "portable", "emulated") else 3
     max_area = max(1, processor.registers * quarters // 4 // sums)
     return Blocking(min(MAX_ROWS, max_area), max_area)
@@ -54,7 +54,7 @@ def rows_at_once(processor: Processor) -> int:
 
 
 def pack_multiple(processor: Processor) -> int:
-    """The number of bfloat16 in a word, or in a row of a tile register. Columns are padded to multiples of it."""
+    """The number of bfloat16 in a row of a tile register; without AMX, in a word. Columns are padded to multiples."""
     return 2 * SIDE if processor.tiles else 2
 
 

@@ -25,7 +25,7 @@ _UNAMBIGUOUS_NUMBERS = {
 
 
 def resolve_schema(table: Table, schema: Schema) -> Schema:
-    """Detect the columns of a schema that are not named, and check that the named ones exist.
+    """Detect the columns that a schema does not name, and check that the named columns exist.
 
     Raises:
         DataError: the first row is not a header, a named column does not exist, or no column is left to forecast
@@ -222,7 +222,7 @@ class Stamps:
 
         Args:
             rows: the numbers of the rows in the table, `(R,)`, for messages
-            values: the time stamps, whole numbers, or texts of them
+            values: time stamps or whole numbers, possibly as text
 
         Raises:
             DataError: a value is missing, or has another format than the previous ones
