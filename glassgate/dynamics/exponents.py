@@ -71,9 +71,9 @@ def lyapunov(layer: Recurrent, inputs: Tensor, k: int = 1, hx: Any = None, *, wa
     directions = torch.eye(network.size, k, dtype=torch.float64).expand(rows, -1, -1)
     directions, _ = torch.linalg.qr(directions + 1e-3 * _fixed_noise(network.size, k))
     total = directions.new_zeros(rows, k)
-    at_once = max(1, next(network.chunks(1)).stop // max(rows, 1))
-    for first in range(0, steps, at_once):
-        chunk = slice(first, min(first + at_once, steps))
+    steps_at_once = max(1, next(network.chunks(1)).stop // max(rows, 1))
+    for first in range(0, steps, steps_at_once):
+        chunk = slice(first, min(first + steps_at_once, steps))
         jacobians = network.jacobian(states[:-1][chunk].flatten(0, 1), inputs[chunk].flatten(0, 1))
         for t, step_jacobians in enumerate(jacobians.unflatten(0, (-1, rows)), first):
             directions, lengths = torch.linalg.qr(step_jacobians @ directions)

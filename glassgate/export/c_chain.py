@@ -70,7 +70,7 @@ class Chain:
             if isinstance(stage, LevelStage):
                 for direction in stage.directions:
                     resets.append(f"    reset_{direction.name}(s);\n")
-                    states = [f"{direction.name}_{key}" for key in direction.states]
+                    states = [f"{direction.name}_{key}" for key in direction.state_sizes]
                     body = "".join(f"    {self._initialise(stage, state)}\n" for state in states)
                     yield f"static void reset_{direction.name}({name}_state *s) {{\n{body}}}\n"
         store_weights = "    s->weights = w;\n" if self.weights else ""

@@ -77,7 +77,7 @@ class LevelStage(Stage):
         self.text = "\n\n".join(direction.text for direction in self.directions)
         for direction in self.directions:
             self.arrays.append(Array(f"{direction.name}_W", direction.packed.flat))
-            for state, size in direction.states.items():
+            for state, size in direction.state_sizes.items():
                 self.states[f"{direction.name}_{state}"] = size
                 initial = direction.spec.initial[state].numpy()
                 if initial.any():
@@ -86,7 +86,7 @@ class LevelStage(Stage):
                     self.initial[f"{direction.name}_{state}"] = array.name
 
     def _call(self, direction: StepFunction, x: str) -> str:
-        states = "".join(f", s->{direction.name}_{state}" for state in direction.states)
+        states = "".join(f", s->{direction.name}_{state}" for state in direction.state_sizes)
         return f"{direction.name}({direction.name}_W, {x}{states});"
 
     def step(self, x: str, y: str) -> Iterator[str]:
@@ -98,7 +98,7 @@ class LevelStage(Stage):
     def _output(self, direction: StepFunction, x: str, y: str, k: int) -> Iterator[str]:
         """Lines that copy or add the new output of direction `k` to the outputs at `y`."""
         spec, level = direction.spec, self.level
-        h = f"s->{direction.name}_{next(iter(direction.states))}"
+        h = f"s->{direction.name}_{next(iter(direction.state_sizes))}"
         is_summed = len(self.directions) > 1 and level.merge in ("sum", "mean")
         offset = 0 if is_summed else sum(d.spec.output_size for d in self.directions[:k])
         place = f"{y} + {offset}" if offset else y

@@ -81,7 +81,7 @@ class StepFunction:
 
     Attributes:
         name: the name of the function.
-        states: the padded size of the array of each state, by name.
+        state_sizes: the padded size of the array of each state, by name.
         packed: the weights.
         text: the function.
     """
@@ -93,7 +93,7 @@ class StepFunction:
         self.name = name.replace(".", "_")
         self.packed = PackedWeights(block)
         self.widths = {UNITS: spec.hidden_size, PROJECTED: spec.output_size, FEATURES: spec.input_size}
-        self.states = {name: self.padded(spec.widths[name]) for name in self.step.states}
+        self.state_sizes = {name: self.padded(spec.widths[name]) for name in self.step.states}
         self._stored, self._use_counts = self.step.stored_values, self.step.use_counts
         self._variables: dict[StepValue, str] = {}
         """The C variable that holds each value."""
@@ -105,7 +105,7 @@ class StepFunction:
 
     def _lines(self) -> Iterator[str]:
         spec, step = self.spec, self.step
-        states = "".join(f", real *state_{name}" for name in self.states)
+        states = "".join(f", real *state_{name}" for name in self.state_sizes)
         yield f"/* {spec.label}: one step, {spec.input_size} -> {spec.output_size}. */"
         yield f"static void {self.name}(const real *W, const real *x{states}) {{"
         for name, state in step.states.items():
@@ -114,7 +114,7 @@ class StepFunction:
         body = [line for phase in step.phases for line in self._phase_loop(phase)]
         buffered = [name for name in step.new_states if self._is_buffered(name)]
         for name in buffered:
-            yield f"    ALIGNED real new_{name}[{self.states[name]}];"
+            yield f"    ALIGNED real new_{name}[{self.state_sizes[name]}];"
         for value in step.values:
             if value in self._stored:
                 yield f"    ALIGNED real all_{value.name}[{self.padded(self.widths[value.axis])}];"
@@ -126,7 +126,7 @@ class StepFunction:
     def _is_buffered(self, state: str) -> bool:
         """Whether a new state needs a buffer, because a later operation still reads the old state."""
         old, new = self.step.states[state], self.step.new_states[state]
-        storing_phase, has_one_block = self.step.storing_phase(state), self.states[state] == self.block
+        storing_phase, has_one_block = self.step.storing_phase(state), self.state_sizes[state] == self.block
         for value in self.step.values:
             match value:
                 case Affine(products=products) if any(product.vector is old for product in products):

@@ -91,7 +91,7 @@ def ablate(
 
 
 Editable = Mapping[str, tuple[Recurrent, str, str, int]]
-"""The values that can be edited, as returned by `editable_values`."""
+"""The values that can be edited, by name: the layer, the direction, the short name and the width of each."""
 HeldPart = dict[str, Edit]
 """Edits that hold a part at its mean, by the names of gates and states."""
 
