@@ -32,7 +32,7 @@ def atomic_write(path: str | os.PathLike[str], operation: str) -> Iterator[Path]
 
 
 def write_all(folder: str | os.PathLike[str], files: Mapping[str, str | bytes], operation: str) -> list[Path]:
-    """Write files into a folder, which is created if it is missing. An error while writing leaves no new file.
+    """Write files into a folder, which is created if it is missing. Files replace older ones once all are written.
 
     Args:
         folder: the folder.

@@ -72,7 +72,7 @@ def find_rate(task: AnyTask, data: Sequence[Encoded], processes: Group) -> RateS
         losses.append(loss)
     task.network.cpu()
     if len(losses) < _SKIPPED + 2:
-        raise OptionError("lr_find: the loss became NaN or infinite at the smallest rates; give a --learning-rate")
+        raise OptionError("lr_find: the loss diverged at the smallest rates; give a --learning-rate")
     steepest = _SKIPPED + int(np.gradient(losses[_SKIPPED:], rates[_SKIPPED : len(losses)]).argmin())
     return RateSearch(float(f"{rates[steepest]:.2g}"), rates[: len(losses)], losses)
 
