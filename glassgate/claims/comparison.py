@@ -174,7 +174,7 @@ def _exponent(network: Network) -> dict[str, float]:
 
 
 def summarize(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row for each problem, cell, lag, forget bias and value of `closed`, with the results of all seeds."""
+    """Return a row for each problem, cell, lag, forget bias and `Trial.closed`, with the results of all seeds."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in results:
         groups.setdefault(tuple(row[name] for name in _GROUPED_BY), []).append(row)

@@ -174,7 +174,7 @@ _SYMBOLS = "BTPSXVE"
 
 
 def _reber_string(flip_coin: Callable[[], bool]) -> tuple[list[int], list[set[int]]]:
-    """Generate an embedded Reber string. Returns its symbols, and the set of symbols that may follow each of them.
+    """Generate an embedded Reber string. Returns its symbols, and the set of symbols that may follow each symbol.
 
     Args:
         flip_coin: returns a random bool.

@@ -203,7 +203,7 @@ def relevance_gradients(model: nn.Module) -> Iterator[list[nn.Parameter]]:
 def _step_axis(layers: list[Recurrent], shape: torch.Size, scores: Tensor) -> int:
     """The axis of the steps in the shape of the tokens.
 
-    The other axis has one element per score. If both axes do, the layout of the first layer decides.
+    The other axis has one element per score. If both axes have equal lengths, the layout of the first layer decides.
     """
     if len(shape) < 2 or shape[0] != shape[1]:
         return int(len(shape) > 1 and shape[0] == scores.numel())

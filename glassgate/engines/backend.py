@@ -194,7 +194,7 @@ class CompiledLayer(Protocol):
         """Prepare calls with this signature. Return None if the backend does not prepare calls.
 
         Args:
-            operands, steps: those of one call; only their shapes and dtypes are used.
+            operands, steps: the arguments of one call; only their shapes and dtypes are used.
             dtype: the dtype of the results.
             signature: the signature of the calls.
         """

@@ -1,4 +1,4 @@
-"""The C functions `init`, `reset`, `step` and `run` of one chain of stages, and the struct of their states."""
+"""The C functions `init`, `reset`, `step` and `run` of one chain of stages, and the struct of its states."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -95,7 +95,7 @@ class Chain:
         return f"memset({target}, 0, sizeof {target});"
 
     def _with_weights(self, line: str) -> str:
-        """The line. If the weights are in a file, the line reads them through the pointer in the state."""
+        """The line. If the weights are in a file, it is changed to read them through the pointer in the state."""
         if self.weights:
             for array in self.arrays:
                 line = re.sub(rf"\b{array.name}\b", f"s->weights->{array.name}", line)

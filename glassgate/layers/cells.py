@@ -71,7 +71,7 @@ class RecurrentCell(Drawable, nn.Module):
         self.reset_parameters()
 
     def weights(self) -> Iterator[tuple[Cell, Weights]]:
-        """Yield one pair: the cell, and its parameters by name. Layers yield a pair per layer and direction."""
+        """Yield one pair: the cell, and its parameters by name. `Recurrent` yields a pair per layer and direction."""
         names = self.cell.shapes(self.input_size, self.hidden_size, 0, self.bias)
         yield self.cell, {name: getattr(self, name) for name in names}
 

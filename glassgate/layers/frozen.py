@@ -230,10 +230,10 @@ class FrozenLayer(nn.Module):
         """
         initial = []
         for part, learned in zip(self.spec.parts, self.learned, strict=True):
-            states = learned or [
+            vectors = learned or [
                 torch.zeros(width, dtype=self.compute_dtype, device=self._device) for width in part.widths.values()
             ]
-            initial.append(tuple([v.expand(rows, -1) for v in states]))
+            initial.append(tuple([v.expand(rows, -1) for v in vectors]))
         return initial
 
     def stepper(self, batch_size: int) -> tuple[Stepper, States]:
@@ -249,8 +249,8 @@ class FrozenLayer(nn.Module):
 
     def _prepared_call(self, input: Any, hx: Any) -> "_PreparedCall | None":
         """Return the prepared call for these arguments; None if the call must take the general path."""
-        states = () if hx is None else hx if type(hx) is tuple else (hx,)
-        for v in (input, *states):
+        given_states = () if hx is None else hx if type(hx) is tuple else (hx,)
+        for v in (input, *given_states):
             if type(v) is not Tensor or v.dtype is not self.compute_dtype or not v.is_cpu:
                 return None
         if not is_eager():
@@ -258,10 +258,10 @@ class FrozenLayer(nn.Module):
                 f"{self.spec.name}: a session cannot be traced, compiled or transformed; use the module that it was "
                 "made from"
             )
-        key = input.shape, *[v.shape for v in states]
+        key = input.shape, *[v.shape for v in given_states]
         call = self._prepared.get(key, _NOT_PREPARED)
         if call is _NOT_PREPARED:
-            call = _PreparedCall.prepare(self, input, states)
+            call = _PreparedCall.prepare(self, input, given_states)
             if len(self._prepared) >= _MAX_SIGNATURES:
                 self._prepared.clear()
             self._prepared[key] = call
@@ -299,7 +299,7 @@ class _PreparedCall:
         self._bytes_per_part = [v.nbytes // len(v) for v in default_states]
 
     @staticmethod
-    def prepare(layer: FrozenLayer, input: Tensor, states: tuple[Tensor, ...]) -> "_PreparedCall | None":
+    def prepare(layer: FrozenLayer, input: Tensor, given_states: tuple[Tensor, ...]) -> "_PreparedCall | None":
         """Prepare calls with these shapes. Return None if they need the general path, which also reports errors."""
         spec = layer.spec
         widths = {tuple(part.widths.values()) for part in spec.parts}
@@ -311,7 +311,7 @@ class _PreparedCall:
         leading = input.shape[1::-1] if transposed else input.shape[:-1]  # (L, N) or (L,)
         N, part_count, (state_widths,) = leading[1] if len(leading) > 1 else 1, len(spec.parts), widths
         final_shapes = [(part_count, *leading[1:], width) for width in state_widths]
-        if states and [tuple(v.shape) for v in states] != final_shapes:
+        if given_states and [tuple(v.shape) for v in given_states] != final_shapes:
             return None
         layers = [passes for packed in layer.packed if (passes := packed.passes(leading[0], N)) is not None]
         if len(layers) < len(layer.packed):
@@ -325,8 +325,8 @@ class _PreparedCall:
         x = x if x.is_contiguous() else x.contiguous()
         initial = self._default_addresses
         if hx is not None:
-            states = [v if v.is_contiguous() else v.contiguous() for v in (hx if type(hx) is tuple else (hx,))]
-            initial = [v.data_ptr() for v in states]
+            given_states = [v if v.is_contiguous() else v.contiguous() for v in (hx if type(hx) is tuple else (hx,))]
+            initial = [v.data_ptr() for v in given_states]
         final_states = [new() for new in self._new_final]
         # The addresses of the initial and the final states of the current part.
         final, part = [v.data_ptr() for v in final_states], 0
@@ -379,7 +379,7 @@ def freeze_layer(
     learned: list[list[Tensor]] = [[] for _ in internals.parts]
     if layer.learn_initial_state:
         initial = default_states(layer, originals[0]["weight_ih"], 1)
-        learned = [[_copy(v[0], dtype) for v in states] for states in initial]
+        learned = [[_copy(v[0], dtype) for v in part_states] for part_states in initial]
     weights = [{name: _copy(v, dtype) for name, v in weights.items()} for weights in originals]
     scales: list[Weights] = []
     if precision == "int8":

@@ -194,7 +194,7 @@ def _is_equal_in_all_rows(node: Node) -> bool:
 
 
 def _pre_activation(gate: str, order: list[Node]) -> Node | None:
-    """The sum of a gate's nodes `ih` and `hh`, or its node `ih` if they are not added; None if there is no `ih`."""
+    """The sum of a gate's nodes `ih` and `hh`; the node `ih` if no node adds the two; None if there is no `ih`."""
     terms = [node for node in order if node.op in ("ih", "hh") and node.args[0] == gate]
     for node in order:
         if node.op == "add" and {arg.op for arg in node.inputs if any(arg is term for term in terms)} == {"ih", "hh"}:

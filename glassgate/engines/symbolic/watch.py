@@ -41,7 +41,7 @@ _ALWAYS_READ = frozenset(
 )
 """Attributes that a trace reads from every cell, even if no code of the step names them."""
 _READERS = frozenset({"getattr", "hasattr", "vars", "__dict__", "eval", "exec", "__getattr__", "__getattribute__"})
-"""Names of functions and attributes. Code that uses one of them can read attributes that it does not name."""
+"""Names of functions and attributes. Code that uses one of these can read attributes that it does not name."""
 _TRANSPARENT = frozenset(
     {"builtins", "abc", "typing", "enum", "collections", "collections.abc", "dataclasses", "types", "numbers"}
     | {"argparse", "fractions", "decimal", "functools", "random", "_random", "torch", "numpy"}

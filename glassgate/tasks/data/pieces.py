@@ -31,7 +31,7 @@ class Piece:
 
 
 class Batches(Protocol):
-    """A sequence of batches: a list, or an object that creates them one by one."""
+    """A sequence of batches: a list, or an object that creates the batches one by one."""
 
     def __len__(self) -> int: ...
 

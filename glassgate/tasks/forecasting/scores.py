@@ -102,7 +102,7 @@ class QuantileScores(Metric):
     """Scores of quantiles, in the units of the data.
 
     - wql: weighted quantile loss (as in GluonTS): 2 * sum of the pinball losses / sum of absolute values, averaged over
-      the levels. The quantiles of a naive forecast all equal its value
+      the levels. All quantiles of a naive forecast equal the forecast
     - coverage: the fraction of values between the lowest and the highest quantile
 
     Args:

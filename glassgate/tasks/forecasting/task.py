@@ -93,7 +93,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     def read(
         self, path: "str | Path | Frame", labelled: bool = True, progress: Progress | None = None
     ) -> Sequence[Series]:
-        """Read the series of a file or of a frame. If `labelled` is set, they must contain a horizon of true values."""
+        """Read the series of a file or a frame. If `labelled` is set, each must contain a horizon of true values."""
         all_series = read_series(path, self.options.schema, progress)
         min_context, reason = self.options.steps_back, ""
         if self.fitted and labelled and self.context > min_context:

@@ -52,7 +52,9 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
     options_type = LanguageModelOptions
     try_next = ("generate {run} --length 300 --temperature 0.8", "evaluate {run} {file}")
     padding = {"inputs": PADDING, "targets": PADDING}
-    input_field = target_field = "targets"  # the tokens; "inputs" has them one step later, after padding
+    input_field = target_field = (
+        "targets"  # the tokens; "inputs" has the tokens of the steps before, and begins with padding
+    )
     builtin_options = {"dropout": 0.0, "epochs": 3, "batch_size": 16, "learning_rate": 5e-3}
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Text | Roll]:

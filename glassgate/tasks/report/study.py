@@ -333,7 +333,7 @@ def _cost_of_training(metrics: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _untrained(task: Task[Any, Any, Any], seed: int) -> nn.Module:
-    """A network with random weights. With the run's seed, they equal its initial weights except pretrained vectors."""
+    """A network with random weights. The run's seed gives the run's initial weights, except pretrained vectors."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         network = task.build()

@@ -18,7 +18,7 @@ _UNKNOWN = "<unknown>"
 
 
 class Subwords:
-    """Merges of characters into subwords, by byte-pair encoding (Sennrich, Haddow & Birch 2016, arXiv:1508.07909).
+    """A byte-pair encoding of text as subwords (Sennrich, Haddow & Birch 2016, arXiv:1508.07909).
 
     Args:
         content: the tokenizer as JSON values, as stored in a run

@@ -71,14 +71,14 @@ def dates_and_numbers(count: int, seed: int = 1) -> list[Pair]:
     return [Pair(source, target, "made by rule") for source, target in targets.items()]
 
 
-def _random_pairs(random: random.Random) -> Iterator[tuple[str, str]]:
+def _random_pairs(rng: random.Random) -> Iterator[tuple[str, str]]:
     while True:
-        if random.random() < 0.3:
-            number = random.randrange(10 ** random.randrange(1, 7))
+        if rng.random() < 0.3:
+            number = rng.randrange(10 ** rng.randrange(1, 7))
             yield spoken(number), str(number)
         else:
-            day = _FIRST_DAY + timedelta(random.randrange(_NUM_DAYS))
-            yield random.choice(list(_spellings(day))), day.isoformat()
+            day = _FIRST_DAY + timedelta(rng.randrange(_NUM_DAYS))
+            yield rng.choice(list(_spellings(day))), day.isoformat()
 
 
 def _spellings(day: date) -> Iterator[str]:
