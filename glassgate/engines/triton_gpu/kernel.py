@@ -148,9 +148,7 @@ def join_directions(kernels: tuple[Kernel, ...]) -> Kernel:
 
 
 def kernel_in_graph(kernels: Sequence[Kernel], types: Sequence[str], aligned: Sequence[bool]) -> Kernel:
-    """Return a kernel for a CUDA graph. It reads the step, the sizes and all addresses from a table.
-
-    Its parameter `first_address` is the index of the first address in the table.
+    """Return a kernel for a CUDA graph. It reads the step, sizes and addresses (from `first_address` on) from a table.
 
     Args:
         kernels: the kernels of one or two directions, for one step.

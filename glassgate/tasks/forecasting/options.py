@@ -51,9 +51,7 @@ class ForecastingOptions(Options):
     decimal: str | None = option(
         None, "decimal mark of the numbers", group="data", choices=(".", ","), if_unset="detected"
     )
-    missing: str = option(
-        "error", "treatment of gaps; 'last' repeats the previous value", group="data", choices=MISSING
-    )
+    missing: str = option("error", "treatment of gaps; 'last' repeats the last value", group="data", choices=MISSING)
     season: int = option(
         0, "steps per season of the seasonal naive forecast", group="data", minimum=0, if_unset="by the frequency"
     )
