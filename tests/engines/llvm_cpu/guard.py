@@ -1,7 +1,7 @@
 """Runs layers in memory next to inaccessible pages, where an access outside of a buffer ends the process.
 
-`python -m tests.engines.llvm_cpu.guard few|all PRODUCTS` runs a few layers or layers of all cells, on one thread and on
-two. PRODUCTS is the arithmetic of matrix products:
+`python -m tests.engines.llvm_cpu.guard few|all PRODUCTS...` runs a few layers or layers of all cells, on one thread and
+on two. PRODUCTS is the arithmetic of matrix products:
 
 - `plain`: in the layer's dtype
 - `bfloat16`: in bfloat16, by the instructions of this processor
@@ -29,6 +29,7 @@ from glassgate.engines.llvm_cpu.tasks import Launch
 from glassgate.engines.memory import Matrices
 from glassgate.layers.prepared_calls import PreparedCalls
 from tests.compare import noise
+from tests.engines.llvm_cpu.guarded_memory import GuardedMemory
 from tests.engines.llvm_cpu.test_bfloat16 import TILES, Own
 
 PROCESSORS = {
@@ -38,48 +39,15 @@ PROCESSORS = {
     "tiles": TILES,
     "three": TILES,
 }
-PAGE = 4096
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_size_t]
-_libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 
-class GuardedMemory:
-    """Blocks of memory next to an inaccessible page.
-
-    Args:
-        page_after: whether the page is directly after each block. Otherwise it is directly before each block.
-    """
-
-    def __init__(self, page_after: bool) -> None:
-        self.page_after, self.blocks = page_after, list[tuple[int, int]]()
-
-    def allocate(self, size: int) -> int:
-        """Allocate `size` bytes, which are NaN as floating-point numbers, and return their address."""
-        pages = -(-max(size, 1) // PAGE)
-        start = _libc.mmap(None, (pages + 2) * PAGE, 0, 0x22, -1, 0)
-        assert start is not None
-        assert _libc.mprotect(start + PAGE, pages * PAGE, 3) == 0
-        self.blocks.append((start, (pages + 2) * PAGE))
-        address = start + PAGE + (pages * PAGE - size if self.page_after else 0)
-        ctypes.memset(address, 0xFF, size)
-        return address
-
-    def copy(self, tensor: Tensor) -> Tensor:
-        """Copy a tensor to guarded memory."""
-        if not tensor.numel():
-            return torch.empty_like(tensor)
-        size = tensor.numel() * tensor.element_size()
-        memory = (ctypes.c_char * size).from_address(self.allocate(size))
-        return torch.frombuffer(memory, dtype=tensor.dtype).view(tensor.shape).copy_(tensor)
-
-    def free(self) -> None:
-        """Free all blocks."""
-        for block in self.blocks:
-            _libc.munmap(*block)
-        self.blocks.clear()
+def copy_to(memory: GuardedMemory, tensor: Tensor) -> Tensor:
+    """Copy a tensor to guarded memory."""
+    if not tensor.numel():
+        return torch.empty_like(tensor)
+    size = tensor.numel() * tensor.element_size()
+    block = (ctypes.c_char * size).from_address(memory.allocate(size))
+    return torch.frombuffer(block, dtype=tensor.dtype).view(tensor.shape).copy_(tensor)
 
 
 class Guard:
@@ -145,12 +113,12 @@ class Guard:
         self._patch.setattr(gradients.OperandGradients, "addresses_and_pitches", guarded_rows)
         self._patch.setattr(executable, "borrow", lambda size: (self.memory.allocate(size), None))
         for module in (executable, packed):
-            self._patch.setattr(module, "empty", lambda shape, dtype: self.memory.copy(torch.empty(shape, dtype=dtype)))
+            self._patch.setattr(module, "empty", lambda shape, dtype: self.copy(torch.empty(shape, dtype=dtype)))
         return self
 
     def copy(self, tensor: Tensor) -> Tensor:
-        """Copy a tensor to guarded memory. An empty tensor is returned as it is."""
-        return self.memory.copy(tensor) if tensor.numel() else tensor
+        """Copy a tensor to guarded memory."""
+        return copy_to(self.memory, tensor)
 
     def __exit__(self, *_: object) -> None:
         self._patch.undo()
@@ -180,7 +148,7 @@ def stream_outputs(layer: gg.Recurrent, memory: GuardedMemory) -> list[Tensor]:
     with gg.engine("cpu"):
         stream = layer.stream(3)
         x = noise(1, 4, 3, layer.input_size).to(layer.weight_ih_l0.dtype)
-        return [stream.step(memory.copy(x_t)).clone() for x_t in x]
+        return [stream.step(copy_to(memory, x_t)).clone() for x_t in x]
 
 
 CALLS = [
@@ -192,15 +160,19 @@ CALLS = [
 """Two threads divide the sequences of calls with five sequences, and the units of calls with two."""
 
 
-def check(layer: gg.Recurrent, can_record: bool) -> None:
+ALL_SIDES = (True, True), (False, False)
+"""For a first call and the prepared call after it, whether the inaccessible page is after each buffer."""
+
+
+def check(layer: gg.Recurrent, can_record: bool, sides: Sequence[tuple[bool, bool]] = ALL_SIDES) -> None:
     """Check that training, inference, recordings and streams of a layer have the same results in guarded memory."""
     for record in {False, can_record}:
         for train, options in ((train, options) for train in (False, True) for options in CALLS):
             N = len(options.get("lengths", CALLS[1]["lengths"]))  # type: ignore[arg-type]
             expected = results(layer, N, train, record, **options)
-            for page_after in (True, False):
+            for pair in sides:
                 layer.glassgate.prepared_calls = PreparedCalls()
-                for _ in range(2):  # the second call is prepared
+                for page_after in pair:
                     with Guard(page_after) as guard:
                         assert_equal(results(layer, N, train, record, **options), expected)
                     assert guard.pass_count
@@ -215,6 +187,17 @@ def check(layer: gg.Recurrent, can_record: bool) -> None:
 def assert_equal(results: list[Tensor], expected: list[Tensor]) -> None:
     for result, other in zip(results, expected, strict=True):
         torch.testing.assert_close(result, other, rtol=0, atol=0)
+
+
+class HeadsAndMean(gg.Cell):
+    """A cell with two heads, two states, and a mean over units."""
+
+    gates, state = ("f", "n"), ("h", "c")
+    heads = 2
+
+    def step(self, a, s):  # type: ignore[no-untyped-def]
+        c = torch.sigmoid(a.f) * s.c + torch.tanh(a.n)
+        return c - c.mean(-1, keepdim=True), c
 
 
 def layers(selection: str, products: str) -> Iterator[gg.Recurrent]:
@@ -232,9 +215,8 @@ def layers(selection: str, products: str) -> Iterator[gg.Recurrent]:
     yield gg.LSTM(3, 80)
     if selection == "few":
         yield gg.LSTM(3, 19, bidirectional=True)
-        yield gg.GRU(3, 33, num_layers=2, dtype=f64)
-        yield gg.Recurrent(gg.cells.SLSTM(heads=2), 5, 38, proj_size=4, dtype=f64)
-        yield gg.Recurrent(gg.cells.LayerNormLSTM(), 5, 17, proj_size=7)
+        yield gg.GRU(3, 33, num_layers=2)
+        yield gg.Recurrent(HeadsAndMean(), 5, 38, proj_size=4, dtype=f64)
         return
     yield gg.Recurrent(Own(), 7, 99)
     for name in gg.cells.__all__:
@@ -247,7 +229,7 @@ def layers(selection: str, products: str) -> Iterator[gg.Recurrent]:
 
 
 def divide_small_calls() -> list[int]:
-    """Make two threads divide even small calls. The returned list receives the number of launches of each round."""
+    """Make two threads divide even small calls, and return a list that receives the number of launches of each round."""
     counts, run_launches = list[int](), threads.run
 
     def run_counted(launches: Sequence[Launch]) -> None:
@@ -261,13 +243,15 @@ def divide_small_calls() -> list[int]:
     return counts
 
 
-def main(selection: str, products: str) -> None:
-    """Run the layers."""
+PRECISIONS = {"plain": "highest", "three": "high"}
+"""torch's precision of float32 matrix products. With other arithmetic it is "medium"."""
+
+
+def run_layers(selection: str, products: str, counts: list[int]) -> None:
+    """Check layers with one arithmetic of matrix products. `counts` is the list from `divide_small_calls`."""
     torch.manual_seed(0)
-    counts = divide_small_calls()
-    if products != "plain":
-        torch.set_float32_matmul_precision("high" if products == "three" else "medium")
-        assert host() == PROCESSORS[products]
+    torch.set_float32_matmul_precision(PRECISIONS.get(products, "medium"))
+    assert host() == PROCESSORS[products]
     for layer in layers(selection, products):
         print(layer, layer.weight_ih_l0.dtype, flush=True)
         can_record = layer.weight_ih_l0.dtype == torch.float64
@@ -275,13 +259,16 @@ def main(selection: str, products: str) -> None:
             torch.set_num_threads(thread_count)
             counts.clear()
             partition.MIN_WORK_PER_THREAD = 1 if thread_count > 1 else 2**60
-            check(layer, can_record)
+            sides = ALL_SIDES if selection == "all" else [(thread_count == 1, thread_count == 2)]
+            check(layer, can_record, sides)
             assert max(counts, default=1) == thread_count, counts
             if products not in ("plain", "three"):
                 with torch.autocast("cpu", torch.bfloat16):
-                    check(layer, can_record)
+                    check(layer, can_record, sides)
 
 
 if __name__ == "__main__":
-    with pretend(PROCESSORS[sys.argv[2]]):
-        main(*sys.argv[1:])
+    counts = divide_small_calls()
+    for products in sys.argv[2:]:
+        with pretend(PROCESSORS[products]):
+            run_layers(sys.argv[1], products, counts)
