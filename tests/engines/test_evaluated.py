@@ -17,11 +17,18 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("cell", test_engines.CELLS)
 def test_the_evaluator_equals_the_reference(cell: str) -> None:
-    test_engines.test_engine_equals_the_reference("evaluated", torch.float64, cell)
+    calls = test_engines.some_calls([*test_engines.CELLS].index(cell))
+    test_engines.check_engine("evaluated", torch.float64, cell, calls)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("cell", test_engines.CELLS)
+def test_the_evaluator_equals_the_reference_in_every_call(cell: str) -> None:
+    test_engines.check_engine("evaluated", torch.float64, cell)
 
 
 def test_the_evaluator_computes_bfloat16_in_float32() -> None:
-    test_engines.test_engine_equals_the_reference("evaluated", torch.bfloat16, "RNN")
+    test_engines.check_engine("evaluated", torch.bfloat16, "RNN", test_engines.some_calls(0))
 
 
 def results(layer: gg.Recurrent, run: object, x: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Printed kernels run by Python itself on NumPy vectors: milliseconds where the compiler takes seconds."""
+"""Python runs printed kernels on NumPy vectors. This takes milliseconds, and the compiler takes seconds."""
 
 import ctypes
 import math
@@ -15,15 +15,15 @@ from glassgate.engines.llvm_cpu import kernel, namespace
 from glassgate.engines.llvm_cpu.processor import Processor, pretend
 
 SMALL = Processor(32, 16)
-"""Its vectors are short, so that small layers have full ones, cut ones and several."""
+"""Its vectors are short, so that small layers have several vectors, both full and partial ones."""
 LANES, BYTES = SMALL.lanes(64), 8
 Vector = Any
 _alive: list[Any] = []
-"""Functions that somebody may still have the address of."""
+"""Functions whose address may still be in use."""
 
 
 class words:
-    """The integers at an address; there may be some before it."""
+    """The 64-bit integers at an address. Negative indices read those before it."""
 
     def __init__(self, address: int) -> None:
         self._address = address
@@ -36,7 +36,7 @@ class words:
 
 
 def _numbers(address: int, at: int, count: int) -> Any:
-    assert address > 2**16, "an address that was never bound"
+    assert address > 2**16, "the address was not set"
     return np.frombuffer((ctypes.c_double * count).from_address(address + at * BYTES))
 
 
@@ -81,7 +81,7 @@ def write_state_addresses(pointers, first, last, row, resets, rows, pitch, start
 
 
 def microkernel(sums: int) -> Callable[..., None]:
-    """The product of some rows with blocks of `sums` vectors each: packed, or a row of the matrix for each unit."""
+    """Return the product of rows with blocks of `sums` vectors. The weights are packed, or have a row per unit."""
 
     def product(left, rank, first, weights, pitch, gates, live, depth, out, rows, blocks) -> None:
         for row in range(rows):
@@ -101,7 +101,7 @@ def microkernel(sums: int) -> Callable[..., None]:
 
 
 def transposed_microkernel(sums: int) -> Callable[..., None]:
-    """The product of some rows with blocks of columns of the weights, packed or not."""
+    """Return the product of rows with blocks of columns of the weights, which may be packed."""
     multiply_packed = microkernel(sums)
 
     def product(left, rank, first, weights, pitch, row_pitch, live, depth, out, rows, blocks) -> None:
@@ -160,16 +160,20 @@ def _namespace(text: str) -> dict[str, Any]:
 
 
 class Interpreter:
-    """In the place of the compiler of kernels."""
+    """Replaces the compiler of kernels.
+
+    Args:
+        change: a text in the kernels and its replacement, to test that errors are detected.
+    """
 
     def __init__(self, change: tuple[str, str] | None) -> None:
         self._change = change
         self.texts: list[str] = []
-        """Every requested kernel."""
+        """The texts of all requested kernels."""
         self.faults: list[BaseException] = []
 
     def compile_kernel(self, text: str, name: str, bits: int, processor: Any) -> compiling.Function:
-        """A function whose address leads back to Python."""
+        """Return a function whose address calls Python."""
         assert (bits, processor) == (64, SMALL)
         if self._change:
             assert self._change[0] in text
@@ -182,7 +186,7 @@ class Interpreter:
             try:
                 with np.errstate(all="ignore"):
                     namespace[name](address)
-            except BaseException as fault:  # must not cross machine code
+            except BaseException as fault:  # an exception cannot pass through machine code
                 self.faults.append(fault)
 
         callback = compiling.KERNEL_TYPE(run)
@@ -192,10 +196,10 @@ class Interpreter:
 
 @contextmanager
 def interpreted(change: tuple[str, str] | None = None) -> Iterator[Interpreter]:
-    """Everything inside the `with` that runs a cell's kernel has Python run the text that would be compiled.
+    """Return a context in which Python runs the text of kernels instead of compiling it.
 
     Args:
-        change: what of the text is replaced, to see that it is seen.
+        change: as in `Interpreter`.
     """
     interpreter = Interpreter(change)
     with pytest.MonkeyPatch.context() as patch, pretend(SMALL):
@@ -204,5 +208,5 @@ def interpreted(change: tuple[str, str] | None = None) -> Iterator[Interpreter]:
         try:
             yield interpreter
         finally:
-            if interpreter.faults:  # the values of a faulty kernel mean nothing
+            if interpreter.faults:  # the results of a faulty kernel are undefined
                 raise interpreter.faults[0]

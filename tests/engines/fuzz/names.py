@@ -1,4 +1,4 @@
-"""Names that an author may choose and that a printed kernel could stumble over."""
+"""Names in cells that could conflict with names in printed kernels."""
 
 import builtins
 import keyword
@@ -20,7 +20,7 @@ update gain gain_i gates step steps size sizes live lanes dt here there near res
 given form plan input output hx l0 reverse self cell forward backward
 """
 UNICODE = "α β Δ ε µ ñ é ß ǆ ﬁ 名 门 состояние μ"  # noqa: RUF001
-"""Some of them are two spellings of one name to Python, which normalises identifiers."""
+"""Python normalises identifiers, so some of these are two spellings of one name."""
 TAKEN = {
     *keyword.kwlist,
     "ih",
@@ -38,9 +38,9 @@ TAKEN = {
     "s",
     "p",
 }
-"""What the written source needs itself, and names that `gg.Cell` refuses."""
-LAYERS_OWN = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
-"""What a cell's own parameter cannot be called, as it cannot be called `h_0` where `h` is a state."""
+"""Names that the generated source uses, and names that `gg.Cell` refuses."""
+REFUSED_PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+"""Names that the parameter of a cell cannot have. It cannot be named `h_0` either if the cell has a state `h`."""
 
 
 def _identifiers(text: str) -> list[str]:
@@ -49,7 +49,7 @@ def _identifiers(text: str) -> list[str]:
 
 @cache
 def hostile() -> tuple[str, ...]:
-    """All of them, affixes aside."""
+    """Return all names without affixes."""
     printed = [gg.source(cell) for cell in (gg.cells.GRUv1(), gg.cells.LayerNormLSTM(), gg.cells.SLSTM(2))]
     names = [
         *OWN.split(),

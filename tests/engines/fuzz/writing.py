@@ -1,4 +1,4 @@
-"""Hypothesis writes cells as source code: any operation, products in any place, sums over rows, any names."""
+"""Hypothesis generates the source code of cells: any operations, recurrent products, sums over rows and names."""
 
 import unicodedata
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 import glassgate as gg
-from tests.engines.fuzz.names import AFFIXES, LAYERS_OWN, OWN, TAKEN, hostile
+from tests.engines.fuzz.names import AFFIXES, OWN, REFUSED_PARAMETERS, TAKEN, hostile
 
 ONE = (
     *(f"torch.{f}({{}})" for f in ("sigmoid", "tanh", "relu", "sin", "cos", "atan", "erf", "abs", "sign", "neg")),
@@ -42,11 +42,11 @@ ROW = (
 
 @dataclass(frozen=True)
 class Written:
-    """A cell's source, and the layer and the call that it is tried in."""
+    """The source of a cell, the options of its layer, and the form of a call."""
 
     source: str
     options: dict[str, Any]
-    """Of `gg.Recurrent`, cell and sizes included."""
+    """The options of `gg.Recurrent`, including the sizes."""
     L: int
     N: int
     lengths: tuple[int, ...] | None
@@ -54,7 +54,7 @@ class Written:
     seed: int = field(default=0)
 
     def cell(self) -> gg.Cell:
-        """The class that the source defines, made."""
+        """Run the source and return an instance of its class."""
         names: dict[str, Any] = {"torch": torch, "F": F, "gg": gg}
         exec(compile(self.source, "<written>", "exec"), names)
         return names["Written"]()
@@ -63,7 +63,7 @@ class Written:
         printer.text(repr(self))
 
     def __repr__(self) -> str:
-        """Code that can be pasted."""
+        """Code that reproduces the case."""
         options = "".join(f", {name}={value!r}" for name, value in self.options.items())
         return (
             f"\nimport torch\nimport torch.nn.functional as F\nimport glassgate as gg\n\n{self.source}\n"
@@ -76,7 +76,7 @@ class Written:
 
 @st.composite
 def names(draw: st.DrawFn, count: int) -> list[str]:
-    """Different names, near to each other more often than not."""
+    """Draw different names, of which most are similar to each other."""
     chosen: list[str] = []
     while len(chosen) < count:
         base = draw(st.sampled_from(chosen) if chosen and draw(st.booleans()) else _pool())
@@ -89,81 +89,81 @@ def names(draw: st.DrawFn, count: int) -> list[str]:
 
 @cache
 def _pool() -> st.SearchStrategy[str]:
-    """Our own words twice as likely as those that torch and NumPy have."""
+    """Return the names to draw from. Those of printed kernels are in the list twice, so they are drawn more often."""
     return st.sampled_from([*(w for w in OWN.split() if w not in TAKEN), *hostile()])
 
 
 class _Step:
-    """A step under construction: its lines, and the values that they can use."""
+    """A step under construction: its lines, and the values that further lines can use."""
 
     def __init__(self, draw: st.DrawFn, wide: list[str], locals_: list[str], products: list[str]) -> None:
         self.draw, self.wide, self.rows, self.locals = draw, wide, list[str](), locals_
         self.products, self.lines = products, list[str]()
-        self.alike = {name for name in wide if name.startswith("p.")}
-        """Values that are the same for every row of the batch."""
+        self.shared = {name for name in wide if name.startswith("p.")}
+        """The values that are equal for all rows of the batch."""
         self._used: list[str] = []
 
-    def one(self) -> str:
-        """A value of each unit; a new one more often than an old one."""
-        near = self.wide[-4:] if self.draw(st.booleans()) else self.wide
-        self._used.append(self.draw(st.sampled_from(near)))
+    def operand(self) -> str:
+        """Draw a value with a number per unit. Recent values are more likely."""
+        candidates = self.wide[-4:] if self.draw(st.booleans()) else self.wide
+        self._used.append(self.draw(st.sampled_from(candidates)))
         return self._used[-1]
 
     def value(self) -> str:
-        """An expression of one or two values, or of a value and a row's number."""
+        """Draw an expression of one or two values, or of a value and the number of a row."""
         draw = self.draw
         kind = draw(st.integers(0, 9))
         if kind < 4:
-            x = self.one()
+            x = self.operand()
             template = draw(st.sampled_from(ONE))
             return template.format(*[x] * template.count("{}"))
         if kind < 8 or not (self.rows or self.products):
-            return draw(st.sampled_from(TWO)).format(self.one(), self.one())
+            return draw(st.sampled_from(TWO)).format(self.operand(), self.operand())
         if kind == 8 and self.products:
-            u = draw(st.sampled_from([value for value in self.wide if value not in self.alike]))
+            u = draw(st.sampled_from([value for value in self.wide if value not in self.shared]))
             self._used.append(u)
             return f"a.hh({u}).{draw(st.sampled_from(self.products))}"
         if self.rows:
             row = draw(st.sampled_from(self.rows))
             self._used.append(row)
             return draw(st.sampled_from(("{} - {}", "{} * {}", "{} / (1 + {} ** 2)", "{} + torch.tanh({})"))).format(
-                self.one(), row
+                self.operand(), row
             )
-        return f"torch.tanh({self.one()})"
+        return f"torch.tanh({self.operand()})"
 
     def write(self) -> None:
-        """One more line."""
+        """Add a line."""
         name, self._used = self.locals.pop(), []
         if self.draw(st.integers(0, 5)) == 0 and len(self.rows) < 3:
             name = f"{name}_of_row"
-            self.lines.append(f"{name} = {self.draw(st.sampled_from(ROW)).format(self.one())}")
+            self.lines.append(f"{name} = {self.draw(st.sampled_from(ROW)).format(self.operand())}")
             self.rows.append(name)
-            if self.alike.issuperset(self._used):
-                self.alike.add(name)
+            if self.shared.issuperset(self._used):
+                self.shared.add(name)
         else:
             value = self.value()
-            if self.alike.issuperset(self._used):
+            if self.shared.issuperset(self._used):
                 name = f"{name}_of_none"
-                self.alike.add(name)
+                self.shared.add(name)
             self.lines.append(f"{name} = {value}")
             self.wide.append(name)
 
     def state(self) -> str:
-        """What a new state may be: a value that each row has its own of."""
-        x = self.draw(st.sampled_from([value for value in self.wide if value not in self.alike]))
+        """Draw a new state, which differs between the rows of the batch."""
+        x = self.draw(st.sampled_from([value for value in self.wide if value not in self.shared]))
         return f"torch.tanh({x})" if self.draw(st.booleans()) else x
 
 
 @st.composite
-def cells(draw: st.DrawFn, most_lines: int = 8) -> Written:
-    """A cell of any kind, the layer around it and the form of one call."""
+def cells(draw: st.DrawFn, max_lines: int = 8) -> Written:
+    """Draw a cell, the options of its layer, and the form of a call."""
     counts = [draw(st.integers(1, top)) for top in (4, 3)]
     parameters = draw(st.integers(0, 3))
-    lines = draw(st.integers(1, most_lines))
+    lines = draw(st.integers(1, max_lines))
     every = draw(names(sum(counts) + parameters + lines))
     gates, state = every[: counts[0]], every[counts[0] : sum(counts)]
     own, local = every[sum(counts) : sum(counts) + parameters], every[sum(counts) + parameters :]
-    refused = {*LAYERS_OWN, *(f"{name}_0" for name in state)}
+    refused = {*REFUSED_PARAMETERS, *(f"{name}_0" for name in state)}
     own = [f"{name}_own" if name in refused else name for name in own]
     if draw(st.booleans()):
         local = [draw(st.sampled_from(state)) if draw(st.booleans()) else name for name in local]
@@ -180,7 +180,7 @@ def cells(draw: st.DrawFn, most_lines: int = 8) -> Written:
     for _ in range(lines):
         step.write()
     new = [f"{k + 1} * {step.state()}" for k in range(len(state))]
-    if (shown := gates[0]) not in local:  # a gate that a recording shows by its author's name
+    if (shown := gates[0]) not in local:  # a recording shows this gate under its name in the cell
         step.lines.insert(0, f"{shown} = torch.sigmoid(1.25 * a.{shown})")
         new[0] = f"{shown} * {new[0]}"
     new[0] = f"a.update({new[0]})" if draw(st.booleans()) else new[0]

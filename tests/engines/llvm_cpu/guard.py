@@ -229,7 +229,7 @@ def layers(selection: str, products: str) -> Iterator[gg.Recurrent]:
 
 
 def divide_small_calls() -> list[int]:
-    """Make two threads divide even small calls, and return a list that receives the number of launches of each round."""
+    """Make two threads divide even small calls. Return a list, which receives the number of launches of each round."""
     counts, run_launches = list[int](), threads.run
 
     def run_counted(launches: Sequence[Launch]) -> None:
