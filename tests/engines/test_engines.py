@@ -97,7 +97,8 @@ def some_calls(k: int) -> Iterator[tuple[str, str, bool]]:
 
 @pytest.mark.parametrize(("engine", "dtype", "cell"), RUNS, ids=lambda v: str(v).removeprefix("torch."))
 def test_engine_equals_the_reference(engine, dtype, cell):
-    check_engine(engine, dtype, cell, some_calls(DTYPES.index(dtype) + [*CELLS].index(cell)))
+    every = (engine, dtype) == ("torch", torch.float32)  # the engine has too few dtypes for every combination
+    check_engine(engine, dtype, cell, EVERY_CALL if every else some_calls(DTYPES.index(dtype) + [*CELLS].index(cell)))
 
 
 @pytest.mark.matrix

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -171,8 +172,8 @@ SUM = "from tests.engines.llvm_cpu.test_survival import small_call; print(small_
 
 @pytest.fixture(scope="module")
 def filled_cache(tmp_path_factory):
-    """A cache folder with the kernels of `small_call`, and the sum."""
-    folder = tmp_path_factory.mktemp("cache")
+    """A cache folder with the kernels of `small_call`, and the sum. The process with the call creates the folder."""
+    folder = tmp_path_factory.mktemp("cache") / "not" / "there"
     return folder, run_python(SUM, GLASSGATE_CACHE=str(folder))
 
 
@@ -183,9 +184,8 @@ def cache_copy(filled_cache, tmp_path):
     return shutil.copytree(folder, tmp_path / "cache"), expected
 
 
-def test_missing_cache_folder_is_created(tmp_path):
-    folder = tmp_path / "not" / "there"
-    run_python(SUM, GLASSGATE_CACHE=str(folder))
+def test_missing_cache_folder_is_created(filled_cache):
+    folder, _ = filled_cache
     assert list(folder.glob("*.kernel"))
 
 
@@ -195,11 +195,11 @@ def test_cached_kernels_need_no_compiler(cache_copy):
     assert run_python(code, GLASSGATE_CACHE=str(folder)) == expected
 
 
-@pytest.mark.parametrize("length", [0, 10, 500])
-def test_truncated_files_are_replaced(cache_copy, length):
+def test_truncated_files_are_replaced(cache_copy):
     folder, expected = cache_copy
-    sizes = {file: file.stat().st_size for file in folder.glob("*.kernel")}
-    for file in sizes:
+    sizes, lengths = {file: file.stat().st_size for file in folder.glob("*.kernel")}, (0, 10, 500)
+    assert len(sizes) >= len(lengths)
+    for file, length in zip(sizes, cycle(lengths), strict=False):
         file.write_bytes(file.read_bytes()[:length])
     assert run_python(SUM, GLASSGATE_CACHE=str(folder)) == expected
     assert {file: file.stat().st_size for file in folder.glob("*.kernel")} == sizes

@@ -280,14 +280,25 @@ def every_case(names: Iterable[str]) -> Iterator[tuple[Case, str, Sequence[int]]
                     yield case, products, tuple(CHIPS) if usual and triton.__version__ != BEFORE else (90,)
 
 
+def is_in_half(case: Case, products: str) -> bool:
+    """Whether a kernel is in a half of the table that has one direction for each letter and each dtype of products.
+
+    Kernels in a graph and for both directions have another direction than the kernels that they call.
+    """
+    number = "CAB".index(case.letter) + [*PRODUCTS].index(products) + (len(case.kernels) > 1)
+    return (number + ("backward" in case.name)) % 2 == 0
+
+
 def main() -> None:
     """Print the rows of some cells. Without names, replace the rows of this version of Triton in the page."""
     parser = ArgumentParser()
     parser.add_argument("cells", nargs="*")
-    names = parser.parse_args().cells
-    if names:
-        for each in every_case(names):
-            print(line(*each), end="", flush=True)
+    parser.add_argument("--half", action="store_true", help="print half of the rows")
+    arguments = parser.parse_args()
+    if arguments.cells:
+        for case, products, chips in every_case(arguments.cells):
+            if not arguments.half or is_in_half(case, products):
+                print(line(case, products, chips), end="", flush=True)
         return
     rows = [text for text in PAGE.read_text().splitlines(keepends=True) if text[:3].strip("| ").isdigit()]
     kept = [text for text in rows if not text.startswith(f"| {triton.__version__} ")]

@@ -25,6 +25,11 @@ CELLS = [gg.cells.RNN("relu"), gg.cells.LSTM(), gg.cells.GRU(), gg.cells.GRUv1()
 CELLS += [gg.cells.SLSTM(heads=2), gg.cells.LayerNormGRU(), gg.cells.MinGRU()]
 
 
+def in_gpu(*parameters):
+    """Return a case that only `make test-gpu` runs."""
+    return pytest.param(*parameters, marks=pytest.mark.gpu)
+
+
 def run(cell, engine, dtype, hidden_size=6, lengths=(4, 0, 2), **options):
     """Output, final states and gradients of a layer with both directions, resets and sequences of unequal length."""
     torch.manual_seed(0)
@@ -39,8 +44,13 @@ def run(cell, engine, dtype, hidden_size=6, lengths=(4, 0, 2), **options):
         return measure(outputs, {"input": x, **dict(layer.named_parameters())})
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
-@pytest.mark.parametrize("cell", CELLS, ids=repr)
+FLOAT16 = ("LSTM", "GRUv1", "LayerNormGRU")
+"""The cells that run in float16 without `make test-gpu`."""
+RUNS = [(cell, torch.float32) for cell in CELLS]
+RUNS += [(cell, torch.float16) if type(cell).__name__ in FLOAT16 else in_gpu(cell, torch.float16) for cell in CELLS]
+
+
+@pytest.mark.parametrize(("cell", "dtype"), RUNS, ids=lambda v: str(v).removeprefix("torch."))
 def test_layers_equal_the_reference(cell, dtype):
     check(run(cell, "triton", dtype), run(cell, "reference", torch.float64), run(cell, "reference", dtype))
 
@@ -64,12 +74,19 @@ class Delay(gg.Cell):
 NOISE, ONE = {"zoneout": 0.3}, Blocks(16, 16, 16)
 
 
-@pytest.mark.parametrize("kernel", ["A", "B", "C"])
-@pytest.mark.parametrize(
-    ("cell", "options"),
-    [(gg.cells.LSTM(), {}), (gg.cells.LSTM(), NOISE), (gg.cells.GRUv1(), NOISE), (Delay(), {}), (Delay(), NOISE)],
-    ids=str,
-)
+EQUAL_LENGTHS = [
+    *((kernel, gg.cells.LSTM(), {}) for kernel in "AC"),
+    *((kernel, gg.cells.GRUv1(), NOISE) for kernel in "BC"),
+    *((kernel, Delay(), NOISE) for kernel in "AC"),
+    *((kernel, Delay(), {}) for kernel in "BC"),
+    *(in_gpu(kernel, gg.cells.LSTM(), NOISE) for kernel in "ABC"),
+    *(in_gpu("B", gg.cells.LSTM(), {}), in_gpu("A", gg.cells.GRUv1(), NOISE)),
+    *(in_gpu("B", Delay(), NOISE), in_gpu("A", Delay(), {})),
+]
+"""`make test-gpu` runs every combination. The normal run has each kernel with and without noise, and each cell."""
+
+
+@pytest.mark.parametrize(("kernel", "cell", "options"), EQUAL_LENGTHS, ids=str)
 def test_sequences_of_equal_length(cell, options, kernel, monkeypatch):
     """Without lengths, kernel C has the next states as expressions, whose variables the next step sets again."""
     kinds = {"A": KernelChoice("solo", 0.0, ONE), "B": KernelChoice("grid", 0.0, ONE), "C": KernelChoice("steps", 0.0)}

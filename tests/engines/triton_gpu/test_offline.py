@@ -24,23 +24,27 @@ def rows_in(text: str) -> list[list[str]]:
     return [[entry.strip() for entry in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
 
 
-def compile_rows(*cells: str, path: str = "") -> list[list[str]]:
+def compile_rows(*arguments: str, path: str = "") -> list[list[str]]:
     """Compile the kernels of some cells in a process without the interpreter, and return their rows.
 
     Args:
-        cells: the names of the cells.
+        arguments: the arguments of the process: the names of the cells, and options.
         path: a folder with another version of Triton.
     """
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     environment |= {"PYTHONPATH": path} if path else {}
-    command = [sys.executable, "-m", "tests.engines.triton_gpu.offline", *cells]
+    command = [sys.executable, "-m", "tests.engines.triton_gpu.offline", *arguments]
     return rows_in(
         subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
     )
 
 
-def test_the_table_is_current_for_one_cell():
-    assert table(triton.__version__, "RNN") == compile_rows("RNN")
+def test_half_of_the_table_is_current_for_one_cell():
+    every, compiled = table(triton.__version__, "RNN"), compile_rows("RNN", "--half")
+    assert [row for row in every if row in compiled] == compiled
+    assert len(compiled) == len(every) / 2
+    letters = [{(row[1], row[2], row[6][0]) for row in rows} for rows in (every, compiled)]
+    assert letters[0] == letters[1]
 
 
 @pytest.mark.gpu
