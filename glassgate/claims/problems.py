@@ -42,7 +42,7 @@ class Problem(NamedTuple):
         outputs: the number of outputs.
         make: a function of (lag, N, generator) that returns N sequences.
         has_free_lag: whether the lag can be chosen.
-        reported: where the paper reports the number of sequences until the problem is solved, and this number by lag.
+        reported: the place in the paper and, by lag, the number of sequences until the problem is solved there.
         every_step: whether there are targets at several steps. Otherwise there is one at the end.
         misses: the problem counts as solved if at most this many of the last 2,000 answers are wrong.
     """
@@ -89,7 +89,7 @@ def _random_integers(low: Tensor | int, high: Tensor | int, N: int, generator: G
 
 
 def _two_marked(lag: int, N: int, generator: Generator, low: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Generate sequences with a number and a marker per step: 1 at two random steps, -1 at both ends, otherwise 0.
+    """Generate sequences with a number and a marker per step: 1 at two random steps, else -1 at both ends, else 0.
 
     Returns:
         the inputs (L, N, 2), the lengths (N,), and the first and the second marked number, (N,) each

@@ -55,17 +55,17 @@ class PreparedPasses:
         self._compute_dtype = torch.float64 if sizes[0].bits == 64 else torch.float32
         self._result_dtype, self._rows = dtype, rows
         self._backward_passes: dict[tuple[bool, ...], tuple[BackwardPass, Executable]] = {}
-        self._sequence_tensors = [0]
+        self._sequence_indices = [0]
         """The indices of a call's tensors that contain data of each sequence: the input and the initial states."""
         for plan, start in zip(plans, accumulate((plan.operand_count for plan in plans), initial=1), strict=False):
             first_state = start + len(plan.weights)
-            self._sequence_tensors += range(first_state, first_state + len(plan.cell.state))
+            self._sequence_indices += range(first_state, first_state + len(plan.cell.state))
         self._index_results(leading_shape, state_shapes, all_states)
         self._recorded_blocks = self._forward.recorded_blocks(rows) if record else []
         self.shapes = {0: (*leading_shape, sizes[0].D)} | dict(
-            zip(self._sequence_tensors[1:], chain.from_iterable([state_shapes] * len(plans)), strict=True)
+            zip(self._sequence_indices[1:], chain.from_iterable([state_shapes] * len(plans)), strict=True)
         )
-        self._sorted_tensors = [0] if shared_initial else self._sequence_tensors
+        self._sorted_indices = [0] if shared_initial else self._sequence_indices
         """The indices of the tensors that are sorted together with the sequences."""
         self._input_allocators = {k: allocator(shape, self._compute_dtype) for k, shape in self.shapes.items()}
         self._runs_on_one_thread = self._executable.partition.threads == 1
@@ -109,7 +109,7 @@ class PreparedPasses:
 
     def _plan_forward_copies(self, packed: bool) -> tuple[CopyPlan, Sequence[int], Sequence[int]]:
         """Return the copies before and after a forward pass, and the indices of the copied tensors and results."""
-        gathered, scattered = self._sorted_tensors[packed:], self._returned[self.visible_count * packed :]
+        gathered, scattered = self._sorted_indices[packed:], self._returned[self.visible_count * packed :]
         widths = [shape[-1] for shape, _ in self._forward.result_specs(self._rows)]
         plan = CopyPlan(
             tuple([self.shapes[k][-1] for k in gathered]),
@@ -238,8 +238,8 @@ class PreparedPasses:
         The copies after the pass fill the new tensors. The keys of the dict are indices of `tensors`.
 
         Args:
-            d: the gradients of visible and final states. This method replaces them by empty tensors, which the copies
-                before the pass fill in the kernel's order of rows.
+            d: the gradients of visible and final states. This method replaces them by empty tensors. The copies before
+                the pass write the gradients into these, in the kernel's order of rows.
             d_data: the tensor to which the pass writes the gradient of the input.
             tensors, needed: as in `backward`.
             packed: whether input and output are packed rows, which are not copied.
@@ -249,14 +249,14 @@ class PreparedPasses:
         }
         for k, v in gathered.items():
             d[k] = empty_like(v)
-        initial = self._sequence_tensors[1:]
+        initial = self._sequence_indices[1:]
         d[self.visible_count :] = [
             torch.zeros_like(tensors[k]) if v is None else v
             for k, v in zip(initial, d[self.visible_count :], strict=True)
         ]
         # The pass replaces the gradients of the final states by those of the initial states.
         rows = dict(zip((0, *initial), (d_data, *d[self.visible_count :]), strict=True))
-        scattered = {k: self._input_allocators[k]() for k in self._sequence_tensors[int(packed) :] if needed[k]}
+        scattered = {k: self._input_allocators[k]() for k in self._sequence_indices[int(packed) :] if needed[k]}
         plan = CopyPlan(
             tuple([v.shape[-1] for v in gathered.values()]),
             sum([k < self.visible_count for k in gathered]),

@@ -14,7 +14,7 @@ def fill_row_addresses(table: words, start, pitch, first, last):
 
 STATE_ADDRESSES_KERNEL = '''
 def fill_state_addresses(table, dt, sizes: words, starts: words, resets, state, pitch, initial, restart, first, last):
-    """Write the address of the state before each row of the steps `first` to `last` - 1 to a table."""
+    """Write to a table, for each row of the steps `first` to `last` - 1, the address of its previous state."""
     for t in range(first, last):
         to, start, size, previous = words(table + starts[t] * 8), starts[t], sizes[t], t + dt
         before, count = starts[previous], sizes[previous]

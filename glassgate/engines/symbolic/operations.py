@@ -193,7 +193,7 @@ REDUCTIONS = frozenset({"mean", "var"})
 
 ALIASES = {
     "absolute": "abs", "negative": "neg", "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div",
-    "truediv": "div", "rtruediv": "rdiv", "fix": "trunc", "clip": "clamp", "expit": "sigmoid", "arctan": "atan",
+    "truediv": "div", "fix": "trunc", "clip": "clamp", "expit": "sigmoid", "arctan": "atan",
     "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "not_equal": "ne",
     "log_sigmoid": "logsigmoid", "_threshold": "threshold",
     "bitwise_not": "invert",

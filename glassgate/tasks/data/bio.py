@@ -29,7 +29,7 @@ def is_bio(labels: Iterable[str]) -> bool:
 def detect_scheme(sequences: Iterable[Sequence[str]], in_order: bool = True) -> str:
     """Return the scheme of labels: "IOB2", "IOB1", "BIOES", "BILUO" or "BMES"; empty if no label marks an entity.
 
-    The scheme is IOB2 if some entity begins with I-X and another one with a B-X that IOB1 does not need.
+    Mixed labels count as IOB2: some entities begin with I-X, and others with a B-X that IOB1 would not use.
 
     Args:
         sequences: the labels of each sequence

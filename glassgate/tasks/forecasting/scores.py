@@ -54,7 +54,7 @@ class ScaledErrors(Metric):
 
 
 class DataErrors(Metric):
-    """Mean errors in the units of the data, and in percent, of the model and of the two naive forecasts.
+    """Mean errors in the units of the data, and relative errors, of the model and of the two naive forecasts.
 
     - data_mae, data_rmse: mean absolute error and root mean squared error, over all series even if their units differ
     - mape: absolute error divided by the absolute value, for values other than zero

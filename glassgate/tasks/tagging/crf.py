@@ -79,7 +79,7 @@ class CRF(nn.Module):
 
         None on other devices, and if the product could underflow.
         """
-        if not self.transitions.is_cpu:  # the comparison below would make the process wait for the GPU at each step
+        if not self.transitions.is_cpu:  # the comparison below would wait for the GPU at each call
             return None
         low, high = self.transitions.detach().aminmax()
         if not high - low < _MAX_RANGE:

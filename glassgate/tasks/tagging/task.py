@@ -204,8 +204,8 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             raise DataError(
                 examples[0].source,
                 None,
-                f"expected at least 2 different labels, got {', '.join(labels.symbols) or 'none'}; add some with "
-                "another one, or choose another --label-column",
+                f"expected at least 2 different labels, got {', '.join(labels.symbols) or 'none'}; add examples "
+                "with another label, or choose another --label-column",
             )
         vocabularies = {"units": tokens, "labels": labels}
         if self.options.character_size and any(len(token) > 1 for token in token_counts):
@@ -346,8 +346,8 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             return all(bio.is_valid(each.labels or ()) for each in examples)
         if rule == "bio" and not bio.is_bio(labels):
             raise OptionError(
-                f"transitions: bio goes with labels such as B-X, I-X and O, got {shortened_list(labels)}; use any, or "
-                "auto"
+                f"transitions: bio goes with labels such as B-X, I-X and O, got {shortened_list(labels)}; set it "
+                "to any or auto"
             )
         return rule == "bio"
 

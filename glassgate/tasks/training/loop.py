@@ -94,7 +94,7 @@ def _announce(training: Training, data: Mapping[str, Sequence[Encoded]], progres
         progress.note("lyapunov: it needs dev data; without them no exponents are logged")
     for sentence in task.warnings:
         progress.note(f"warning: {sentence}")
-    if processes.is_main and type(progress) is not Progress:  # the estimate runs two steps
+    if processes.is_main and type(progress) is not Progress:  # the estimate costs two steps
         progress.note(training.estimate_duration())
 
 

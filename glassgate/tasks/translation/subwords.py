@@ -59,7 +59,7 @@ class Subwords:
         return Tokenizer.from_str(json.dumps(self.content))
 
     def split(self, text: str) -> list[str]:
-        """Return the subwords of a text; an unknown character becomes a symbol that is in no vocabulary."""
+        """Return the subwords of a text. Unknown characters become `<unknown>`, which no vocabulary contains."""
         tokens: list[str] = self._tokenizer.encode(text).tokens
         return tokens
 

@@ -163,8 +163,7 @@ class Temporary(NamedTuple):
     Attributes:
         node: the value.
         buffer: the memory, with one row per sequence.
-        shares_row: whether all sequences share a single row, because the same group of phases computes and reads the
-            value.
+        shares_row: whether all sequences use a single row in turn. One group of phases then computes and reads it.
         kept: the column where training stores the value instead. None if training does not keep it.
     """
 
@@ -324,7 +323,7 @@ class _Lowering:
         return Column(self.buffers[Kind.INPUT], column), Column(bias_buffer("ih", self.trace), column)
 
     def _product(self, node: Node, stage: Stage) -> tuple[Term, ...]:
-        """Return the terms of a matrix product: its results, and for "sum" W_ih x and its bias, for "hh" the bias."""
+        """Return the terms of a matrix product. A "sum" adds W_ih x and its bias, and "hh" adds the bias."""
         terms: list[Term] = []
         for product in stage.products:
             if any(result is node for result in product.results):

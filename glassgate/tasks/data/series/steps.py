@@ -46,7 +46,7 @@ class Series:
         static: properties of the series as a whole
         source: the file that contains the series
         line: the line of `source` at which the series begins; None if `source` is not a text file
-        columns: the names of the columns with the series names and with the time stamps
+        columns: the names of two columns: the one that identifies the series, and the one with the time stamps
     """
 
     values: Steps
