@@ -154,13 +154,13 @@ def test_errors(tmp_path: Path) -> None:
     layer = gg.LSTM(3, 4)
     with pytest.raises(ExportError, match="name must be a C identifier, got 'my net'"):
         gg.to_c(layer, tmp_path, "my net")
-    with pytest.raises(ExportError, match="keys of the ModuleDict may only contain letters, digits and _, got 'a-b'"):
-        gg.to_c(nn.ModuleDict({"a-b": layer}), tmp_path)
     with pytest.raises(ExportError, match="weights must be 'const' or 'file', got 'json'"):
         gg.to_c(layer, tmp_path, weights="json")
     with pytest.raises(ExportError, match="max_steps must be a positive integer, got 0"):
         gg.to_c(layer, tmp_path, max_steps=0)
-    with pytest.raises(ExportError, match=r"ModuleDict may only contain letters, digits and _, got 'my net'"):
+    with pytest.raises(
+        ExportError, match="keys of the ModuleDict may only contain letters, digits and _, got 'my net'"
+    ):
         gg.to_c(nn.ModuleDict({"my net": layer}), tmp_path)
     with pytest.raises(ExportError, match=r"expected layers of glassgate, Linear, .* got Conv1d"):
         gg.to_c(nn.Conv1d(3, 4, 2), tmp_path)
