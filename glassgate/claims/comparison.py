@@ -28,7 +28,7 @@ from glassgate.tasks.training.signals import end_with_parent
 
 FORGET_BIASES = (-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 GRADIENT_STEPS = 100
-"""The number of steps back over which gradients are measured."""
+"""Gradients are measured over this number of steps back in time."""
 GRADIENT_PROBLEM, GRADIENT_SEQUENCES = "adding", 6_400
 """The problem and the number of sequences of the short training after which gradients are measured."""
 EXPONENT_PARTS = 2

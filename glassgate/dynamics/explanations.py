@@ -37,14 +37,14 @@ PHRASES_AT_ONCE = 64
 Target = int | tuple[int, ...] | Tensor | Callable[[Any], Tensor]
 """The selection of a score; see `relevance`."""
 Change = Callable[[Tensor], Tensor]
-"""A function that replaces the embedding of the tokens, or the numeric features."""
+"""A function from the embedded tokens or the numeric features to the values that replace them."""
 
 
 class Relevance(NamedTuple):
     """The contribution of each token, step and feature of an input to a score."""
 
     tokens: Tensor
-    """One number per token or step, in the shape of the token IDs, or of numeric features without their last axis."""
+    """One number per token or step, (*tokens): the shape of token IDs, or of numeric features without the last axis."""
     features: Tensor | None
     """The contribution of each feature of the embedding or input, (*tokens, E); None for "contextual"."""
     scores: Tensor
@@ -180,7 +180,7 @@ def _layers(operation: str, model: nn.Module) -> list[Recurrent]:
 
 @contextmanager
 def relevance_gradients(model: nn.Module) -> Iterator[list[nn.Parameter]]:
-    """Change the model so that the gradient of a score times a value is the "lrp" relevance of this value.
+    """Change the model in a `with` block so that gradient times value gives the "lrp" relevance of any value.
 
     Yields the additive parameters, such as biases, with gradients enabled.
 

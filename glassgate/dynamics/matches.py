@@ -49,7 +49,7 @@ class Match(NamedTuple):
     distance: float
     """The root mean square difference from the pattern, in standard deviations of each unit."""
     closer: float
-    """The fraction of all windows of the data set whose distance is at most that of this window."""
+    """The fraction of all windows of the data set whose distance is at most `distance`."""
 
 
 @dataclass(frozen=True)

@@ -177,8 +177,8 @@ def _search(network: Network, states: Tensor, x: Tensor, tolerance: float, steps
         states[active], damping[active] = moved, damping[active] * factors
         contraction = length / newton_lengths[active]
         newton_lengths[active] = length
-        # With quadratic convergence, the next step is about contraction² times this step. The radius is contraction
-        # times this step, a safe upper bound of the distance to the fixed point.
+        # With quadratic convergence, the next length is about `contraction`² times `length`. The radius
+        # `contraction * length` is a safe upper bound of the distance to the fixed point.
         duplicates = _duplicates(moved, torch.where(contraction < CONTRACTION, contraction * length, torch.nan))
         dropped[active[duplicates]] = True
         active = active[~duplicates]

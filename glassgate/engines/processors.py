@@ -43,7 +43,7 @@ def threads_for(work: int, grain: int) -> int:
 
 
 def thread_setting() -> tuple[int, bool]:
-    """The state on which the results of `threads_for` depend. A prepared call is valid only while it is unchanged."""
+    """The state on which the results of `threads_for` depend. A change of this state makes prepared calls invalid."""
     return threads(), monotonic() < contention.until  # as in `Contention.__bool__`, without a function call
 
 

@@ -176,7 +176,7 @@ class StepFunction:
         self._variables |= {value: f"all_{value.name}" for value in computed if value in self._stored}
 
     def _scalars(self, level: int) -> Iterator[str]:
-        """Lines that compute scalar values. `level` is the first item of their phase."""
+        """Lines that compute the scalar values of a level."""
         for value in self.step.values:
             if isinstance(value, Pointwise) and value.phase == (level, PER_ROW) and value not in self._variables:
                 self._variables[value] = value.name

@@ -160,7 +160,7 @@ def hold_in_rows(model: nn.Module, editable: Editable, held: Sequence[HeldPart],
         model: the model whose layers are edited.
         editable: the editable values of the layers.
         held: the edits of each row, all from `hold`.
-        length: the length of the sequences; None applies the only item of `held` at any length.
+        length: the length of the sequences. If None, `held` must have one item, which applies at any length.
     """
     changes = held[0] if length is None else _in_rows(editable, held, length)
     with torch.no_grad(), eval_mode(model), apply_edits(_with_neutral_edits(editable, changes, True)):

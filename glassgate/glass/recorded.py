@@ -131,7 +131,7 @@ class Recorded(Values):
                 recording.on_gradients = with_gradient.receive
 
     def _all_directions(self) -> Iterator[tuple[str, LayerCall, int]]:
-        """As `directions`, but empty for a recording without calls."""
+        """Yield the items of `directions`. Yield nothing if the recording has no calls."""
         for name, call in self._calls.items():
             for index, part in enumerate(call.layer.glassgate.parts):
                 yield _join(name, part.label), call, index

@@ -311,7 +311,7 @@ class KernelPlan:
 
 
 UNITS_PER_ROW, UNITS_PER_ROW_BACKWARD = 8, 32
-"""In one row, packed weights save the time that packing the weights of this many units takes.
+"""Packing the weights of this many units takes the time that packed weights save per row.
 
 The first number is for forward passes, the second for backward passes.
 """

@@ -160,7 +160,7 @@ class CopyPlan(NamedTuple):
         Args:
             N: the number of sequences.
             bits: the size of a number.
-            layout: indices in the call values (see `executable.py`): of the number of steps, and of the addresses of
+            layout: the indices of three call values (see `executable.py`): the number of steps, and the addresses of
                 sizes and starts.
             end: the index, in the call values, after the last address of a tensor.
         """

@@ -144,7 +144,7 @@ class _Placing:
         return all(self._hangs(i) or (self._on_rail(i) and not self._is_below(i)) for i in inputs)
 
     def _place_row(self, item: Item) -> int:
-        """Place an item one row above its highest input that is below it. Returns the row."""
+        """Place an item one row above the highest of the inputs that are below the item. Returns the row."""
         if item in self._row or self._hangs(item):
             return self._row.get(item, 0)
         below = [v.item for v in item.inputs if self._is_below(v.item) and not self._hangs(v.item)]

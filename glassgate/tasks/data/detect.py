@@ -141,9 +141,10 @@ QUOTING: Any = {True: csv.QUOTE_MINIMAL, False: csv.QUOTE_NONE}
 
 
 def _detect_separator(lines: Sequence[str], names: Sequence[str]) -> str:
-    """Return a separator that gives the first row all names, or else all rows without quotes equally many cells.
+    """Return a separator with which the first row contains all names.
 
-    If no separator fits, return the most frequent one in the first row, or a comma.
+    Otherwise return a separator with which all rows without quotes have the same number of cells. If no separator fits,
+    return the most frequent one in the first row, or a comma.
     """
     for separator in SEPARATORS if names else ():
         cells = [cell.strip().strip('"') for cell in lines[0].split(separator)]

@@ -87,7 +87,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
 
     @property
     def context(self) -> int:
-        """The number of steps before an origin that the network or the seasonal naive forecast reads."""
+        """The maximum number of steps that the network and the seasonal naive forecast read before an origin."""
         return max(self.options.steps_back, self.statistics.season)
 
     def read(

@@ -1,6 +1,6 @@
 """Filling blanks as two ONNX models.
 
-The model "after" reads the text after a blank. The model "before" reads the text before the blank and predicts it.
+The model "after" reads the text after a blank. The model "before" reads the text before it and predicts the blank.
 """
 
 import torch

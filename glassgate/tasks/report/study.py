@@ -161,7 +161,7 @@ class _Candidate(NamedTuple):
 def _average_excerpt(view: TaskView[Any], examples: Sequence[Any], metrics: Mapping[str, Any]) -> Excerpt:
     """The excerpt of long examples with an average number of right answers and the greatest variety of targets.
 
-    Answers may depend on the steps around an excerpt, so the network runs again on each of the best candidates alone.
+    Answers may depend on the context of an excerpt, so the network runs again on the best candidates without context.
     """
     accuracies = [(metrics.get(data) or {}).get("accuracy") for data in ("dev", "test")]
     average = next((each for each in accuracies if each is not None), None)
@@ -177,12 +177,12 @@ def _average_excerpt(view: TaskView[Any], examples: Sequence[Any], metrics: Mapp
         for start, stop in _candidate_ranges(view, example)
     ]
     candidates.sort(key=lambda each: (abs(each.excess), -each.variety))
-    alone = []
+    reruns = []
     for excerpt, *_ in candidates[:_MAX_RERUNS]:
         final = Excerpt(excerpt.example, *view.excerpt(excerpt.example, (excerpt.start, excerpt.stop)))
-        alone.append(_candidate(final, _answers(view, *final[:3]), average))
+        reruns.append(_candidate(final, _answers(view, *final[:3]), average))
     # Excerpts whose number of right answers is more than 0.5 below the expected number come last.
-    return min(alone, key=lambda each: (each.excess < -0.5, abs(each.excess), -each.variety)).excerpt
+    return min(reruns, key=lambda each: (each.excess < -0.5, abs(each.excess), -each.variety)).excerpt
 
 
 def _candidate(excerpt: Excerpt, answers: Sequence[PassageAnswer], average: float) -> _Candidate:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-_WINDOW_DIVISOR = 4  # the gain is the improvement in the last 1/4 of the planned number of epochs
+_WINDOW_DIVISOR = 4  # the gain is the improvement in the latest `epochs / 4` epochs
 _MIN_GAIN = 0.02  # the plateau ends if the gain is smaller than this fraction of the whole improvement so far
 _DECAY_DIVISOR = 4  # after patience runs out, the rate decays for 1/4 of the number of finished epochs
 
@@ -20,7 +20,7 @@ class Schedule:
 
     Attributes:
         held: the number of epochs of the plateau so far, with a constant rate
-        ending: None until patience runs out; then the number of epochs before that, and the number of epochs after it
+        ending: the number of epochs before and after patience runs out; None until then
     """
 
     def __init__(self, epochs: int, max_epochs: int, warmup: float, patience: int = 0):

@@ -126,7 +126,7 @@ class Decoder(nn.Module):
 
     Attributes:
         readout_size: the size of a readout
-        feedback_size: the number of values at the start of a readout that input feeding uses
+        feedback_size: input feeding uses this number of values from the start of a readout
     """
 
     def __init__(self, options: Any, vocabulary_size: int, source_encoder: gg.Recurrent):

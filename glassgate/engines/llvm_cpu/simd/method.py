@@ -20,7 +20,7 @@ class MultiplicationMethod(Protocol):
         Args:
             sums: the number of sums per unit, for example one per gate. A block has one vector for each of them.
             long: whether only the tile shapes for products of many rows are compiled.
-            strided: whether the words of a row are `first` words apart, see below, instead of adjacent.
+            strided: whether adjacent words (numbers, or pairs of numbers) of a row are `first` words apart in memory.
 
         Returns:
             microkernel(left, first_row, first, packed, pitch, depth, out, rows, blocks). `left` is a table of the

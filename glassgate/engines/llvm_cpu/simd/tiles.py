@@ -281,8 +281,9 @@ def _multiply_registers(
         rows, columns: the number of registers that the rows and the columns fill.
         vectors: the number of vectors of columns in a packed block.
         args: the addresses of the first 16 rows and of the other rows; the distances in bytes between rows, and between
-            the steps of a row; the number of steps; the address of the rows' padded remainders, or 0; the addresses of
-            the weights of four vectors of columns; the address of the sums, and the distance between rows of sums.
+            the blocks of 32 numbers that one iteration reads from a row; the number of iterations; the address of the
+            rows' padded remainders, or 0; the addresses of the weights of four vectors of columns; the address of the
+            sums, and the distance between rows of sums.
     """
     b, (upper, lower, pitch, step_bytes, steps, remainder, *weights, out, out_pitch) = instructions.builder, args
     sums = [(r, c, 2 * r + c) for c in range(columns) for r in range(rows)]

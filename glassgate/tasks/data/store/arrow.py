@@ -62,7 +62,7 @@ class Arrow:
             self._map.madvise(mmap.MADV_DONTNEED)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield record batches without the map, so that the memory of each is released after its use."""
+        """Yield record batches, read from the file without the map. The memory of each is released after its use."""
         reader = self.reader if self._path is None else pa.ipc.open_file(pa.OSFile(str(self._path)))
         return (reader.get_batch(k) for k in range(reader.num_record_batches))
 

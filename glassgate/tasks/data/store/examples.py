@@ -207,7 +207,7 @@ class _Table(Generic[Example]):
         return self.build(**fields)
 
     def selected_indices(self, field: str, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """For each record batch, yield the indices of a field in the examples `rows`, and how many each example has."""
+        """Yield a field's symbol indices in the examples `rows`, and their number per example, by record batch."""
         rows = np.sort(rows)
         bounds = np.searchsorted(rows, np.array(self.starts, rows.dtype)).tolist()
         for number, batch in enumerate(self.file.batches()):
