@@ -18,6 +18,7 @@ from glassgate.tasks.data.series import series_of
 from glassgate.tasks.data.series.schema import TIME, Frequency
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.texts import Text
+from glassgate.tasks.options import Options
 from glassgate.tasks.progress import Interrupted
 from glassgate.tasks.runs import Run
 from glassgate.tasks.task import Split
@@ -53,13 +54,22 @@ REFUSED = ("16-mixed",)  # on a CPU
 ELSEWHERE = {"bleu", "cell", "device", "format", "missing", "sequence", "source_tokens", "target_tokens", "tokens"}
 
 
-def choices() -> Iterator[tuple[str, str, Any]]:
-    """Yield each task, each of its options with choices, and each value except the default and refused ones."""
-    for task in TASKS:
+def choices() -> Iterator[Any]:
+    """Yield each task, each of its options with choices, and each value except the default and refused ones.
+
+    `Options` defines some options for all tasks. Each value of these is tested with two tasks in the normal run, and
+    has the mark `matrix` with the other tasks.
+    """
+    common = [each.name for each in dataclasses.fields(Options)]
+    for position, task in enumerate(TASKS):
         for each in dataclasses.fields(task_class(task).options_type):
             values = (False, True) if isinstance(each.default, bool) else each.metadata["choices"] or ()
             if each.name not in ELSEWHERE and (task, each.name) != ("language-model", "bidirectional"):
-                yield from ((task, each.name, value) for value in values if value not in (each.default, *REFUSED))
+                is_rare = each.name in common and (position - common.index(each.name)) % len(TASKS) > 1
+                marks = pytest.mark.matrix if is_rare else ()
+                for value in values:
+                    if value not in (each.default, *REFUSED):
+                        yield pytest.param(task, each.name, value, marks=marks)
 
 
 @pytest.mark.parametrize(("name", "option", "value"), [*choices()])

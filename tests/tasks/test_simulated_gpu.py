@@ -1,5 +1,6 @@
 """Trainings with `--device cuda` on a simulated GPU: no operation mixes devices, and no training step waits for it."""
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -45,7 +46,7 @@ CASES = [(name, SPLITS[name], SHORT.get(name, {})) for name in TASKS] + OTHERS
 @pytest.mark.parametrize("name", TASKS)
 def test_training_runs_on_a_gpu(name, tmp_path, monkeypatch):
     kind = task_class(name)
-    task = kind(kind.options_type.from_mapping(SMALL))
+    task = kind(kind.options_type.from_mapping(SMALL | SHORT.get(name, {})))
     with simulated_gpu(monkeypatch, may_wait=True) as gpu, gg.engine("reference"):
         task.fit(SPLITS[name], run=tmp_path / "run")
     assert not [line for line in gpu.waits if line.startswith(("layout", "layers", "engines"))]
@@ -80,8 +81,16 @@ def training_of(name: str, split: Split[Any], options: dict[str, Any]) -> Traini
     return Training(task, encoded["train"], [], group())
 
 
-@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-@pytest.mark.parametrize(("name", "split", "options"), CASES)
+def _precisions() -> Iterator[Any]:
+    """Yield each case with one precision; the same case with the other precision has the mark `matrix`."""
+    precisions = ("32-true", "bf16-mixed")
+    for position, case in enumerate(CASES):
+        for precision in precisions:
+            is_first = precision == precisions[position % 2]
+            yield pytest.param(*case, precision, marks=() if is_first else pytest.mark.matrix)
+
+
+@pytest.mark.parametrize(("name", "split", "options", "precision"), [*_precisions()])
 def test_a_training_step_does_not_wait(name, split, options, precision, monkeypatch):
     with simulated_gpu(monkeypatch, may_wait=True) as gpu, gg.engine("reference"):
         training = training_of(name, split, options | {"precision": precision})

@@ -105,7 +105,7 @@ class Forecaster(nn.Module):
     def _series_vectors(self, indices: Tensor) -> Tensor:
         """The embeddings of series, `(N, E)`; the mean embedding for a series that the training data lacks (-1)."""
         if self.series is None:
-            return torch.zeros(len(indices), 0, device=indices.device)
+            return torch.zeros(indices.shape[0], 0, device=indices.device)
         embedded = self.series(indices.clamp(min=0))
         return torch.where(indices[:, None] < 0, self.series.weight.mean(0), embedded)
 
@@ -182,7 +182,7 @@ class Recursive(Forecaster):
         return Output(parameters, parameters)
 
     def _forecast(self, parameters: Tensor, window: Window, state: Any) -> Output:
-        rows, count = len(parameters), self.options.samples if self.head.can_sample else 1
+        rows, count = parameters.shape[0], self.options.samples if self.head.can_sample else 1
         draws = SharedDraws(rows, self.options.seed, parameters.device) if self.head.can_sample else None
         window = Window(*(each.repeat_interleave(count, 0) for each in window))
         state = repeat_rows(state, count)

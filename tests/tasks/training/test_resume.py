@@ -6,7 +6,9 @@ import re
 import resource
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -54,28 +56,42 @@ def same_files(one: Path, other: Path, name: str) -> bool:
     return first.keys() == second.keys() and all(torch.equal(first[key], second[key]) for key in first)
 
 
-@pytest.fixture(scope="module", params=[{}, {"dropout": 0.3, "accumulate": 3, "longest": 3, "patience": 1}])
-def unbroken(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[TaggingOptions, Path]:
-    """Return options, and a run with them without an interruption."""
-    options = TaggingOptions.from_mapping(SIZES | request.param)
-    run = tmp_path_factory.mktemp("unbroken") / "run"
-    Tagging(options).fit(SPLIT, run=run)
-    return options, run
+def _uninterrupted(factory: pytest.TempPathFactory, **options: Any) -> Path:
+    """Return a run without an interruption."""
+    run = factory.mktemp("uninterrupted") / "run"
+    Tagging(TaggingOptions.from_mapping(SIZES | options)).fit(SPLIT, run=run)
+    return run
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with the usual options, without an interruption."""
-    run = tmp_path_factory.mktemp("plain") / "run"
-    Tagging(TaggingOptions.from_mapping(SIZES)).fit(SPLIT, run=run)
-    return run
+    """Return a run with the usual options, without an interruption."""
+    return _uninterrupted(tmp_path_factory)
 
 
-@pytest.mark.parametrize("presses", [[1], [7], [STEPS], [STEPS + 1], [2 * STEPS - 1], [EPOCHS * STEPS - 1], [4, 9]])
+@pytest.fixture(scope="module")
+def regularised(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a run with the options `REGULARISED`, without an interruption."""
+    return _uninterrupted(tmp_path_factory, **REGULARISED)
+
+
+REGULARISED: dict[str, Any] = {"dropout": 0.3, "accumulate": 3, "longest": 3, "patience": 1}
+PRESSES = ([1], [7], [STEPS], [STEPS + 1], [2 * STEPS - 1], [EPOCHS * STEPS - 1], [4, 9])
+
+
+def _interruptions() -> Iterator[Any]:
+    """Yield each moment of Ctrl-C with both options. The mark `matrix` leaves one of the options for each moment."""
+    for position, presses in enumerate(PRESSES):
+        for number, name in enumerate(("regularised", "plain")):
+            yield pytest.param(name, presses, marks=() if position % 2 == number else pytest.mark.matrix)
+
+
+@pytest.mark.parametrize(("name", "presses"), [*_interruptions()])
 def test_a_training_interrupted_by_ctrl_c_resumes_bit_for_bit(
-    tmp_path: Path, unbroken: tuple[TaggingOptions, Path], presses: list[int]
+    tmp_path: Path, request: pytest.FixtureRequest, name: str, presses: list[int]
 ) -> None:
-    options, whole = unbroken
+    options = TaggingOptions.from_mapping(SIZES | (REGULARISED if name == "regularised" else {}))
+    whole: Path = request.getfixturevalue(name)
     run = tmp_path / "run"
     with pytest.raises(Interrupted):
         Tagging(options).fit(SPLIT, run=run, progress=CtrlC(presses[0]))
@@ -110,7 +126,7 @@ def test_a_killed_training_resumes_bit_for_bit(tmp_path: Path) -> None:
     Tagging(options).fit(run=tmp_path / "whole")
     (tmp_path / "config.yaml").write_text(options.to_yaml())
     words = ["train", "tagging", f"--config={tmp_path / 'config.yaml'}"]
-    for checkpoints in (1, 3, 6):
+    for checkpoints in (1, 6):
         run = tmp_path / f"killed-{checkpoints}"
         process = forked().Process(target=main, args=([*words, f"--run={run}"],))
         process.start()
@@ -234,7 +250,7 @@ def test_full_disk_leaves_the_last_good_checkpoint(
     assert same_files(plain, run, CHECKPOINT)
 
 
-@pytest.mark.parametrize("presses", [5, STEPS + 3])
+@pytest.mark.parametrize("presses", [pytest.param(5, marks=pytest.mark.matrix), STEPS + 3])
 def test_mixed_precision_resumes_too(tmp_path: Path, plain: Path, presses: int) -> None:
     mixed = TaggingOptions.from_mapping(SIZES | {"precision": "bf16-mixed"})
     Tagging(mixed).fit(SPLIT, run=tmp_path / "mixed")
