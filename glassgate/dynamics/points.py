@@ -13,7 +13,7 @@ from glassgate.dynamics.plot import plot
 from glassgate.layers.stack import Recurrent
 
 MIN_FRACTION = 2.0**-10
-"""The minimum fraction of a Newton step that is tried before a damped step; see `fixed_points`."""
+"""The smallest fraction to which a Newton step is shortened before a damped step is tried; see `fixed_points`."""
 CONTRACTION = 0.25
 """Newton's method converges quadratically if each step is at most this fraction of the step before (Deuflhard)."""
 MAX_REPRESENTATIVES = 128

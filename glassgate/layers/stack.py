@@ -184,8 +184,8 @@ class Recurrent(Drawable, BaseLayer):
             lengths: the number of steps of each sequence: (N,) integers from 0 to L, on any device.
             resets: a mask with the shape of the input without features, (L, N). Where it is true, the states of the
                 sequence are set to its initial states before the step is computed, in both directions.
-            restart: the states after a reset, with the shapes of hx. The default is the initial states. For example, hx
-                continues an episode, and each reset begins a new episode with zeros.
+            restart: the states after a reset, with the shapes of hx. The default is the initial states. Pass zeros if
+                hx continues an episode of an earlier call and each reset begins a new episode.
             return_states: whether to also return every state at every step.
 
         Returns:

@@ -23,8 +23,8 @@ class RequestedGradients(NamedTuple):
     Attributes:
         weights: the names of the parameters.
         data: whether the gradient of the input is requested.
-        added: whether the gradient of the input is added to the contents of its memory: the gradient from another
-            direction.
+        added: whether the gradient of the input is added to its memory, which already contains the gradient from
+            another direction.
     """
 
     weights: tuple[str, ...]

@@ -87,7 +87,7 @@ def _choose_unit_parts(plan: KernelPlan, layout: BatchLayout, parts: int) -> int
     unit_parts = min(parts, _work([plan], layout) // min_work, blocks)
     if unit_parts < 2:
         return 1
-    # Few sequences cannot be divided evenly. With divided units, no thread must have more work.
+    # Few sequences cannot be divided evenly. Dividing the units must not give a thread more work.
     few_sequences = 2 * unit_parts > layout.N and unit_parts * -(-layout.N // parts) >= layout.N
     large_weights = plan.packed_bytes > PRIVATE_CACHE_BYTES and 2 * MAX_ROWS * unit_parts >= layout.N
     return unit_parts if few_sequences or large_weights else 1

@@ -46,7 +46,7 @@ def join_launches(launches: Sequence[Launch]) -> Launch:
 Bindings = dict[Argument, int]
 """Values of arguments: addresses, sizes, pitches."""
 Operand = Argument | int | tuple[Argument, int]
-"""An argument of a task: an `Argument` whose value is inserted later, a constant, or a pair of both for their sum."""
+"""An argument of a task: an `Argument` whose value is inserted later, a constant, or a pair (both are added)."""
 ValueIndices = Mapping[Argument, tuple[int, ...]]
 """For each argument, the indices of the call values that are added to it."""
 BoundIndices = Mapping[Argument, Sequence[int]]

@@ -104,8 +104,8 @@ class Comparison(NamedTuple):
     """The answers of a changed network compared with those of the whole network, `(N, A)` each.
 
     Attributes:
-        losses: minus the logarithm of the probability of the reference: of the target or, without a target, of the
-            prediction of the whole network
+        losses: minus the log probability of the reference: the target or, without a target, the prediction of the
+            whole network
         right: whether the reference is the most probable choice of the changed network
         control_losses: the losses with targets that are exchanged between answers
     """

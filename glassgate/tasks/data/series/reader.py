@@ -30,7 +30,7 @@ class Table:
         source: the origin of the rows, for messages
         kind: "csv", "tsv", "xlsx", "parquet" or "frame"
         is_text: whether rows are lines of text
-        note: the encoding of the file or its sheet, to append to a note; often empty
+        note: the encoding of a text file or the sheet of a workbook, as the end of a message; often empty
     """
 
     def __init__(self, source: "str | Path | Frame"):
