@@ -158,9 +158,7 @@ def test_errors(tmp_path: Path) -> None:
         gg.to_c(layer, tmp_path, weights="json")
     with pytest.raises(ExportError, match="max_steps must be a positive integer, got 0"):
         gg.to_c(layer, tmp_path, max_steps=0)
-    with pytest.raises(
-        ExportError, match="keys of the ModuleDict may only contain letters, digits and _, got 'my net'"
-    ):
+    with pytest.raises(ExportError, match="keys of the ModuleDict may only contain letters, digits and _, got"):
         gg.to_c(nn.ModuleDict({"my net": layer}), tmp_path)
     with pytest.raises(ExportError, match=r"expected layers of glassgate, Linear, .* got Conv1d"):
         gg.to_c(nn.Conv1d(3, 4, 2), tmp_path)
