@@ -8,12 +8,14 @@ from typing import Any
 from benchmarks import results
 from benchmarks.rows import ROWS
 from glassgate.tasks.pictures.charts import save_figure
+from glassgate.tasks.wording import plural
 
 Content = dict[str, Any]
 
-LEGEND = """In bold: missed targets. Spread: half the distance between the quartiles of a point's rounds, relative to
-its figure; median of all points. Error: the largest difference of Glassgate from float64, relative to the largest
-value. The column "ours" is Glassgate."""
+LEGEND = """\
+Missed targets are in bold. The spread of a point is half the distance between the quartiles of its rounds, relative
+to its figure; the table has the median of all points. The error is the largest difference between Glassgate and
+float64, relative to the largest value. The column "ours" is Glassgate. A first call is listed if it takes over 5 s."""
 
 
 def write(folder: Path) -> None:
@@ -45,8 +47,8 @@ def table(contents: list[Content]) -> str:
 
 def _about(contents: list[Content]) -> list[str]:
     machines = {
-        f"{e['processor']}, {e['processors']} processors, {e['threads']} threads, {e['system']}; "
-        + (f"products in bfloat16 {e['bfloat16']}; " if "bfloat16" in e else "")
+        f"{e['processor']}, {e['processors']} processors, {plural(e['threads'], 'thread')}, {e['system']}; "
+        + (f"bfloat16 products: {e['bfloat16']}; " if "bfloat16" in e else "")
         + ", ".join(f"{name} {v}" for name, v in e["versions"].items() if v)
         for e in (content["environment"] for content in contents)
     }

@@ -134,9 +134,10 @@ def _tatoeba(name: str, what: str, **options: Any) -> Case:
         {"subwords": 3000, "epochs": 5, "batch_size": 32, "learning_rate": 2e-3, **options},
         1,
         (Score("bleu", "BLEU", percent=False, digits=1), Score("chrf", "chrF", percent=False, digits=1)),
-        note="23,610 pairs. A hash of the source selects a twentieth of the pairs for dev and a twentieth for test, so "
-        "no source is in two parts. sacrebleu computes the scores of beam search. The tokens are characters of Chinese "
-        "and subwords of English. In the output, each source is followed by its reference and by the translation.",
+        note="23,610 pairs. A hash of the source sentence selects a twentieth of the pairs for dev and a twentieth for "
+        "test, so no source sentence is in two parts. sacrebleu computes the scores of beam search. The tokens are "
+        "characters of Chinese and subwords of English. In the output, each source is followed by its reference and by "
+        "the translation.",
         sample=_sample_translations,
         picture="attention",
     )
@@ -212,8 +213,8 @@ def _ett(horizon: int, univariate: bool, seeds: int = 1, quantiles: bool = False
     )
     if not univariate and horizon in (192, 336):
         note += (
-            " The two training runs ran one after the other, not alternately. Glassgate computes the product with the "
-            "state that all segments start from only once."
+            " The two training runs ran one after the other, not alternately. All segments start from one state. "
+            "Glassgate multiplies this state by its weights only once."
         )
     paths = {"data": "ett/ETTh1.csv"}
     scores = (WQL, COVERAGE, MAE) if quantiles else (MSE, MAE)
@@ -269,8 +270,8 @@ CASES = (
         5,
         (ACCURACY, Score("macro_f1", "macro F1")),
         (Reported("accuracy", 94.1, FIRST_TRY, "LSTM in one direction, H=100, 100 epochs, 3 seeds, +- 0.9"),),
-        "Series of 12 channels, 7 to 29 steps. Without dev data, the score is that of the last epoch. No setting was "
-        "chosen by test score.",
+        "Series of 12 channels, 7 to 29 steps. There is no dev data, so the score is that of the last epoch. No "
+        "setting was chosen by test score.",
     ),
     Case(
         "chorales",
@@ -321,10 +322,10 @@ CASES = (
             Reported("nats", 4.63, FIRST_TRY, "two directions, H=128, 3 epochs, split not recorded"),
             Reported("nats", 5.46, FIRST_TRY, "forward only, H=128, 3 epochs, split not recorded"),
         ),
-        "The last twentieth of the poems is the test part. The vocabulary has about 6,000 characters. Three epochs are "
-        "few, and other settings reach a better score in them. With a batch size of 8, no dropout, learning rate 0.005 "
-        "and seed 1, Glassgate reached 4.52 nats. In the output, brackets mark the missing character. The five most "
-        "probable characters follow, with their probabilities.",
+        "The last twentieth of the poems is the test part. The vocabulary has about 6,000 characters. Other settings "
+        "reach a better score in three epochs. With a batch size of 8, no dropout, learning rate 0.005 and seed 1, "
+        "Glassgate reached 4.52 nats. In the output, brackets mark the missing character. The five most probable "
+        "characters follow, with their probabilities.",
         sample=_sample_blanks,
     ),
     Case(
@@ -357,8 +358,8 @@ CASES = (
             ),
             Reported("accuracy", 97.1, FIRST_TRY, "word BiLSTM, H=64, 15 epochs, slots and intent together"),
         ),
-        "The test data has 700 utterances, so one utterance is 0.14 %. The published model also learns the slots. So "
-        "does the case `snips` above, whose intents are better than these.",
+        "The test data has 700 utterances, so one utterance is 0.14 %. The published model also learns the slots. The "
+        "case `snips` above does so too, and has a higher intent accuracy.",
         read=_snips_intents,
     ),
     _tatoeba("tatoeba-en-zh", "English to Chinese", target_tokens="character"),

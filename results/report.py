@@ -50,10 +50,10 @@ LEGEND = f"""
 - **Seconds per epoch:** processor time of the training steps of one epoch, {OURS} / {PLAIN}.
 - **Speedup:** processor time of {PLAIN} divided by that of {OURS}, the median of all epochs, with quartiles.
 - **Reported by others:** these figures have other settings, listed below, and are quoted from secondary sources, not
-  from the papers. "plain PyTorch, first try" are small training runs from before this comparison, with little tuning
-  and mostly one seed.
-- **Earlier defaults:** three cases (SNIPS slots and intents, Tiny Shakespeare, the next character of Tang poems) use
-  earlier defaults of batch size, dropout and learning rate. Their commands contain these values.
+  from the papers. The exception is "plain PyTorch, first try": small training runs from before this comparison, with
+  little tuning and mostly one seed.
+- **Earlier defaults:** three cases (SNIPS slots, Tiny Shakespeare, the next character of Tang poems) use earlier
+  defaults of batch size, dropout and learning rate. Their commands contain these values.
 
 ![Score by epoch, Glassgate and torch.nn, one line per seed](results-curves.svg)
 
@@ -75,9 +75,9 @@ LEGEND = f"""
 - Rounding errors make the two training runs diverge over time. In the end the two models differ as if they had
   different seeds. The trained weights of Glassgate are therefore also scored with the layers of `torch.nn`, and each
   section has the difference.
-- Pictures of attention and forecasts are from seed 1. They show the first three sentences of the test part with 16 to
-  32 bytes, and three origins that are evenly distributed over the test part.
-- The test score is that of the epoch with the best dev score, or of the last epoch without dev data.
+- Pictures of attention and forecasts are from seed 1, on the test part. Those of attention show the first three
+  sentences of 16 to 32 bytes. Those of forecasts start at three evenly distributed steps.
+- The test score is that of the epoch with the best dev score or, without dev data, of the last epoch.
 """
 
 ENDING = """
@@ -199,7 +199,7 @@ def _crosswise(case: Case, pairs: Pairs) -> str:
     difference = max(ours["crosswise"] for ours, _ in pairs) * score.factor
     unit = " points" if score.percent else " nats" if "nats" in score.key else ""
     return (
-        f"With the trained weights of {OURS} in the layers of `{PLAIN}`, the test scores differ by at most "
+        f"With the trained weights of {OURS}, the test scores of {OURS} and `{PLAIN}` differ by at most "
         f"{difference:.1g}{unit}.\n"
     )
 

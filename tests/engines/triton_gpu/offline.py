@@ -230,10 +230,10 @@ def resources(log: str) -> tuple[int, int]:
 HEAD = f"""\
 # Kernels compiled without a GPU
 
-Triton compiles the [GPU kernels](gpu.md) for chips that may be absent. Its ptxas reports the registers and the shared
-memory that they use. None of these kernels has run on a GPU. The version of Triton for PyTorch 2.13 compiles them for
+Triton can compile the [GPU kernels](gpu.md) without a GPU. Its assembler, ptxas, reports the registers and the shared
+memory of each kernel. None of these kernels has run on a GPU. The version of Triton for PyTorch 2.13 compiles them for
 three chips, and version {BEFORE} for sm_90. `python -m tests.engines.triton_gpu.offline` generates the rows of the
-installed version, and a test compares them.
+installed version, and a test compares them with the table.
 
 - **batch:** the number of sequences. *ragged* sequences have lengths and resets.
 - **kernel:** [A, B or C](gpu.md#how-it-works). *in_graph* is kernel C in a CUDA graph. *both* runs both directions.
@@ -243,7 +243,7 @@ installed version, and a test compares them.
 - **weights:** the number of loads of weights inside the loop over time. With 0 loads the weights stay on the chip.
 - **barriers:** the number of barriers inside the loop over time.
 
-Where chips differ, an entry has one number for each.
+Where chips differ, an entry has one number per chip.
 
 | Triton | products | chips | cell | batch | H | kernel | registers | spilled | shared | MMA | weights | barriers |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|
