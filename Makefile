@@ -96,7 +96,7 @@ check: .venv/installed
 	@echo "Imports (import-linter) ..."
 	@$(bin)/lint-imports --no-logo
 	@echo "The README's commands (make demo in a hurry, make test-all) ..."
-	@rm -rf runs/check && $(MAKE) --no-print-directory demo DEMO="--every 40 --run runs/check"
+	@rm -rf runs/check && $(MAKE) --no-print-directory demo DEMO="--every 400 --run runs/check"
 	@$(MAKE) --no-print-directory test-all
 
 clean:

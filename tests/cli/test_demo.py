@@ -1,6 +1,7 @@
-"""The demo, in a hurry: two models side by side, compared on files that both have not seen; and its colours."""
+"""The demo with three small files, and the colours of its output."""
 
 import json
+import shutil
 import sysconfig
 from functools import partial
 from pathlib import Path
@@ -14,14 +15,18 @@ from glassgate.tasks.data.toy.python_code import standard_library
 
 
 def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one package of the library, a single file of which is read for training."""
-    library = partial(standard_library, Path(sysconfig.get_path("stdlib"), "asyncio"))
+    """Both models train on one file of the standard library and are compared on two held-out files."""
+    files = tmp_path / "library"
+    files.mkdir()
+    for name in ("urllib/error.py", "urllib/response.py", "asyncio/format_helpers.py"):
+        shutil.copy(Path(sysconfig.get_path("stdlib"), name), files)
+    library = partial(standard_library, files)
     monkeypatch.setattr(demo, "standard_library", library)
     run = tmp_path / "demo"
     assert main(["demo", "--every=400", f"--run={run}"]) == 0
     out = capsys.readouterr().out
-    _, held_out = library(every=400)
-    assert len(held_out) > 1
+    train, held_out = library(every=400)
+    assert (len(train), len(held_out)) == (1, 2)
     summary = json.loads((run / "demo.json").read_text())
     assert summary["held_out"] == [each.source for each in held_out]
     assert all(Path(name).name in out for name in summary["held_out"])

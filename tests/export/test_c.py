@@ -1,4 +1,4 @@
-"""Exported layers in C equal the layers: under GCC, under Clang with sanitizers, and as C++."""
+"""Exported layers in C equal the reference engine, compiled by GCC, by Clang with sanitizers, and as C++."""
 
 import copy
 import shutil
@@ -42,9 +42,9 @@ class Network:
 
 
 def of_layer(layer: gg.Recurrent) -> Network:
-    """One sequence through a layer."""
+    """One sequence through a layer, computed by the reference engine, which compiles nothing."""
     x = noise(1, STEPS, layer.input_size).to(layer.weight_ih_l0)
-    with torch.no_grad():
+    with torch.no_grad(), gg.engine("reference"):
         output, _ = layer(x)
     return Network(layer, x, torch.cat(output, -1) if isinstance(output, tuple) else output)
 
@@ -66,7 +66,7 @@ def of_tagger(bidirectional: bool) -> Network:
         nn.Embedding(7, 5), layer, nn.Linear(layer.output_size, 11), nn.Tanh(), nn.Linear(11, 3, False)
     )
     tokens = torch.arange(STEPS) % 7
-    with torch.no_grad():
+    with torch.no_grad(), gg.engine("reference"):
         output = parts[4](parts[3](parts[2](layer(parts[0](tokens))[0])))
     return Network(parts, tokens[:, None].float(), output)
 
