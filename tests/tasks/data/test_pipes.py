@@ -263,7 +263,7 @@ def test_every_command(
         assert _out([command, str(tmp_path / "file"), piped(file)], capsys) == answer
     if task != "forecasting":
         short = tmp_path / name  # a report measures all predictions of a file
-        short.write_text("".join(path.read_text().splitlines(keepends=True)[:6]))
+        short.write_text("".join(path.read_text().splitlines(keepends=True)[:3]))
         report = ["report", str(tmp_path / "file"), "--terminal", "--file"]
         shown = [_out([*report, each], capsys) for each in (str(short), piped(short))]
         source = re.compile(rf"^(-|{re.escape(name)})(?=$|[:,])", re.MULTILINE)

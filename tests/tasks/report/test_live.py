@@ -58,15 +58,16 @@ def page_input(task: Any, excerpt: Excerpt, folder: Path) -> Any:
     return given if isinstance(given, str) else given["rows"]
 
 
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.matrix)])
 @pytest.mark.parametrize("name", RUNS)
-def test_the_page_gives_the_predictions_of_the_task(name: str, tmp_path: Path) -> None:
+def test_the_page_gives_the_predictions_of_the_task(name: str, count: int, tmp_path: Path) -> None:
     """This holds for its first input and for random inputs, with and without random edits."""
     torch.manual_seed(1)
     with gg.engine("reference"):
         task = trained(name)
         excerpt = excerpts(task)[0]
         random = np.random.default_rng(0)
-        inputs = [(page_input(task, excerpt, tmp_path), excerpt), *random_inputs(task, excerpt, random, 4)]
+        inputs = [(page_input(task, excerpt, tmp_path), excerpt), *random_inputs(task, excerpt, random, count)]
         cases = [(*each, *edits) for each in inputs for edits in (({}, []), random_edits(task, random))]
         results = read_in_node(task, excerpt, [[given, edits] for given, _, _, edits in cases], tmp_path)
         for got, (given, shown, edits, _) in zip(results, cases, strict=True):
