@@ -13,9 +13,11 @@ from glassgate.tasks.wording import plural
 Content = dict[str, Any]
 
 LEGEND = """\
-Missed targets are in bold. The spread of a point is half the distance between the quartiles of its rounds, relative
-to its figure; the table has the median of all points. The error is the largest difference between Glassgate and
-float64, relative to the largest value. The column "ours" is Glassgate. A first call is listed if it takes over 5 s."""
+Each point is one size: L steps, N sequences, H units. Its figure is a speedup, or a cost if the target is a maximum
+(<=). Missed targets are in bold. The spread of a point is half the distance between the quartiles of its rounds,
+relative to its figure; the table has the median of all points. The error is the largest difference between
+Glassgate and float64, relative to the largest value. The column "ours" is Glassgate. A first call is listed if it
+takes over 5 s."""
 
 
 def write(folder: Path) -> None:

@@ -39,19 +39,19 @@ steps), or a window of a series.
 `--lr-find` searches for the learning rate instead of using the default. It trains 100 steps with an increasing rate and
 draws the loss by rate to `learning_rate.svg` in the run folder.
 
-With dev data and without `--epochs`, the number of epochs in the table is the minimum, the *planned* epochs. The
-learning rate follows a cosine. Halfway through the planned epochs this decay pauses, and training continues at a
-constant rate while the dev score improves. Another epoch follows if the last quarter of the planned epochs contributed
-more than 2 % of the total improvement. The pause ends at the second epoch in a row without such a gain, because a
-single one may be noise. The rate then decays along the second half of the cosine. Training therefore always ends with a
-decayed rate, even with `--patience`. The maximum number of epochs is four times the planned ones, or `--max-epochs`. It
-is printed with its estimated time before training starts. On eight of the data sets below, the pause added 0 to 37 % of
-the planned epochs, on average 12 %. The measurements below were made without a pause.
+With dev data and without `--epochs`, the number of epochs in the table is the minimum. These are the *planned* epochs.
+The learning rate follows a cosine. Halfway through the planned epochs this decay pauses, and training continues at a
+constant rate while the dev score improves. Another epoch follows if the latest epochs, a quarter of the planned number,
+contributed more than 2 % of the total improvement. The pause ends at the second epoch in a row without such a gain,
+because a single one may be noise. The rate then decays along the second half of the cosine. Training therefore always
+ends with a decayed rate, even with `--patience`. The maximum number of epochs is four times the planned ones, or
+`--max-epochs`. It is printed with its estimated time before training starts. On eight of the data sets below, the pause
+added 0 to 37 % of the planned epochs, on average 12 %. The measurements below were made without a pause.
 
 Pieces of music are often longer than a chunk, and a step on a chunk costs less than a step on a whole piece. Training
 on chunks therefore makes more steps in the same time. The table has the test scores of the Nottingham tunes with the
-defaults (694 pieces with a mean of 254 steps, from the source of the chorales). Scores are means over all steps except
-the first of each piece. Times are for one thread of an AMD EPYC that other programs also used.
+defaults (694 pieces with a mean of 254 steps, from the same source as the chorales below). Scores are means over all
+steps except the first of each piece. Times are for one thread of an AMD EPYC that other programs also used.
 
 | training on | seed | epochs | steps per epoch | processor time | nats per step |
 |---|---|---|---|---|---|
@@ -178,7 +178,7 @@ def _rule(examples: int) -> str:
 def _table(rows: Sequence[Row]) -> str:
     lines = [
         "| task | data | score | batch size 32, 10 epochs | the defaults | best found | the defaults are worse by | "
-        "defaults | best found: settings | training runs | seeds |",
+        "defaults: settings | best found: settings | training runs | seeds |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
