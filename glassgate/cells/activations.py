@@ -13,7 +13,7 @@ NAMES = (
 
 
 def activation(cell: str, name: str) -> Callable[[Any], Any]:
-    """Return the function with this name in `torch.nn.functional`.
+    """Return a function of `torch.nn.functional` by name. For "hardsigmoid", return `_hard_sigmoid`.
 
     Args:
         cell: the name of the cell's class, for the message.

@@ -1,1 +1,1 @@
-"""Experiments on claims of textbooks about LSTMs: long-term memory, two directions, and fused matrix products."""
+"""Experiments that test claims of textbooks about LSTMs: long-term memory, bidirectional layers, fused products."""

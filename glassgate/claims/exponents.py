@@ -28,5 +28,5 @@ def lyapunov_exponent(network: Network, problem: str, steps: int, seed: int) -> 
 
 
 def exponent_texts(row: dict[str, Any]) -> list[str]:
-    """The exponents of a network before and after each part of its training, with confidence intervals, as text."""
+    """The exponents before training and after each part of it, with their confidence intervals, as text."""
     return [f"{e['exponent']:+.3f} ({e['low']:+.3f} to {e['high']:+.3f})" for e in row["lyapunov"]]

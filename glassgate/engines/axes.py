@@ -8,8 +8,8 @@ class Axis(NamedTuple):
 
     Attributes:
         name: "T" steps, "N" sequences, "G" gates, "H" units, "P" projected units, "D" input features, and others.
-        factors: numbers and other axes, whose product is the extent of the axis. Empty for a base axis, whose extent
-            the caller passes.
+        factors: numbers and names of axes. The product of their values is the extent of this axis. Empty for a base
+            axis, whose extent the caller passes.
         labels: a name for each index, e.g. the names of gates.
     """
 

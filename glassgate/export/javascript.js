@@ -127,22 +127,22 @@ const editsOf = (direction, edits) => {
   };
 };
 
-// Returns the number of first steps, in the order of a direction, whose input is the same as in an earlier run. `shift` is
-// the difference between the indices of these steps in the two runs.
+// Compares the input with that of an earlier run. Returns {same, shift}: the number of equal steps, counted from the step
+// that the direction reads first, and the index of an equal step in the earlier run minus its index in this run.
 const sameSteps = (direction, x, count, earlier) => {
   const { inputs, reverse } = direction;
-  const before = earlier.x.length / inputs;
-  const shift = reverse ? before - count : 0;
+  const earlierCount = earlier.x.length / inputs;
+  const shift = reverse ? earlierCount - count : 0;
   let same = 0;
-  for (; same < Math.min(count, before); same++) {
+  for (; same < Math.min(count, earlierCount); same++) {
     const t = reverse ? count - 1 - same : same;
     for (let k = 0; k < inputs; k++) if (x[t * inputs + k] !== earlier.x[(t + shift) * inputs + k]) return { same, shift };
   }
   return { same, shift };
 };
 
-// Returns the products of the input and each hoisted matrix for the steps from <= t < to, (count, units) by the name of
-// the matrix.
+// Computes the hoisted products, which depend only on the input, for the steps from <= t < to. Returns an object with an
+// array (count, units) for the name of each matrix.
 const inputProducts = (direction, x, count, from, to) => {
   const { inputs, weights } = direction;
   const equal = firstEqual(x.subarray(from * inputs, to * inputs), inputs, to - from);
@@ -150,20 +150,20 @@ const inputProducts = (direction, x, count, from, to) => {
   for (const { weight, units } of Object.values(direction.products).flat().filter(({ hoisted }) => hoisted)) {
     const products = (productsOf[weight] = new Float32Array(count * units));
     equal.forEach((earlier, k) => {
-      const [t, like] = [from + k, from + earlier];
-      if (t === like) multiply(products, t * units, units, weights[weight], inputs, x, t * inputs);
-      else products.copyWithin(t * units, like * units, (like + 1) * units);
+      const [t, equalStep] = [from + k, from + earlier];
+      if (t === equalStep) multiply(products, t * units, units, weights[weight], inputs, x, t * inputs);
+      else products.copyWithin(t * units, equalStep * units, (equalStep + 1) * units);
     });
   }
   return productsOf;
 };
 
-// Allocates memory for the other products of one step.
+// Allocates memory for the products of one step that are not hoisted.
 const scratchFor = ({ products }) =>
   Object.fromEntries(Object.values(products).flat().filter(({ hoisted }) => !hoisted).map(({ weight, units }) => [weight, new Float64Array(units)]));
 
-// Runs one direction on a sequence `x` of `count` steps. Returns each value that a step stores, (steps, units). First steps
-// with the same input are copied from an `earlier` run without edits.
+// Runs one direction on a sequence `x` of `count` steps. Returns the values of all steps, (steps, units) each, and the
+// states before the first and after the last step. Steps that `sameSteps` counts are copied from `earlier`, a run without edits.
 const runDirection = (direction, step, x, count, edits = [], start = null, earlier = null) => {
   const { reverse, states, weights } = direction;
   const editAt = editsOf(direction, edits);
@@ -173,8 +173,8 @@ const runDirection = (direction, step, x, count, edits = [], start = null, earli
   for (const [name, units] of Object.entries(direction.values)) {
     values[name] = new Float32Array(count * units);
     if (!same) continue;
-    const [first, last] = reverse ? [to, count] : [0, from];
-    values[name].set(earlier.values[name].subarray((first + shift) * units, (last + shift) * units), first * units);
+    const [begin, end] = reverse ? [to, count] : [0, from];
+    values[name].set(earlier.values[name].subarray((begin + shift) * units, (end + shift) * units), begin * units);
   }
   const statesAt = (t) => {
     const found = {};
@@ -193,8 +193,8 @@ const runDirection = (direction, step, x, count, edits = [], start = null, earli
   return { direction, values, first, last: before, x };
 };
 
-// Runs all levels of a layer. Returns the output, (steps, width), and the run of each direction by its label.
-// `memory` keeps the last run of each direction for the next call.
+// Runs all levels of a stacked layer. Returns the outputs of the last level, (steps, width) each; `output`, the first of
+// them; and `parts`, the run of each direction by its label. `memory` keeps these runs for the next call.
 const runLayer = (layer, steps, x, count, { edits = [], start = {}, memory = null } = {}) => {
   const earlierRuns = edits.length || Object.keys(start).length ? null : memory;
   const parts = {};

@@ -21,7 +21,7 @@ from tests.raised import ROOT
 
 @pytest.mark.parametrize("cell", CELLS[1:4], ids=lambda cell: type(cell).__name__)
 def test_every_wire_of_the_diagram_has_a_value(cell: gg.Cell) -> None:
-    (level,) = Network().layer(gg.Recurrent(cell, 2, 4), "encoder")["levels"]
+    (level,) = Network().add_layer(gg.Recurrent(cell, 2, 4), "encoder")["levels"]
     values = level["directions"][0]["values"]
     names = re.findall(r'class="wire[^"]*" data-name="([^"]+)"', str(gg.draw(cell)))
     assert len(names) > 4
@@ -53,7 +53,7 @@ def test_a_page_has_one_to_four_units(units: Any) -> None:
 
 def test_the_error_names_an_operation_that_javascript_lacks() -> None:
     with pytest.raises(ValueError, match=r"live: cell Sorted: step uses .*sort"):
-        Network().layer(gg.Recurrent(Sorted(), 2, 3), "encoder")
+        Network().add_layer(gg.Recurrent(Sorted(), 2, 3), "encoder")
 
 
 def test_a_page_that_is_too_large_states_its_size() -> None:
@@ -65,8 +65,8 @@ def test_a_page_that_is_too_large_states_its_size() -> None:
 def test_a_regularised_layer_keeps_its_equations() -> None:
     torch.manual_seed(0)
     plain, noisy = (Network() for _ in range(2))
-    plain.layer(gg.LSTM(2, 3).eval(), "encoder")
-    noisy.layer(gg.LSTM(2, 3, zoneout=0.3).eval(), "encoder")
+    plain.add_layer(gg.LSTM(2, 3).eval(), "encoder")
+    noisy.add_layer(gg.LSTM(2, 3, zoneout=0.3).eval(), "encoder")
     assert plain.steps != noisy.steps
 
 

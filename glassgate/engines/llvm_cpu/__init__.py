@@ -1,1 +1,1 @@
-"""Fused kernels for the CPU. A traced cell is printed in a subset of Python, and LLVM compiles the text."""
+"""Fused kernels for the CPU. A traced cell is printed as code in a subset of Python, which is translated to LLVM."""

@@ -1,1 +1,1 @@
-"""The measures of the findings. Each function yields the effects that it finds in a study, with their intervals."""
+"""The measures of a report's findings. Each measure yields the effects in a study, with their intervals."""

@@ -18,7 +18,7 @@ class Effect(NamedTuple):
         value: the size; larger is stronger
         interval: computes the bootstrap interval of the size. It is slow, so it is only called if needed
         words: the texts that fill the templates `sentence` and `meaning` of the rule, see `findings.Rule`
-        null: the size under the rule's null model, if the study contains it
+        null: the size under the rule's null model; 0 if there is none
         unit: the label of the direction and the unit, if the effect is about a unit
     """
 

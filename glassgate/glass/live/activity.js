@@ -7,7 +7,7 @@ const isDark = () => {
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 };
 
-// The range of the colours. A gate is between 0 and 1 and has one colour. Other values have a colour for each sign.
+// The range of the colours: if `gate`, 0 to 1 in one colour; otherwise from -peak to peak, with a colour for each sign.
 const rangeOf = (values, kind) => {
   let peak = 1e-9;
   for (let k = 0; k < values.length; k++) peak = Math.max(peak, Math.abs(values[k]));

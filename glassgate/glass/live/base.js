@@ -1,16 +1,16 @@
 // Functions for numbers, elements and networks that all interactive pages share.
 const byId = (id) => document.getElementById(id);
 
-// An element with attributes, listeners (onclick ...) and children.
+// Makes an element with attributes, listeners (onclick ...) and children.
 const element = (tag, attributes = {}, ...children) => {
-  const made = document.createElement(tag);
+  const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else if (name in made && name !== "list") made[name] = value;
-    else made.setAttribute(name, value);
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (name in node && name !== "list") node[name] = value;
+    else node.setAttribute(name, value);
   }
-  made.append(...children);
-  return made;
+  node.append(...children);
+  return node;
 };
 
 // Returns a function that runs `work` before the next frame, once for all calls until then.
@@ -46,17 +46,17 @@ const softmax = (scores) => {
 const linear = ({ weight, bias }, rows, count) => {
   const inputs = rows.length / count;
   const outputs = weight.length / inputs;
-  const made = new Float32Array(count * outputs);
-  for (let t = 0; t < count; t++) multiply(made, t * outputs, outputs, weight, inputs, rows, t * inputs);
-  if (bias) for (let k = 0; k < made.length; k++) made[k] += bias[k % outputs];
-  return made;
+  const products = new Float32Array(count * outputs);
+  for (let t = 0; t < count; t++) multiply(products, t * outputs, outputs, weight, inputs, rows, t * inputs);
+  if (bias) for (let k = 0; k < products.length; k++) products[k] += bias[k % outputs];
+  return products;
 };
 
-// The rows of an embedding, one for each number.
-const embedded = (weight, size, numbers) => {
-  const made = new Float32Array(numbers.length * size);
-  numbers.forEach((number, t) => made.set(weight.subarray(number * size, (number + 1) * size), t * size));
-  return made;
+// Looks up the row of an embedding for each number. Returns the concatenated rows.
+const embed = (weight, size, numbers) => {
+  const rows = new Float32Array(numbers.length * size);
+  numbers.forEach((number, t) => rows.set(weight.subarray(number * size, (number + 1) * size), t * size));
+  return rows;
 };
 
 // Each row of (count, width) as an array of its own.
@@ -66,15 +66,15 @@ const rowsOf = (values, count) => {
 };
 
 // The probabilities at each step: the softmax of a linear layer applied to the output of a recurrent layer.
-const chancesOf = (head, output, count) => rowsOf(linear(head, output, count), count).map(softmax);
+const stepChances = (head, output, count) => rowsOf(linear(head, output, count), count).map(softmax);
 
-// The concatenated outputs of the last layer's directions, each after the last step that the direction runs.
-const endsOf = (layer, parts) => {
+// The concatenated outputs of the last layer's directions. Each direction ends at another step: the last or the first.
+const finalOutputs = (layer, parts) => {
   const { directions } = layer.levels.at(-1);
-  return concatenated(directions.map(({ label, states }) => parts[label].last[Object.keys(states)[0]]));
+  return concatenate(directions.map(({ label, states }) => parts[label].last[Object.keys(states)[0]]));
 };
 
-const concatenated = (arrays) => {
+const concatenate = (arrays) => {
   const all = new Float32Array(sum(arrays.map((each) => each.length)));
   let at = 0;
   for (const each of arrays) {

@@ -10,12 +10,12 @@ const SIGNALS = {
 };
 
 const svgElement = (tag, attributes = {}) => {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  return made;
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  return node;
 };
 
-// A plot over all steps, 0 to 100 wide and high: lines for units, and a cursor.
+// A plot over all steps, with a line for each unit and a cursor. Its coordinates are 0 to 100.
 const makePlot = (label, height) => {
   const svg = svgElement("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", class: "plot", role: "img", "aria-label": label });
   svg.style.height = `${height}px`;
@@ -57,9 +57,9 @@ const makeSignal = (container, now, changed) => {
   };
   const drawTo = (event) => {
     const [step, value] = at(event);
-    const [from, begin] = last ?? [step, value];
-    const [low, high] = [Math.min(from, step), Math.max(from, step)];
-    for (let t = low; t <= high; t++) now.signal[t] = from === step ? value : begin + ((value - begin) * (t - from)) / (step - from);
+    const [fromStep, fromValue] = last ?? [step, value];
+    const [low, high] = [Math.min(fromStep, step), Math.max(fromStep, step)];
+    for (let t = low; t <= high; t++) now.signal[t] = fromStep === step ? value : fromValue + ((value - fromValue) * (t - fromStep)) / (step - fromStep);
     last = [step, value];
     now.step = step;
     changed();
@@ -113,14 +113,14 @@ const makeWeights = (container, direction, changed) => {
   container.replaceChildren(...[...groups].map(([group, arrays]) => {
     const rows = arrays.flatMap(([words, array]) => [...array.keys()].map((k) => {
       const columns = array.length / direction.units;
-      const of = direction.units === 1 ? "" : columns === 1 ? ` ${k}` : ` ${k % columns} to ${Math.floor(k / columns)}`;
+      const indices = direction.units === 1 ? "" : columns === 1 ? ` ${k}` : ` ${k % columns} to ${Math.floor(k / columns)}`;
       const readout = element("output", {}, brief(array[k]));
       const slider = element("input", { type: "range", min: -4, max: 4, step: 0.05, value: array[k], oninput: () => {
         array[k] = Number(slider.value);
         readout.textContent = brief(array[k]);
         changed();
       } });
-      return element("label", { className: "weight" }, element("span", {}, `${words}${of}`), slider, readout);
+      return element("label", { className: "weight" }, element("span", {}, `${words}${indices}`), slider, readout);
     }));
     return element("fieldset", {}, element("legend", {}, group), ...rows);
   }));
@@ -138,15 +138,15 @@ const makeCell = (container, spec, now) => {
   container.append(details);
   const random = element("button", { type: "button", onclick: () => {
     for (const array of Object.values(direction.weights)) array.forEach((_, k) => (array[k] = 2 * (2 * Math.random() - 1)));
-    begin();
+    showWeights();
     now.changed();
   } }, "random weights");
   let [direction, run, products] = [null, null, element("div", { className: "live-products" })];
   details.before(element("details", { className: "live-card" }, element("summary", {}, element("h3", {}, "Matrix products of this step")), products));
-  const begin = () => makeWeights(weights, direction, now.changed);
+  const showWeights = () => makeWeights(weights, direction, now.changed);
   const choose = (units) => {
     direction = spec.sizes[units - 1].levels[0].directions[0];
-    begin();
+    showWeights();
     weights.append(random);
     stack.replaceChildren();
     plots.clear();
@@ -212,14 +212,14 @@ const liveCells = (data) => {
   const cells = withArrays(data.cells, arrayOf).map((spec, k) => makeCell(byId(`cell-${k}`), spec, now));
   const signal = makeSignal(byId("cell-signal"), now, updateAll);
   const unit = byId("cell-unit");
-  const size = (units) => {
+  const setUnits = (units) => {
     now.unit = Math.min(now.unit, units - 1);
     unit.replaceChildren(...Array.from({ length: units }, (_, u) => new Option(u, u, false, u === now.unit)));
     unit.parentNode.hidden = units === 1;
     for (const cell of cells) cell.choose(units);
     updateAll();
   };
-  byId("cell-units").addEventListener("change", (event) => size(Number(event.target.value)));
+  byId("cell-units").addEventListener("change", (event) => setUnits(Number(event.target.value)));
   unit.addEventListener("change", () => {
     now.unit = Number(unit.value);
     now.go(now.step);
@@ -230,6 +230,6 @@ const liveCells = (data) => {
   byId("cell-live").hidden = false;
   byId("theme").addEventListener("click", () => (document.documentElement.style.colorScheme = isDark() ? "light" : "dark"));
   byId("cell-units").value = data.units;
-  size(data.units);
-  return { now, cells, size };
+  setUnits(data.units);
+  return { now, cells, setUnits };
 };

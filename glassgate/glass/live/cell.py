@@ -136,7 +136,7 @@ def _add_layer(cell: Cell, units: int, network: Network, number: int) -> dict[st
                 parameter.zero_()
     if "f" in cell.gates:
         gate_bias(f=2.0)(layer)
-    return network.layer(layer, f"cell{number}.units{units}")
+    return network.add_layer(layer, f"cell{number}.units{units}")
 
 
 _LEDE = (

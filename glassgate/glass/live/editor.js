@@ -46,12 +46,12 @@ const makeEditor = (container, label, text, listeners) => {
   };
 };
 
-// Up to twelve colours of labels, in the order of their numbers. A label such as "O" or "other" has no colour.
+// Returns a function from the index of a label to its CSS class, one of twelve colours. Labels such as "O" have no colour.
 const colourOf = (names) => {
   const plain = names.findIndex((name) => ["O", "other", "text", "none"].includes(name));
   const order = names.map((_, k) => k).filter((k) => k !== plain);
   const classes = new Map(order.map((k, index) => [k, `c${index % 12}`]));
   return (k) => classes.get(k) ?? "";
 };
-const legendOf = (names, used, of) =>
-  used.filter((k) => of(k)).map((k) => element("b", { className: of(k) }, names[k]));
+const legendOf = (names, used, classOf) =>
+  used.filter((k) => classOf(k)).map((k) => element("b", { className: classOf(k) }, names[k]));

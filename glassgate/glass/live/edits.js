@@ -1,8 +1,8 @@
 // Edits of gates and states: a row of controls for each edit, its description, and its Python code.
 const KINDS = { hold: "hold at", scale: "multiply by", replace: "take from another text" };
 
-// Parses "3" or "0-7, 12" as a list of units. Returns null for "all".
-const unitsOf = (words, count) => {
+// Parses "3" or "0-7, 12" as a list of units or steps below `count`. Returns null for "all".
+const parseNumbers = (words, count) => {
   if (/^\s*(all)?\s*$/i.test(words)) return null;
   const found = words.split(",").flatMap((part) => {
     const [first, last = first] = part.split(/[-–]/).map((each) => Number.parseInt(each, 10));
@@ -46,11 +46,11 @@ const pythonOf = (edits, { setup, call, other }) => {
   const names = [...new Set(edits.map(({ name }) => name))];
   lines.push("edits = {");
   for (const name of names) {
-    const made = edits.filter((edit) => edit.name === name).map((edit) => {
+    const calls = edits.filter((edit) => edit.name === name).map((edit) => {
       if (edit.kind === "replace") return `gg.replace(${[`tape${patches.indexOf(edit)}["${name}"]`, ...argumentsOf(edit)].join(", ")})`;
       return `gg.${edit.kind}(${[edit.value, ...argumentsOf(edit)].join(", ")})`;
     });
-    lines.push(`    "${name}": [${made.join(", ")}],`);
+    lines.push(`    "${name}": [${calls.join(", ")}],`);
   }
   lines.push("}", "with gg.edit(model, edits):", `    ${call}`);
   return lines.join("\n");
@@ -58,14 +58,14 @@ const pythonOf = (edits, { setup, call, other }) => {
 
 // The list of edits. `page` provides the directions, the selected gate or state, and the values of another text.
 const makeEdits = (container, page, changed) => {
-  const rows = [];
+  const readers = [];
   const list = element("div");
   const add = element("button", { type: "button", className: "primary", onclick: () => append() }, "Add a change");
   const clear = element("button", { type: "button", hidden: true, onclick: () => reset() }, "Undo all");
   const hint = element("p", { className: "live-note" }, "Hold, scale or replace any gate or state, for any units and steps. The new answer is shown next to the original one.");
   container.append(hint, list, element("div", { className: "live-controls" }, add, " ", clear));
   const reset = () => {
-    rows.length = 0;
+    readers.length = 0;
     list.replaceChildren();
     clear.hidden = true;
     hint.hidden = false;
@@ -76,7 +76,7 @@ const makeEdits = (container, page, changed) => {
     const names = page.directions.flatMap(({ label, gates, states }) => [...gates, ...Object.keys(states)].map((name) => `${label}.${name}`));
     const name = element("select", {}, ...names.map((each) => new Option(each.replace(/^encoder\./, ""), each, false, each === chosen.name)));
     const units = element("input", { value: chosen.unit === undefined ? "all" : String(chosen.unit), placeholder: "all, 3 or 0-7", autocomplete: "off" });
-    const kind = element("select", {}, ...Object.entries(KINDS).filter(([key]) => key !== "replace" || page.reads).map(([key, words]) => new Option(words, key, false, key === chosen.kind)));
+    const kind = element("select", {}, ...Object.entries(KINDS).filter(([key]) => key !== "replace" || page.valuesFor).map(([key, words]) => new Option(words, key, false, key === chosen.kind)));
     const slider = element("input", { type: "range", step: 0.01 });
     const exact = element("input", { type: "number", step: 0.01 });
     slider.setAttribute("aria-label", "value");
@@ -85,12 +85,12 @@ const makeEdits = (container, page, changed) => {
     const steps = element("input", { value: chosen.steps ?? "all", placeholder: "all or 5-12", autocomplete: "off" });
     const values = element("div", { className: "slider wide" }, slider, exact);
     const texts = element("label", { className: "wide" }, "the text", other);
-    const remove = element("button", { type: "button", onclick: () => { rows.splice(rows.indexOf(row), 1); node.remove(); clear.hidden = !rows.length; hint.hidden = rows.length > 0; changed(); } }, "Remove");
+    const remove = element("button", { type: "button", onclick: () => { readers.splice(readers.indexOf(readEdit), 1); node.remove(); clear.hidden = !readers.length; hint.hidden = readers.length > 0; changed(); } }, "Remove");
     const node = element("div", { className: "live-edit" }, element("label", {}, "gate or state", name), element("label", {}, "units", units),
       element("label", {}, "change", kind), element("label", {}, "steps", steps), values, texts, remove);
     // A decoder takes one step at a time, for which neither a range of steps nor values of another text are defined.
     const isDecoder = () => name.value.startsWith("decoder");
-    const ranges = () => {
+    const updateControls = () => {
       steps.disabled = isDecoder();
       if (isDecoder()) steps.value = "all";
       for (const option of kind.options) option.disabled = option.value === "replace" && isDecoder();
@@ -104,31 +104,31 @@ const makeEdits = (container, page, changed) => {
       exact.value = value;
       slider.value = value;
     };
-    const row = () => {
+    const readEdit = () => {
       const direction = page.directions.find(({ label }) => name.value.startsWith(`${label}.`));
       const short = name.value.slice(direction.label.length + 1);
-      const span = unitsOf(steps.value.replaceAll(" ", ""), Infinity);
-      const edit = { name: name.value, kind: kind.value, value: Number(exact.value) || 0, units: unitsOf(units.value, direction.states[short] ?? direction.units),
+      const span = parseNumbers(steps.value.replaceAll(" ", ""), Infinity);
+      const edit = { name: name.value, kind: kind.value, value: Number(exact.value) || 0, units: parseNumbers(units.value, direction.states[short] ?? direction.units),
         from: span === null || !span.length ? null : span[0] - 1, to: span === null || !span.length ? null : span.at(-1), text: other.value };
       if (edit.kind !== "replace") return edit;
-      const { values, count } = page.reads(edit.text, edit.name);
+      const { values, count } = page.valuesFor(edit.text, edit.name);
       return { ...edit, values, from: edit.from ?? 0, to: Math.min(edit.to ?? count, count) };
     };
     kind.addEventListener("input", () => set(kind.value === "scale" ? 1 : 0));
     slider.addEventListener("input", () => (exact.value = slider.value));
     exact.addEventListener("input", () => (slider.value = exact.value));
     node.addEventListener("input", () => {
-      ranges();
+      updateControls();
       changed();
     });
-    rows.push(row);
+    readers.push(readEdit);
     list.append(node);
-    ranges();
+    updateControls();
     set(chosen.value);
     clear.hidden = false;
     hint.hidden = true;
     changed();
     return node;
   };
-  return { get: () => rows.map((row) => row()).filter(({ from, to }) => from === null || from < to), append, reset };
+  return { get: () => readers.map((readEdit) => readEdit()).filter(({ from, to }) => from === null || from < to), append, reset };
 };

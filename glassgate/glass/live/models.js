@@ -1,8 +1,8 @@
 // The common part of the models of all tasks. The script of a task adds a function to `models`. The function takes the
-// description of the model and a function that runs a layer. It returns {task, kind, lede, encoder, read, input, mark,
-// answers, compare, python, inputs}.
+// description of the model and a function that runs a layer. It returns {task, kind, lede, encoder, read, input, answers,
+// compare, python} and, for some tasks, {decoder, decoding, inputs}.
 //
-// `read` returns {count, labels, parts, answers}: the number of steps, the input of each step in words, the values of each
+// `read` returns {count, labels, parts, answers}: the number of steps, the input of each step in words, the run of each
 // direction, and the answers, {step, names, chances, chosen, expected}. The step of an answer about the whole input is null.
 const models = {};
 

@@ -32,18 +32,18 @@ class Network:
         self.weights = Weights(half)
         self.steps: list[str] = []
 
-    def array(self, values: Tensor) -> dict[str, Any]:
+    def add_array(self, values: Tensor) -> dict[str, Any]:
         """Add an array to the weights and return its offset and shape."""
         return self.weights.add(values.detach().float().cpu().numpy())
 
-    def linear(self, module: nn.Module | None) -> dict[str, Any] | None:
+    def add_linear(self, module: nn.Module | None) -> dict[str, Any] | None:
         """Add a linear module, with or without bias, and return its description. Return None if the module is None."""
         if module is None:
             return None
         weight, bias = getattr(module, "weight"), getattr(module, "bias", None)  # noqa: B009
-        return {"weight": self.array(weight), "bias": None if bias is None else self.array(bias)}
+        return {"weight": self.add_array(weight), "bias": None if bias is None else self.add_array(bias)}
 
-    def layer(self, layer: Recurrent, name: str) -> dict[str, Any]:
+    def add_layer(self, layer: Recurrent, name: str) -> dict[str, Any]:
         """Add a recurrent layer and return its description.
 
         Args:

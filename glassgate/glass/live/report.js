@@ -4,14 +4,14 @@ const live = (data) => {
   const run = (layer, x, count, options) => runLayer(layer, steps, x, count, options);
   const model = models[data.model.task](withArrays(data.model, arrayOf), run);
   const now = { step: 0, part: "", name: "", unit: 0, orders: {}, order: [0] };
-  let [plain, shown, edits, pause] = [null, null, [], null];
+  let [plain, shown, edits, timer] = [null, null, [], null];
 
   const directionsOf = (layer) => layer?.levels.flatMap((level) => level.directions) ?? [];
   const directions = [...directionsOf(model.encoder), ...directionsOf(model.decoder)];
   const current = () => directions.find(({ label }) => label === now.part);
-  const shapeOf = (name) => current().values[name];
+  const widthOf = (name) => current().values[name];
   const isDecoder = () => now.part.startsWith("decoder");
-  // The token that each step of the chosen part reads.
+  // The token that each step of the selected direction reads.
   const labels = () => (isDecoder() ? shown.decoded : shown.labels);
   const namesOf = ({ gates, states }) => [...gates, ...Object.keys(states)];
 
@@ -36,24 +36,24 @@ const live = (data) => {
 
   const describe = () => `${edits.map(describeEdit).join("; ")}: ${model.compare(plain, shown)}`;
 
-  // Sets the order of the units in the picture. The order changes only after a pause in typing.
+  // Sets the order of the units in the heat map. The order changes only after a pause in typing.
   const arrange = () => {
     if (!plain.count) return;
     const output = Object.keys(current().states)[0];
-    const units = shapeOf(now.name);
-    now.orders[now.part] ??= orderOf(plain.parts[now.part].values[output], shapeOf(output));
+    const units = widthOf(now.name);
+    now.orders[now.part] ??= orderOf(plain.parts[now.part].values[output], widthOf(output));
     now.order = now.orders[now.part].length === units ? now.orders[now.part] : [...Array(units).keys()];
   };
 
-  // The picture of activity.
+  // Paints the heat map.
   const paint = onFrame(() => {
     if (!plain.count) return;
     const values = shown.parts[now.part].values[now.name];
-    const range = paintHeat(byId("live-heat"), values, shapeOf(now.name), now.order, current().kinds[now.name]);
+    const range = paintHeat(byId("live-heat"), values, widthOf(now.name), now.order, current().kinds[now.name]);
     byId("live-heat").setAttribute("aria-label", `${now.name} of ${now.part}: ${now.order.length} units at ${labels().length} steps, ${range.gate ? "0 to 1" : `−${brief(range.peak)} to ${brief(range.peak)}`}`);
   });
 
-  // The values of the chosen step and unit on the wires of the diagram, and its matrix products.
+  // Shows the values of the selected step and unit on the wires of the diagram, and its matrix products.
   const showDetails = onFrame(() => {
     if (!plain.count || !byId("live-details").open) return;
     const where = { run: shown.parts[now.part], step: now.step, unit: now.unit };
@@ -86,7 +86,7 @@ const live = (data) => {
   const choose = (change) => {
     Object.assign(now, change);
     if (!namesOf(current()).includes(now.name)) now.name = Object.keys(current().states).at(-1);
-    now.unit = clamp(now.unit, 0, shapeOf(now.name) - 1);
+    now.unit = clamp(now.unit, 0, widthOf(now.name) - 1);
     if (plain) now.step = clamp(now.step, 0, Math.max(0, labels().length - 1));
     fill();
     if (plain) {
@@ -96,7 +96,7 @@ const live = (data) => {
     }
   };
 
-  // Controls of the picture.
+  // Controls of the heat map.
   const part = element("select", { onchange: () => choose({ part: part.value }) });
   const name = element("select", { onchange: () => choose({ name: name.value }) });
   const unit = element("input", { type: "number", min: 0, step: 1, oninput: () => unit.value !== "" && choose({ unit: Number(unit.value) }) });
@@ -106,20 +106,20 @@ const live = (data) => {
   const fill = () => {
     name.replaceChildren(...namesOf(current()).map((each) => new Option(each, each, false, each === now.name)));
     part.value = now.part;
-    Object.assign(unit, { value: now.unit, max: shapeOf(now.name) - 1 });
+    Object.assign(unit, { value: now.unit, max: widthOf(now.name) - 1 });
   };
 
-  const heat = byId("live-heat");
-  const pointed = (event) => {
-    const box = heat.getBoundingClientRect();
+  const heatMap = byId("live-heat");
+  const onPointer = (event) => {
+    const box = heatMap.getBoundingClientRect();
     const row = clamp(Math.floor(((event.clientY - box.top) / box.height) * now.order.length), 0, now.order.length - 1);
     const count = labels().length;
     now.step = clamp(Math.floor(((event.clientX - box.left) / box.width) * count), 0, count - 1);
     if (event.type === "click") choose({ unit: now.order[row] });
     else show();
   };
-  for (const kind of ["pointermove", "click"]) heat.addEventListener(kind, (event) => plain.count && pointed(event));
-  heat.addEventListener("keydown", (event) => {
+  for (const kind of ["pointermove", "click"]) heatMap.addEventListener(kind, (event) => plain.count && onPointer(event));
+  heatMap.addEventListener("keydown", (event) => {
     const next = (by) => choose({ unit: now.order[clamp(now.order.indexOf(now.unit) + by, 0, now.order.length - 1)] });
     const moves = { ArrowLeft: () => go(now.step - 1), ArrowRight: () => go(now.step + 1), ArrowUp: () => next(-1), ArrowDown: () => next(1) };
     if (!moves[event.key]) return;
@@ -142,7 +142,7 @@ const live = (data) => {
     }
     const source = search.embeddedPlaces(search.places, label);
     const [name] = Object.keys(current().states);
-    const [width, count] = [shapeOf(name), labels().length];
+    const [width, count] = [widthOf(name), labels().length];
     const at = (unit, step) => shown.parts[now.part].values[name][step * width + unit];
     const [first, stop] = now.marked ?? [now.step, now.step + 1];
     const active = search.activeUnits(source, at, first, stop, 0, count);
@@ -170,7 +170,7 @@ const live = (data) => {
       const { gate, peak } = rangeOf(plain.count ? plain.parts[label].values[short] : [1], plain.parts[label]?.direction.kinds[short]);
       return gate ? [0, 1] : [-Math.ceil(peak), Math.ceil(peak)];
     },
-    reads: model.kind === "text" ? valuesOf : null,
+    valuesFor: model.kind === "text" ? valuesOf : null,
   }, () => answer());
   model.edits = () => changes.get();
   model.again = () => {
@@ -180,8 +180,8 @@ const live = (data) => {
   const input = model.input(byId("live-input"), data.given, {
     typed: () => {
       answer();
-      clearTimeout(pause);
-      pause = setTimeout(() => {
+      clearTimeout(timer);
+      timer = setTimeout(() => {
         now.orders = {};
         choose({});
       }, 600);

@@ -1,5 +1,5 @@
 // A series as a plot whose values can be dragged, and its forecast with a band for each pair of quantiles.
-const seriesModel = ({ title, compare }) => ({
+const seriesModel = ({ title }) => ({
   kind: "series",
   input(container, given, listeners) {
     const rows = given.rows.map((row) => [...row]);
@@ -36,10 +36,10 @@ const seriesModel = ({ title, compare }) => ({
     const y = (value) => height - edge - ((value - scale[0]) / (scale[1] - scale[0])) * (height - 2 * edge);
     const path = (values, first = 0) => values.map((value, k) => `${k ? "L" : "M"}${x(first + k).toFixed(1)} ${y(value).toFixed(1)}`).join("");
     const pathElement = (kind, d) => {
-      const made = document.createElementNS("http://www.w3.org/2000/svg", "path");
-      made.setAttribute("class", kind);
-      made.setAttribute("d", d);
-      return made;
+      const node = document.createElementNS("http://www.w3.org/2000/svg", "path");
+      node.setAttribute("class", kind);
+      node.setAttribute("d", d);
+      return node;
     };
     const draw = () => {
       scale = range();

@@ -1,7 +1,7 @@
-// A step of a unit in detail: its values on the wires of the cell's diagram, and the terms of its matrix products.
+// The details of one unit at one step: values on the wires of the cell's diagram, and the terms of matrix products.
 const wireKey = (name) => (/^[\p{L}_][\p{L}\p{N}_]*$/u.test(name) ? name : `wire_${name.replaceAll(".", "_")}`);
 
-// The value on a wire. For "h_prev", it is the state before the step, and for "x" the norm of the input.
+// The value on a wire: for "h_prev" the state before the step, for "x" the norm of the input.
 const valueOn = (name, { run, step, unit }) => {
   const { values, direction, first, x } = run;
   const at = (key, t) => {
@@ -64,7 +64,7 @@ const signedBar = (value, peak) => {
   return element("dd", { className: "bar-of", ariaHidden: "true" }, fill);
 };
 
-// A block for each matrix product of the unit: its sum, and the inputs that contribute most.
+// Shows a block for each matrix product of the unit: the sum of its terms, and the largest terms.
 const showProducts = (container, where, inputs) => {
   const { direction } = where.run;
   const blocks = Object.entries(direction.products).map(([name, parts]) => {
@@ -73,7 +73,7 @@ const showProducts = (container, where, inputs) => {
     const rows = [...(bias === undefined ? [] : [["bias", bias]]), ...found.flatMap(({ largest }) => largest)];
     const peak = Math.max(1e-9, ...rows.map(([, value]) => Math.abs(value)));
     const total = sum(found.map((part) => part.total)) + (bias ?? 0);
-    const summands = found.map(({ vector, total: of }) => `${vector === "x" ? "W x" : `U ${vector.replace(/_prev$/, "")}`} ${brief(of)}`);
+    const summands = found.map(({ vector, total: subtotal }) => `${vector === "x" ? "W x" : `U ${vector.replace(/_prev$/, "")}`} ${brief(subtotal)}`);
     const title = element("h4", {}, element("b", {}, name.replace(/_pre$/, "")), ` before its activation: ${brief(total)} = ${summands.join(" + ")}${bias === undefined ? "" : ` + bias ${brief(bias)}`}`);
     const bars = rows.flatMap(([label, value]) => [element("dt", {}, label), signedBar(value, peak), element("dd", { className: "number" }, brief(value, 3))]);
     return element("div", { className: "live-product" }, title, element("dl", { className: "live-bars" }, ...bars));

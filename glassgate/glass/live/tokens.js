@@ -44,10 +44,10 @@ const partsOf = (given, known) => {
       behind.unshift(mark);
       token = token.slice(0, -mark.length);
     } else {
-      const both = CLITIC.exec(token);
-      if (!both || !known.has(both[2])) break;
-      behind.unshift(both[2]);
-      token = both[1];
+      const match = CLITIC.exec(token);
+      if (!match || !known.has(match[2])) break;
+      behind.unshift(match[2]);
+      token = match[1];
     }
   }
   return [...before, ...(token ? [token] : []), ...behind];
@@ -56,13 +56,13 @@ const partsOf = (given, known) => {
 // Splits unknown tokens further if the tokens of the training data are finer.
 const refine = (tokens, known, { tokenised, segmented, longest }) => {
   const found = tokenised ? tokens.flatMap((token) => partsOf(token, known)) : tokens;
-  const wide = segmented ? found.filter((token) => HAS_CJK.test(token)) : [];
-  const unknown = wide.filter((token) => [...token].length > 1 && !known.has(token));
-  const lacksBlanks = unknown.length > 0 && (wide.length === 1 || unknown.some((token) => [...token].length > longest));
+  const cjk = segmented ? found.filter((token) => HAS_CJK.test(token)) : [];
+  const unknown = cjk.filter((token) => [...token].length > 1 && !known.has(token));
+  const lacksBlanks = unknown.length > 0 && (cjk.length === 1 || unknown.some((token) => [...token].length > longest));
   return lacksBlanks ? found.flatMap((token) => (known.has(token) ? [token] : token.match(CJK_PARTS) ?? [])) : found;
 };
 
-// Byte-pair encoding: {text, from, to} for each subword. A blank is the first character of the next subword, as "▁".
+// Byte-pair encoding: {text, from, to} for each subword. A space becomes "▁", the first character of the next subword.
 const BLANK = "\u2581";
 const PIECES = /[!-/:-@[-`{-~\p{P}]|\u2581?[^\u2581!-/:-@[-`{-~\p{P}]+|\u2581/gu;
 const subwordSplitter = ({ letters, merges }) => {

@@ -1,6 +1,6 @@
 // The marked steps and units of a run, and the list of places at which the units have similar states.
 const MAX_PLACES = 12;
-// The number of steps that the list shows before and after each place.
+// The list shows this number of steps before and after each place.
 const CONTEXT_STEPS = 4;
 
 // Converts "5-9" to [4, 9]. Returns null if it is not a range of steps from 1 to `count`.
@@ -16,25 +16,25 @@ const unitsIn = (words, known) => {
 };
 
 const tag = (name, text, className = "") => {
-  const made = document.createElement(name);
-  made.textContent = text;
-  if (className) made.className = className;
-  return made;
+  const node = document.createElement(name);
+  node.textContent = text;
+  if (className) node.className = className;
+  return node;
 };
 
 // The list item of a place: its distance, its position, and its text. The state of `unit` shades the steps.
 const placeRow = (source, place, length, unit, series) => {
   const text = source.texts[place.sequence];
-  const apart = text.every((step) => step.length <= 1) ? "" : " ";
+  const separator = text.every((step) => step.length <= 1) ? "" : " ";
   const row = document.createElement("li");
   const words = document.createElement("span");
   const [from, to] = [Math.max(0, place.start - CONTEXT_STEPS), Math.min(text.length, place.start + length + CONTEXT_STEPS)];
-  words.className = apart ? "place words" : "place letters";
+  words.className = separator ? "place words" : "place letters";
   words.dir = "auto";
   let parent = words;
   for (let k = from; k < to; k++) {
     if (k === place.start + length) parent = words;
-    if (k > from) parent.append(apart);
+    if (k > from) parent.append(separator);
     if (k === place.start) words.append((parent = document.createElement("mark")));
     const t = source.starts[place.sequence] + k;
     const scaled = (source.value(unit, t) - source.mean[unit]) / Math.max(1e-6, source.deviation[unit]);
@@ -113,8 +113,8 @@ const marking = (data, reading, now, stepSpans, elements, panes) => {
     marks.stop = Math.min(data.starts[k + 1], high);
     if (units) unitsField.value = units.join(", ");
     if (passage) passage.value = k + 1;
-    const [one, last] = [marks.first - data.starts[k] + 1, marks.stop - data.starts[k]];
-    stepsField.value = one === last ? `${one}` : `${one}-${last}`;
+    const [first, last] = [marks.first - data.starts[k] + 1, marks.stop - data.starts[k]];
+    stepsField.value = first === last ? `${first}` : `${first}-${last}`;
     paint();
     search();
   };

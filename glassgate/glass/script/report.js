@@ -28,10 +28,10 @@ const report = (data, run, reports) => {
   let highlighted = { key: "", dots: [] };
   const timeMaps = [];
   const addLine = (pane, kind) => {
-    const made = document.createElement("i");
-    made.className = kind;
-    pane.append(made);
-    return made;
+    const line = document.createElement("i");
+    line.className = kind;
+    pane.append(line);
+    return line;
   };
   for (const figure of all(".heat.time")) {
     const pane = figure.querySelector(".pane");
@@ -49,7 +49,7 @@ const report = (data, run, reports) => {
     return { svg, path, first, count, x1, x2, y1, y2 };
   });
 
-  // The sentence in a caption about the measure of the selected unit.
+  // The sentence in a caption: the half-life or the saturation of the selected unit.
   const measureSentence = (part, measure, name) => {
     const unit = `Unit ${now.unit}`;
     if (measure === "half_life") {

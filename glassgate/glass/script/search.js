@@ -1,4 +1,5 @@
 // Searches for the steps at which the states of some units are most similar to those at the marked steps (as in LSTMVis).
+// A unit is active if its state differs from its mean by more than this many standard deviations.
 const ACTIVE = 1;
 const MAX_UNITS = 8;
 
@@ -30,7 +31,8 @@ const ownPlaces = (data, part, value) => {
     value: (unit, step) => value(part, name, step, unit) };
 };
 
-// The units that are active at all marked steps. Units that are inactive just before and after these steps come first.
+// The units that are active at the marked steps first <= t < stop. Those that are inactive at both neighbouring steps, within
+// the sequence start <= t < end, come first.
 const activeUnits = ({ units, mean, deviation }, at, first, stop, start, end) => {
   const scaled = (unit, step) => (at(unit, step) - mean[unit]) / Math.max(1e-6, deviation[unit]);
   const found = [];
@@ -45,8 +47,8 @@ const activeUnits = ({ units, mean, deviation }, at, first, stop, start, end) =>
   return found.sort((a, b) => b.rank - a.rank).slice(0, MAX_UNITS).map(({ unit }) => unit);
 };
 
-// The closest windows that do not overlap, {sequence, at, start, distance, closer}. `pattern` has a row for each unit.
-// `closer` is the fraction of all windows that are at least as close.
+// The closest windows that do not overlap, {sequence, at, start, distance, closer}. `at` is an index into the steps of all
+// sequences, `start` one into the steps of `sequence`. `closer` is the fraction of windows that are at least as close.
 const nearestPlaces = ({ starts, value, deviation }, pattern, units, most, skipped = null) => {
   const length = pattern[0].length;
   const found = [];

@@ -46,10 +46,10 @@ const readings = (data, now) => {
   };
 
   // The index of the matrix row for the answer at the cursor, or for the nearest answer with a row.
-  const rowHere = (each) => {
+  const rowHere = (matrix) => {
     const answer = answerAt(now.step);
-    if (!each || !answer) return null;
-    const distances = each.targets.map((target) => Math.abs(target - answer.number));
+    if (!matrix || !answer) return null;
+    const distances = matrix.targets.map((target) => Math.abs(target - answer.number));
     return distances.indexOf(Math.min(...distances));
   };
 

@@ -31,7 +31,7 @@ class SequenceEncoder(nn.Module):
         """Return the layers' output `(N, L, H)` and final states.
 
         Args:
-            batch: with tokens as `units`, `(N, L)`, or a `series`, `(N, L, C)`; and `lengths`, `(N,)`
+            batch: `units` (tokens, `(N, L)`) or `series` (`(N, L, C)`), and `lengths` (`(N,)`)
         """
         steps = batch["series"] if self.embedding is None else self.dropout(self.embedding(batch["units"]))
         output, state = self.encoder(steps, lengths=batch["lengths"])

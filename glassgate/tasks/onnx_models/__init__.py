@@ -1,1 +1,1 @@
-"""Trained runs as ONNX models. `models` writes them. Each task has a module with its name."""
+"""Trained runs as ONNX models. The module `models` writes them. Each task has a module with the task's name."""

@@ -18,6 +18,6 @@ class _Probabilities(LabelledNetwork):
 
 
 def export(task: Classification) -> Exported:
-    """Return the model. It standardises series."""
+    """Return the ONNX model, which standardises series itself."""
     outputs = ["probabilities", *(["attention"] if task.options.pooling == "attention" else [])]
     return Exported([_Probabilities(task).model(task, outputs)])

@@ -29,5 +29,5 @@ class _Numbers(LabelledNetwork):
 
 
 def export(task: Regression) -> Exported:
-    """Return the model. It standardises series, and returns numbers in units of the data."""
+    """Return the ONNX model, which standardises series itself and returns numbers in units of the data."""
     return Exported([_Numbers(task).model(task, ["numbers"])])

@@ -1,1 +1,1 @@
-"""The report: a run's answers, the parts that they depend on, and where the network looks."""
+"""The report of a run: the answers of its network, and analyses of the inputs and states that they depend on."""

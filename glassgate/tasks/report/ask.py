@@ -17,7 +17,7 @@ def ask(
     Args:
         task: a trained task
         content: a text, or an excerpt of an example
-        rows: replaces the last L steps, `(L, C)`, of the excerpt's series or, in forecasting, of its look-back window
+        rows: new values `(L, C)` of the last L steps of the series; in forecasting, of the look-back window
 
     Raises:
         UserError: the text is empty, or the run's vocabulary contains none of its symbols

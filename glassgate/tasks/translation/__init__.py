@@ -1,4 +1,4 @@
-"""Translation: any sequence of tokens to any other, by an encoder and a decoder that attends to it."""
+"""Translation: predict a target sequence of tokens from a source sequence, with an encoder and a decoder."""
 
 from glassgate.tasks.translation.options import TranslationOptions
 from glassgate.tasks.translation.search import Search

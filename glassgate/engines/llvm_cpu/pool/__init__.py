@@ -1,1 +1,1 @@
-"""Thread pools that run launches: the OpenMP threads of torch, or threads of this package under CPU contention."""
+"""Thread pools that run kernels: the OpenMP threads of torch, or threads of this package under CPU contention."""

@@ -1,4 +1,4 @@
-"""Selects the thread pool for launches: that of torch, or that of this package under CPU contention."""
+"""Runs launches on the thread pool of torch, or under CPU contention on the thread pool of this package."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ def run(launches: Sequence[Launch]) -> None:
     """Run each launch on a thread, and wait until all are done. A single launch runs on the calling thread."""
     if len(launches) == 1:
         launches[0]()
-    elif processors.contention or (late := openmp.run(launches)) is None:
+    elif processors.contention or (was_late := openmp.run(launches)) is None:
         own.run(launches)
     else:
-        processors.contention.note(late)
+        processors.contention.note(was_late)

@@ -26,7 +26,8 @@ class MultiplicationMethod(Protocol):
             microkernel(left, first_row, first, packed, pitch, depth, out, rows, blocks). `left` is a table of the
             addresses of rows. For each of `rows` addresses from index `first_row` on, the function computes the sum
             over k < depth of row[first + k] * packed[k], or, if `strided`, of row[first * k] * packed[k]. It writes the
-            sums to out (rows, blocks, sums, lanes). `pack.py` defines the layout of `packed`.
+            sums to out (rows, blocks, sums, lanes). The blocks of `packed` are `pitch` words
+            apart; `pack.py` defines their layout.
         """
 
     def functions(self) -> dict[str, Any]:

@@ -8,13 +8,13 @@ from glassgate.tasks.data.labelled import Labelled
 PACKAGES = ("asyncio", "email", "importlib", "multiprocessing", "unittest", "xml")
 
 _LINES_PER_EXAMPLE = 6
-_HELD_OUT_EVERY = 6  # one file in this many is held out
+_HELD_OUT_EVERY = 6  # every sixth file of a package is held out
 
 
 def read() -> tuple[list[Labelled], list[Labelled]]:
     """Return training and held-out examples, from different files.
 
-    An example consists of six lines that are not blank. Every sixth file of a package is held out.
+    An example consists of six lines that are not blank.
     """
     root = Path(sysconfig.get_path("stdlib"))
     parts: tuple[list[Labelled], list[Labelled]] = ([], [])

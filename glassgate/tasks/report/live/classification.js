@@ -5,7 +5,7 @@ models.classification = (info, run) => {
   const tokenize = text && tokenizer(info.tokens);
 
   const pooled = (output, parts, count) => {
-    if (info.pooling === "last") return { vector: endsOf(info.encoder, parts) };
+    if (info.pooling === "last") return { vector: finalOutputs(info.encoder, parts) };
     const rows = rowsOf(output, count);
     if (info.pooling === "max") return { vector: rows.reduce((most, row) => most.map((value, k) => Math.max(value, row[k]))) };
     const weights = info.pooling === "mean" ? rows.map(() => 1 / count) : softmax(linear(info.attention[1], linear(info.attention[0], output, count).map(Math.tanh), count));
@@ -27,12 +27,12 @@ models.classification = (info, run) => {
     const labels = tokens.map(({ text: token }) => token);
     if (!tokens.length) return { count: 0, tokens, labels, parts: {}, answers: [], unknown: [] };
     const numbers = tokens.map(({ number }) => number);
-    const result = resultOf(embedded(info.embedding, info.size, numbers), numbers.length, labels, edits, { tokens, unknown: unknownTokens(tokens) });
+    const result = resultOf(embed(info.embedding, info.size, numbers), numbers.length, labels, edits, { tokens, unknown: unknownTokens(tokens) });
     const decisive = (numbers.length > 80 ? [] : numbers).map((_, k) => {
       if (numbers.length === 1) return 0;
       const others = numbers.filter((_, n) => n !== k);
       const { chosen, chances } = result.answers[0];
-      return Math.log(chances[chosen]) - Math.log(classify(embedded(info.embedding, info.size, others), others.length, []).chances[chosen]);
+      return Math.log(chances[chosen]) - Math.log(classify(embed(info.embedding, info.size, others), others.length, []).chances[chosen]);
     });
     return { ...result, decisive: edits.length ? [] : decisive };
   };

@@ -15,10 +15,10 @@ def page_data(task: Classification, network: Network, excerpt: Excerpt) -> dict[
     content: dict[str, Any] = {
         "labels": task.vocabularies["labels"].symbols,
         "pooling": model.pooling,
-        "encoder": network.layer(model.encoder, "encoder"),
-        "head": network.linear(model.head),
+        "encoder": network.add_layer(model.encoder, "encoder"),
+        "head": network.add_linear(model.head),
     }
     if model.pooling == "attention":
-        content["attention"] = [network.linear(model.attention[0]), network.linear(model.attention[2])]
+        content["attention"] = [network.add_linear(model.attention[0]), network.add_linear(model.attention[2])]
     splits_unknown = task.options.tokens in ("word", "token")
     return content | labelled_input(task, network, excerpt, splits_unknown)

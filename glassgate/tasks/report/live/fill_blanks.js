@@ -7,13 +7,13 @@ models["fill-blanks"] = (info, run) => {
     const tokens = tokenize(text);
     const count = tokens.length;
     if (!count) return { count, tokens, labels: [], parts: {}, answers: [], unknown: [] };
-    const { outputs, parts } = run(info.encoder, embedded(info.embedding, info.size, tokens.map(({ number }) => number)), count, { edits, memory });
+    const { outputs, parts } = run(info.encoder, embed(info.embedding, info.size, tokens.map(({ number }) => number)), count, { edits, memory });
     const [forward, backward] = outputs.map((output) => rowsOf(output, count));
-    const nothing = new Float32Array(info.units);
-    const left = info.left.subarray(info.units, 2 * info.units);
+    const zeros = new Float32Array(info.units);
+    const oneTokenLeft = info.left.subarray(info.units, 2 * info.units);
     const answers = tokens.map(({ number }, k) => {
-      const beside = concatenated([k ? forward[k - 1] : nothing, ...(backward ? [k + 1 < count ? backward[k + 1] : nothing] : [])]);
-      const joined = linear(info.beside, beside, 1).map((value, u) => Math.tanh(value + left[u]));
+      const beside = concatenate([k ? forward[k - 1] : zeros, ...(backward ? [k + 1 < count ? backward[k + 1] : zeros] : [])]);
+      const joined = linear(info.beside, beside, 1).map((value, u) => Math.tanh(value + oneTokenLeft[u]));
       const chances = softmax(linear(info.head, joined, 1));
       return { step: k, token: k, names: info.names, chances, chosen: argmax(chances), expected: number - UNKNOWN };
     });

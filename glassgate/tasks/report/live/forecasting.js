@@ -18,7 +18,7 @@ models.forecasting = (info, run) => {
   const rowOf = (array, count, t) => array.subarray(t * count, (t + 1) * count);
 
   // The value and the quantiles of a step, in the series' own units, from the raw outputs of the network.
-  const finished = (raw, { center, spread }) => {
+  const forecastOf = (raw, { center, spread }) => {
     const own = (value) => value * info.scale + info.shift;
     if (info.head === "quantiles") {
       const sorted = [...raw].map((value) => value * spread + center).sort((a, b) => a - b);
@@ -35,22 +35,22 @@ models.forecasting = (info, run) => {
 
   const kinds = {
     direct(window, edits) {
-      const x = concatenated(window.values.map((value, t) => concatenated([[value], rowOf(past, counts.past, t), rowOf(known, counts.known, t), vector])));
+      const x = concatenate(window.values.map((value, t) => concatenate([[value], rowOf(past, counts.past, t), rowOf(known, counts.known, t), vector])));
       const { parts } = run(info.encoder, x, back, { edits });
-      const last = endsOf(info.encoder, parts);
+      const last = finalOutputs(info.encoder, parts);
       const raw = rowsOf(linear(info.steps, last, 1), horizon).map((row, k) => {
         if (!info.ahead) return row;
-        const hidden = linear(info.ahead[0], concatenated([last, rowOf(known, counts.known, back + k)]), 1).map((value) => Math.max(0, value));
+        const hidden = linear(info.ahead[0], concatenate([last, rowOf(known, counts.known, back + k)]), 1).map((value) => Math.max(0, value));
         const more = linear(info.ahead[1], hidden, 1);
         return row.map((value, q) => value + more[q]);
       });
       return { raw, parts, count: back };
     },
-    // Each step reads the previous value. In the horizon, it is the true value, as in the report.
+    // Each step reads the previous value, in the horizon the true one, as in the report.
     recursive(window, edits, target) {
       const values = [...window.values, ...target.map((value) => ((value - info.shift) / info.scale - window.center) / window.spread)];
       const count = back + horizon - 1;
-      const x = concatenated(values.slice(0, -1).map((value, t) => concatenated([[value], rowOf(known, counts.known, t + 1), vector])));
+      const x = concatenate(values.slice(0, -1).map((value, t) => concatenate([[value], rowOf(known, counts.known, t + 1), vector])));
       const { output, parts } = run(info.encoder, x, count, { edits });
       return { raw: rowsOf(linear(info.step, output, count), count).slice(back - 1), parts, count };
     },
@@ -64,14 +64,14 @@ models.forecasting = (info, run) => {
           return Float32Array.from(part[0].length ? Array.from(part[0]).flatMap((_, c) => part.map((row) => row[c])) : []);
         });
       };
-      const segments = cut(window.values.map((value, t) => concatenated([[value], rowOf(past, counts.past, t), rowOf(known, counts.known, t)])));
+      const segments = cut(window.values.map((value, t) => concatenate([[value], rowOf(past, counts.past, t), rowOf(known, counts.known, t)])));
       const count = segments.length;
-      const x = linear(info.embed, concatenated(segments), count).map((value) => Math.max(0, value));
+      const x = linear(info.embed, concatenate(segments), count).map((value) => Math.max(0, value));
       const { parts } = run(info.encoder, x, count, { edits });
       const start = Object.fromEntries(Object.entries(parts).map(([label, { last }]) => [label, last]));
       const ahead = counts.known ? cut(Array.from({ length: horizon }, (_, k) => rowOf(known, counts.known, back + k))) : [];
       const raw = rowsOf(info.places, info.places.length / (info.hidden - vector.length)).flatMap((place, k) => {
-        let query = concatenated([place, vector]);
+        let query = concatenate([place, vector]);
         if (ahead.length) {
           const more = linear(info.ahead, ahead[k], 1);
           query = query.map((value, u) => value + more[u]);
@@ -87,7 +87,7 @@ models.forecasting = (info, run) => {
     const values = rows.map((row) => row[0]);
     const window = windowOf(values);
     const { raw, parts, count } = kinds[info.model](window, edits, info.target);
-    const steps = raw.map((row) => finished(row, window));
+    const steps = raw.map((row) => forecastOf(row, window));
     const quantiles = steps[0].quantiles ? steps.map((step) => step.quantiles) : null;
     const label = (t) => (info.model === "segments" ? `values ${t * info.segment + 1} to ${Math.min(back, (t + 1) * info.segment)}` : brief([...values, ...info.target][t]));
     return {

@@ -39,12 +39,12 @@ def page_data(task: Forecasting, network: Network, excerpt: Excerpt) -> dict[str
         "deviates": normal_quantiles(options.levels),
         "shift": shift,
         "scale": scale,
-        "known": network.array(window.known[0]),
-        "past": network.array(window.past[0]),
-        "vector": network.array(window.series[0]),
+        "known": network.add_array(window.known[0]),
+        "past": network.add_array(window.past[0]),
+        "vector": network.add_array(window.series[0]),
         "target": values[model.back :],
         "times": list(layer_input.times[model.back :]),
-        "encoder": network.layer(cast(gg.Recurrent, model.encoder), "encoder"),
+        "encoder": network.add_layer(cast(gg.Recurrent, model.encoder), "encoder"),
         **_output_layers(model, network),
         "initial_input": {
             "rows": [[value] for value in values[: model.back]],
@@ -58,15 +58,15 @@ def page_data(task: Forecasting, network: Network, excerpt: Excerpt) -> dict[str
 def _output_layers(model: Forecaster, network: Network) -> dict[str, Any]:
     match model:
         case Direct():
-            ahead = [network.linear(model.ahead[0]), network.linear(model.ahead[2])] if model.sizes.known else None
-            return {"steps": network.linear(model.steps), "ahead": ahead}
+            ahead = [network.add_linear(model.ahead[k]) for k in (0, 2)] if model.sizes.known else None
+            return {"steps": network.add_linear(model.steps), "ahead": ahead}
         case Recursive():
-            return {"step": network.linear(model.step)}
+            return {"step": network.add_linear(model.step)}
         case Segments():
             return {
-                "embed": network.linear(model.embed[0]),
-                "places": network.array(model.places),
-                "ahead": network.linear(model.ahead) if model.sizes.known else None,
-                "steps": network.linear(model.segment),
+                "embed": network.add_linear(model.embed[0]),
+                "places": network.add_array(model.places),
+                "ahead": network.add_linear(model.ahead) if model.sizes.known else None,
+                "steps": network.add_linear(model.segment),
             }
     raise AssertionError(f"unknown network {type(model).__name__}")

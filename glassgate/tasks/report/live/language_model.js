@@ -1,16 +1,16 @@
-// Language model: the probability of each token, or of each note, after those before it; and a button that continues the text.
+// Language model: the probability of each token or note, given the previous ones, and a button that continues the text.
 models["language-model"] = (info, run) => (info.keys ? musicModel(info, run) : textLanguageModel(info, run));
 
 // A button that continues the text: `next` returns the text with one more step, from the last answer and a temperature.
 const writer = (next) => (place, model, listeners) => {
-  const heat = element("input", { type: "range", min: 0, max: 2, step: 0.05, value: 0.8 });
+  const slider = element("input", { type: "range", min: 0, max: 2, step: 0.05, value: 0.8 });
   const readout = element("output", {}, "0.80");
-  heat.addEventListener("input", () => (readout.textContent = Number(heat.value).toFixed(2)));
+  slider.addEventListener("input", () => (readout.textContent = Number(slider.value).toFixed(2)));
   let left = 0;
   const write = () => {
     if (left-- <= 0) return stop();
     const { text } = model.editor;
-    model.editor.text = next(text, model.read(text, model.edits()).answers.at(-1).chances, Number(heat.value));
+    model.editor.text = next(text, model.read(text, model.edits()).answers.at(-1).chances, Number(slider.value));
     listeners.typed();
     listeners.moved(Infinity, null);
     requestAnimationFrame(write);
@@ -25,45 +25,45 @@ const writer = (next) => (place, model, listeners) => {
     button.textContent = "Stop";
     write();
   } }, "Write on");
-  place.append(element("div", { className: "live-controls" }, button, element("label", {}, "temperature ", heat, " ", readout)));
+  place.append(element("div", { className: "live-controls" }, button, element("label", {}, "temperature ", slider, " ", readout)));
 };
 
 const textLanguageModel = (info, run) => {
   const memory = new Map();
   const tokenize = tokenizer(info.tokens);
-  const scored = ({ output, parts }, count) => {
+  const score = ({ output, parts }, count) => {
     const projection = info.projection ? linear(info.projection, output, count) : output;
-    return { chances: chancesOf(info.head, projection, count), parts };
+    return { chances: stepChances(info.head, projection, count), parts };
   };
 
-  // Step k reads the token before token k and predicts token k; the last step predicts the token after the text.
+  // Step k reads token k - 1 and predicts token k. The last step predicts the token after the text.
   const read = (text, edits) => {
     const tokens = tokenize(text);
     const numbers = [PADDING, ...tokens.map(({ number }) => number)];
     const count = numbers.length;
-    const { chances, parts } = scored(run(info.encoder, embedded(info.embedding, info.size, numbers), count, { edits, memory }), count);
+    const { chances, parts } = score(run(info.encoder, embed(info.embedding, info.size, numbers), count, { edits, memory }), count);
     const answers = chances.map((of, step) => ({
       step, token: step, names: info.names, chances: of, chosen: argmax(of), expected: step < tokens.length ? tokens[step].number - UNKNOWN : null,
     }));
     return { count, tokens, labels: ["▸", ...tokens.map(({ text: token }) => token)], parts, answers, unknown: unknownTokens(tokens) };
   };
 
-  // Draws a token: probabilities raised to 1 / temperature; the most probable one at temperature 0. Never the unknown one.
+  // Draws a known token with probabilities raised to 1 / temperature. At temperature 0, returns the most probable one.
   const draw = (chances, temperature) => {
     const known = chances.map((chance, k) => (k < FIRST - UNKNOWN ? 0 : chance));
     if (!temperature) return argmax(known);
-    const heated = softmax(known.map((chance) => Math.log(chance) / temperature));
+    const tempered = softmax(known.map((chance) => Math.log(chance) / temperature));
     let left = Math.random();
-    return Math.max(1, heated.findIndex((chance) => (left -= chance) < 0));
+    return Math.max(1, tempered.findIndex((chance) => (left -= chance) < 0));
   };
-  const joined = (before, token) => {
+  const append = (before, token) => {
     const { unit } = info.tokens;
     const last = tokenize(before).at(-1)?.text ?? "\n";
     const close = unit === "character" || last === "\n" || token === "\n" || (unit === "word" && /^[.,;:!?…)\]}»”%]$/u.test(token));
     return before + (close ? "" : " ") + token;
   };
 
-  const next = (text, chances, temperature) => joined(text, info.names[draw(chances, temperature)]);
+  const next = (text, chances, temperature) => append(text, info.names[draw(chances, temperature)]);
 
   return {
     ...textModel({
@@ -81,7 +81,7 @@ const textLanguageModel = (info, run) => {
   };
 };
 
-// Music: a line of MIDI numbers for each step, "-" for silence; each of the keys has a probability of its own.
+// Music: a line of MIDI numbers for each step, "-" for silence; each key has its own probability.
 const musicModel = (info, run) => {
   const memory = new Map();
   const { count: keys, lowest } = info.keys;
@@ -95,11 +95,11 @@ const musicModel = (info, run) => {
       return { text: line.trim(), sounding, from: index, to: index + line.length, unknown: notes.filter((note) => !names.includes(note)) };
     });
 
-  // Step k reads the notes before step k and predicts those of step k; the last one predicts the notes after the text.
+  // Step k reads the notes of step k - 1 and predicts the notes of step k. The last step predicts the notes after the text.
   const read = (text, edits) => {
     const tokens = tokenize(text);
     const count = tokens.length + 1;
-    const x = concatenated([new Float32Array(keys), ...tokens.map(({ sounding }) => sounding)]);
+    const x = concatenate([new Float32Array(keys), ...tokens.map(({ sounding }) => sounding)]);
     const { output, parts } = run(info.encoder, x, count, { edits, memory });
     const answers = rowsOf(linear(info.head, output, count), count).map((scores, step) => {
       const chances = scores.map(sigmoid);

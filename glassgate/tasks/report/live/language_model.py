@@ -17,16 +17,16 @@ def page_data(task: LanguageModel, network: Network, excerpt: Excerpt) -> dict[s
         steps = excerpt.example.steps[excerpt.start : excerpt.stop]
         return {
             "keys": {"count": NUM_KEYS, "lowest": LOWEST_KEY},
-            "encoder": network.layer(model.encoder, "encoder"),
-            "head": network.linear(model.head),
+            "encoder": network.add_layer(model.encoder, "encoder"),
+            "head": network.add_linear(model.head),
             "initial_input": "\n".join(map(notes_of, steps)),
         }
     vocabulary = task.vocabularies["units"]
     return {
         "tokens": tokeniser_rules(vocabulary, task.options.tokens),
         "names": ["unknown", *vocabulary.symbols],
-        "embedding": network.array(model.embedding.weight),
+        "embedding": network.add_array(model.embedding.weight),
         "size": model.embedding.embedding_dim,
-        "encoder": network.layer(model.encoder, "encoder"),
+        "encoder": network.add_layer(model.encoder, "encoder"),
         **output_layer(network, model.head, model.embedding),
     }

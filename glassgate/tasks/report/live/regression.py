@@ -18,7 +18,7 @@ def page_data(task: Regression, network: Network, excerpt: Excerpt) -> dict[str,
         "mean": list(mean),
         "deviation": list(deviation),
         "names": [f"number {k + 1}" for k in range(len(mean))] if len(mean) > 1 else ["the number"],
-        "encoder": network.layer(model.encoder, "encoder"),
-        "head": network.linear(model.head),
+        "encoder": network.add_layer(model.encoder, "encoder"),
+        "head": network.add_linear(model.head),
     }
     return content | labelled_input(task, network, excerpt)

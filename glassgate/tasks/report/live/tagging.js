@@ -3,24 +3,24 @@ models.tagging = (info, run) => {
   const memory = new Map();
   const tokenize = tokenizer(info.tokens);
   const characters = info.spelling && new Map(info.spelling.symbols.map((symbol, k) => [symbol, k + FIRST]));
-  const spelt = new Map();
+  const spellingVectors = new Map();
 
-  // The vector of a word's characters: the last states of both directions over them.
+  // The vector of a word: the final outputs of both directions of the layer over its characters.
   const spelling = (word) => {
-    if (!spelt.has(word)) {
+    if (!spellingVectors.has(word)) {
       const letters = [...word];
       const kept = letters.length <= 32 ? letters : [...letters.slice(0, 16), ...letters.slice(-16)];
       const numbers = kept.map((letter) => characters.get(letter) ?? UNKNOWN);
       const { layer, embedding, size } = info.spelling;
-      spelt.set(word, endsOf(layer, run(layer, embedded(embedding, size, numbers), numbers.length, {}).parts));
+      spellingVectors.set(word, finalOutputs(layer, run(layer, embed(embedding, size, numbers), numbers.length, {}).parts));
     }
-    return spelt.get(word);
+    return spellingVectors.get(word);
   };
 
   const inputOf = (tokens) => {
-    const vectors = embedded(info.embedding, info.size, tokens.map(({ number }) => number));
+    const vectors = embed(info.embedding, info.size, tokens.map(({ number }) => number));
     if (!info.spelling) return vectors;
-    return concatenated(rowsOf(vectors, tokens.length).flatMap((row, k) => [row, spelling(tokens[k].text)]));
+    return concatenate(rowsOf(vectors, tokens.length).flatMap((row, k) => [row, spelling(tokens[k].text)]));
   };
 
   // The best path of labels through a chain of transitions (Viterbi).
@@ -55,12 +55,12 @@ models.tagging = (info, run) => {
     return { ...empty, labels: tokens.map(({ text: token }) => token), parts, answers, unknown: unknownTokens(tokens) };
   };
 
-  const of = colourOf(info.labels);
+  const classOf = colourOf(info.labels);
   return {
     ...textModel({
-      colour: ({ answers }, k) => of(answers[k].chosen),
+      colour: ({ answers }, k) => classOf(answers[k].chosen),
       titled: ({ answers }, k) => `${info.labels[answers[k].chosen]} ${percent(answers[k].chances[answers[k].chosen])}`,
-      legend: ({ answers }) => legendOf(info.labels, [...new Set(answers.filter(({ step }) => step !== null).map(({ chosen }) => chosen))].sort((a, b) => a - b), of),
+      legend: ({ answers }) => legendOf(info.labels, [...new Set(answers.filter(({ step }) => step !== null).map(({ chosen }) => chosen))].sort((a, b) => a - b), classOf),
       title: ({ step }, { labels }) => (step === null ? "The whole text:" : `Step ${step + 1}, ${quoted(labels[step])}, is:`),
     }),
     task: "tagging",

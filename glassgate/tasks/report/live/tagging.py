@@ -21,12 +21,12 @@ def page_data(task: Tagging, network: Network, excerpt: Excerpt) -> dict[str, An
         "tokens": tokeniser_rules(vocabulary, token_kind, splits_unknown=not reads_characters),
         "labels": task.vocabularies["labels"].symbols,
         "intents": intents and intents.symbols,
-        "embedding": network.array(model.embedding.weight),
+        "embedding": network.add_array(model.embedding.weight),
         "size": model.embedding.embedding_dim,
         "spelling": _spelling(task, network),
-        "encoder": network.layer(model.encoder, "encoder"),
-        "head": network.linear(model.head),
-        "intent_head": network.linear(model.intent_head),
+        "encoder": network.add_layer(model.encoder, "encoder"),
+        "head": network.add_linear(model.head),
+        "intent_head": network.add_linear(model.intent_head),
         "chain": _chain(model, network),
     }
 
@@ -37,13 +37,13 @@ def _spelling(task: Tagging, network: Network) -> dict[str, Any] | None:
         return None
     return {
         "symbols": task.vocabularies["characters"].symbols,
-        "embedding": network.array(spelling.embedding.weight),
+        "embedding": network.add_array(spelling.embedding.weight),
         "size": spelling.embedding.embedding_dim,
-        "layer": network.layer(spelling.encoder, "spelling.encoder"),
+        "layer": network.add_layer(spelling.encoder, "spelling.encoder"),
     }
 
 
 def _chain(model: Tagger, network: Network) -> dict[str, Any] | None:
     """The scores of first labels, transitions and last labels; None for independent labels."""
     chain = model.chain()
-    return chain and dict(zip(("start", "transitions", "end"), map(network.array, chain), strict=True))
+    return chain and dict(zip(("start", "transitions", "end"), map(network.add_array, chain), strict=True))

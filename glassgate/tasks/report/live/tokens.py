@@ -47,7 +47,7 @@ def labelled_input(
     assert isinstance(embedding, nn.Embedding)
     return {
         "tokens": tokeniser_rules(task.vocabularies["units"], task.options.tokens, splits_unknown=splits_unknown),
-        "embedding": network.array(embedding.weight),
+        "embedding": network.add_array(embedding.weight),
         "size": embedding.embedding_dim,
     }
 
@@ -55,10 +55,10 @@ def labelled_input(
 def output_layer(network: Network, head: nn.Module, embedding: nn.Embedding) -> dict[str, Any]:
     """Return the output layer for tokens. "projection" is None unless `head` is a `Tied` layer with a projection."""
     if not isinstance(head, Tied):
-        return {"head": network.linear(head), "projection": None}
-    projection = network.linear(head.projection) if isinstance(head.projection, nn.Linear) else None
-    weight = network.array(embedding.weight[UNKNOWN:])
-    return {"head": {"weight": weight, "bias": network.array(head.bias)}, "projection": projection}
+        return {"head": network.add_linear(head), "projection": None}
+    projection = network.add_linear(head.projection) if isinstance(head.projection, nn.Linear) else None
+    weight = network.add_array(embedding.weight[UNKNOWN:])
+    return {"head": {"weight": weight, "bias": network.add_array(head.bias)}, "projection": projection}
 
 
 def byte_pair_merges(subwords: dict[str, Any] | None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ models.translation = (info, run) => {
   const END = FIRST;
 
   // The values and the keys of the encoder's states, to which the decoder attends.
-  const remembered = (output, count) => {
+  const valuesAndKeys = (output, count) => {
     const { kind, value, key, directions } = info.attention;
     const rows = rowsOf(output, count);
     const values = value ? rowsOf(linear(value, output, count), count) : rows;
@@ -14,37 +14,37 @@ models.translation = (info, run) => {
     if (kind !== "additive") keys = keys.map((row) => row.map((each) => each / Math.sqrt(row.length)));
     return { values, keys };
   };
-  const attended = (query, { values, keys }) => {
+  const attend = (query, { values, keys }) => {
     const asked = info.attention.kind === "additive" ? linear(info.attention.query, query, 1) : query;
     const score = (row) => (info.attention.kind === "additive" ? linear(info.attention.score, row.map((each, k) => Math.tanh(each + asked[k])), 1)[0] : sum([...row].map((each, k) => each * asked[k])));
     const weights = softmax(Float32Array.from(keys, score));
     return { weights, context: values[0].map((_, k) => values.reduce((total, row, t) => total + weights[t] * row[k], 0)) };
   };
 
-  // The first states of the decoder, layer by layer, from the last ones of the encoder.
-  const bridged = (parts) =>
+  // The initial states of each decoder layer, computed from the last states of the encoder layer.
+  const initialStates = (parts) =>
     Object.fromEntries(info.decoder.levels.map(({ directions: [{ label, states }] }, layer) => {
       const below = info.encoder.levels[layer].directions;
       return [label, Object.fromEntries(Object.entries(states).map(([name, units], k) => {
         if (!info.bridge[name]) return [name, new Float32Array(units)];
-        const made = linear(info.bridge[name][layer], concatenated(below.map((direction) => parts[direction.label].last[name])), 1);
-        return [name, k ? made : made.map(Math.tanh)];
+        const state = linear(info.bridge[name][layer], concatenate(below.map((direction) => parts[direction.label].last[name])), 1);
+        return [name, k ? state : state.map(Math.tanh)];
       }))];
     }));
 
   const readoutOf = (output, context, vector) => {
-    if (info.wide) return concatenated([...(context ? [context] : []), output, vector]);
+    if (info.wide) return concatenate([...(context ? [context] : []), output, vector]);
     if (!context || !info.combine) return output;
     const combined = linear(info.combine, output, 1);
     return context.map((value, k) => Math.tanh(value + combined[k]));
   };
 
   // One more step of a beam: the probabilities of its next token, and the states and the readout after the step.
-  const advanced = ({ start, readout, before, path }, kept, edits) => {
-    const vector = embedded(info.target_embedding, info.size, [before]);
-    const x = info.input_feeding ? concatenated([vector, readout.subarray(0, info.feedback_size)]) : vector;
+  const advance = ({ start, readout, before, path }, kept, edits) => {
+    const vector = embed(info.target_embedding, info.size, [before]);
+    const x = info.input_feeding ? concatenate([vector, readout.subarray(0, info.feedback_size)]) : vector;
     const { output, parts } = run(info.decoder, x, 1, { start, edits });
-    const { context, weights } = kept ? attended(output, kept) : {};
+    const { context, weights } = kept ? attend(output, kept) : {};
     const next = readoutOf(output, context, vector);
     const chances = softmax(linear(info.head, info.projection ? linear(info.projection, next, 1) : next, 1));
     const states = Object.fromEntries(Object.entries(parts).map(([label, { last }]) => [label, last]));
@@ -53,15 +53,15 @@ models.translation = (info, run) => {
 
   // Beam search, as the function `search` of `glassgate.tasks.translation`; returns the best translation, step by step.
   const write = (output, parts, count, edits) => {
-    const kept = info.attention && remembered(output, count);
+    const kept = info.attention && valuesAndKeys(output, count);
     const limit = 10 + Math.trunc(2 * info.ratio * count);
     const penalty = (length) => ((5 + length) / 6) ** info.penalty;
-    let beams = [{ start: bridged(parts), readout: new Float32Array(info.readout_size), before: PADDING, path: null, total: 0 }];
+    let beams = [{ start: initialStates(parts), readout: new Float32Array(info.readout_size), before: PADDING, path: null, total: 0 }];
     let best = null;
     let room = width;
     for (let length = 1; length <= limit && room; length++) {
       const candidates = beams.flatMap((beam) => {
-        const made = advanced(beam, kept, edits);
+        const made = advance(beam, kept, edits);
         const known = made.chances.map((chance, k) => (k ? chance : 0));
         const likely = length === limit ? [END - UNKNOWN] : largest(known, 2 * width);
         return likely.map((k) => ({ made, number: k + UNKNOWN, total: beam.total + Math.log(made.chances[k]) }));
@@ -82,8 +82,8 @@ models.translation = (info, run) => {
   const joinedParts = (written) =>
     Object.fromEntries(Object.entries(written[0].parts).map(([label, first]) => {
       const each = written.map(({ parts }) => parts[label]);
-      const values = Object.fromEntries(Object.keys(first.values).map((name) => [name, concatenated(each.map((part) => part.values[name]))]));
-      return [label, { ...first, values, x: concatenated(each.map(({ x }) => x)), last: each.at(-1).last }];
+      const values = Object.fromEntries(Object.keys(first.values).map((name) => [name, concatenate(each.map((part) => part.values[name]))]));
+      return [label, { ...first, values, x: concatenate(each.map(({ x }) => x)), last: each.at(-1).last }];
     }));
 
   const read = (text, edits) => {
@@ -92,7 +92,7 @@ models.translation = (info, run) => {
     const labels = tokens.map(({ text: token }) => token);
     if (!count) return { count, tokens, labels, decoded: [], parts: {}, answers: [], unknown: [] };
     const numbers = tokens.map(({ number }) => number);
-    const { output, parts } = run(info.encoder, embedded(info.embedding, info.size, numbers), count, { edits, memory });
+    const { output, parts } = run(info.encoder, embed(info.embedding, info.size, numbers), count, { edits, memory });
     const written = write(output, parts, count, edits);
     const answers = written.map(({ number, chances, weights }) => ({ step: null, names: info.names, chances, chosen: number - UNKNOWN, weights }));
     const decoded = written.map(({ before }) => (before === PADDING ? "▸" : info.names[before - UNKNOWN]));

@@ -16,7 +16,7 @@ def page_data(task: Translation, network: Network, excerpt: Excerpt) -> dict[str
     model, options = task.network, task.options
     assert isinstance(model, Translator)
     decoder = model.decoder
-    embedding = network.array(decoder.embedding.weight)
+    embedding = network.add_array(decoder.embedding.weight)
     splits_unknown = options.source_tokens in ("word", "token")
     return {
         "tokens": tokeniser_rules(
@@ -28,20 +28,21 @@ def page_data(task: Translation, network: Network, excerpt: Excerpt) -> dict[str
         "ratio": task.fitted["ratio"],
         "beam": task.search.beam,
         "penalty": task.search.length_penalty,
-        "embedding": embedding if model.embedding is None else network.array(model.embedding.weight),
+        "embedding": embedding if model.embedding is None else network.add_array(model.embedding.weight),
         "target_embedding": embedding,
         "size": decoder.embedding.embedding_dim,
-        "encoder": network.layer(model.encoder, "encoder"),
-        "decoder": network.layer(decoder.layer, "decoder.layer"),
+        "encoder": network.add_layer(model.encoder, "encoder"),
+        "decoder": network.add_layer(decoder.layer, "decoder.layer"),
         "bridge": {
-            name: [network.linear(each) for each in layers.children()] for name, layers in model.bridge.layers.items()
+            name: [network.add_linear(each) for each in layers.children()]
+            for name, layers in model.bridge.layers.items()
         },
         "input_feeding": decoder.input_feeding,
         "feedback_size": decoder.feedback_size,
         "readout_size": decoder.readout_size,
         "wide": decoder.wide,
         "attention": _attention(decoder, network),
-        "combine": network.linear(decoder.combine),
+        "combine": network.add_linear(decoder.combine),
         **output_layer(network, decoder.head, decoder.embedding),
     }
 
@@ -53,6 +54,6 @@ def _attention(decoder: Decoder, network: Network) -> dict[str, Any] | None:
     return {
         "kind": attention.kind,
         "directions": attention.directions,
-        "value": None if isinstance(attention.value, nn.Identity) else network.linear(attention.value),
-        **{name: network.linear(getattr(attention, name, None)) for name in ("key", "query", "score")},
+        "value": None if isinstance(attention.value, nn.Identity) else network.add_linear(attention.value),
+        **{name: network.add_linear(getattr(attention, name, None)) for name in ("key", "query", "score")},
     }

@@ -12,7 +12,7 @@ def interface_towards(address: str, port: int) -> str:
 
     Args:
         address: the address of process 0; in process 0 it is an address of this machine
-        port: any port of that machine
+        port: any port of the machine of process 0
 
     Example:
         >>> interface_towards("127.0.0.1", 80) in ("lo", "")
