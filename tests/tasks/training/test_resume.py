@@ -126,7 +126,7 @@ def test_a_killed_training_resumes_bit_for_bit(tmp_path: Path) -> None:
     Tagging(options).fit(run=tmp_path / "whole")
     (tmp_path / "config.yaml").write_text(options.to_yaml())
     words = ["train", "tagging", f"--config={tmp_path / 'config.yaml'}"]
-    for checkpoints in (1, 6):
+    for checkpoints in (1, 3, 6):
         run = tmp_path / f"killed-{checkpoints}"
         process = forked().Process(target=main, args=([*words, f"--run={run}"],))
         process.start()
