@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         "--out",
         type=Path,
         metavar="DIR",
-        help="folder of the JSON files, the table and the plot; existing files are continued",
+        help="folder of the JSON files, the table and the plot; missing points are added to existing files",
     )
     parser.add_argument("--engine", default="cpu", help="engine to measure (default: cpu)")
     parser.add_argument("--threads", type=int, default=2, help="threads and processors of each program (default: 2)")

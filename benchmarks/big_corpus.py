@@ -1,7 +1,7 @@
-"""`python -m benchmarks.big_corpus` measures a training on a corpus that is larger than memory.
+"""`python -m benchmarks.big_corpus` measures training on a corpus that is larger than memory.
 
 It writes a file in the format of the task, and trains on it twice for some steps, each time in a separate process. It
-prints the peak memory of these processes. The file and all files derived from it are deleted.
+prints times, the loss and the peak memory of each process. The file and all files derived from it are deleted.
 """
 
 import argparse
@@ -48,13 +48,13 @@ print(json.dumps({
 
 
 def main() -> None:
-    """Write the corpus, train on it twice, and print the memory and the times."""
+    """Write the corpus, train on it twice, and print the times, losses and memory."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--task", choices=_WRITERS, default="language-model", help="the task to train (default: language-model)"
     )
     parser.add_argument("--gigabytes", type=float, default=5.0, help="size of the file in GB (default: 5)")
-    parser.add_argument("--steps", type=int, default=300, help="steps of each training (default: 300)")
+    parser.add_argument("--steps", type=int, default=300, help="steps of each training run (default: 300)")
     parser.add_argument(
         "--folder", help="folder with space for twice the size of the file (default: the system's temporary folder)"
     )
@@ -77,7 +77,7 @@ def _text(words: list[str], ends: list[int]) -> Iterator[str]:
 
 
 def _table(words: list[str], ends: list[int]) -> Iterator[str]:
-    """Yield rows of a text and its label. The label depends on the length of the first word."""
+    """Yield CSV rows with a text and its label. The label depends on the length of the first word."""
     return (f"{' '.join(words[start:stop])},{len(words[start]) % 3}\n" for start, stop in pairwise(ends))
 
 

@@ -2,7 +2,7 @@
 
 LSTM and GRU are compared with RTNeural, and other cells with the LSTM. RTNEURAL is a folder with the sources of
 RTNeural (https://github.com/jatinchowdhury18/RTNeural). Both programs are compiled with the same flags. They run in
-turn, and the table has the CPU time of the shortest round of each.
+turn. The table has the CPU time of the shortest round of each program.
 """
 
 import argparse
@@ -22,7 +22,7 @@ STEPS, ROUNDS = 4000, 100
 
 
 class Leaky(gg.Cell):
-    """A custom cell: a leaky unit with a gate as its leak."""
+    """A custom cell: a leaky unit whose leak is a gate."""
 
     gates = ("f", "n")
     state = ("h",)

@@ -2,8 +2,8 @@
 
 One small LSTM classifies the utterances of SNIPS (7 intents), and another one the series of Japanese Vowels (9
 speakers). The test examples are those that the network classifies correctly. Their tokens (or steps of the series) are
-deleted, those with the largest relevance for the predicted class first. The result, called area, is the mean difference
-between the accuracies with random order and with this order, over the deleted fractions 0.1 to 0.9 (Arras et al. 2019,
+deleted, those with the largest relevance for the predicted class first. The result, called area, is the accuracy with
+random order minus the accuracy with this order, averaged over the deleted fractions 0.1 to 0.9 (Arras et al. 2019,
 arXiv:1909.12114, section 4).
 
 GLASSGATE_DATA names the folder of the data; docs/results.md describes it.

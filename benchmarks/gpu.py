@@ -1,9 +1,9 @@
 """`python -m benchmarks gpu` measures the GPU engine on this machine, and writes JSON and the page docs/gpu-speed.md.
 
-A part is a table of the page, and a case is a row of it. Parts run in order of importance, or only the named ones:
-`python -m benchmarks gpu plain options`. No case starts after the first ten minutes of a part. Each result is stored at
-once. The next run continues with missing cases, and then repeats the cases that failed. With `--quick`, each call uses
-a tiny layer and runs once. This also works in Triton's interpreter, without a GPU.
+Each part is a table of the page, and each case is a row of a table. All parts run in order of importance. Names select
+parts: `python -m benchmarks gpu plain options`. No case starts after the first ten minutes of a part. Each result is
+stored at once. The next run continues with missing cases, and then repeats the cases that failed. With `--quick`, each
+call uses a tiny layer and runs once. This also works in Triton's interpreter, without a GPU.
 """
 
 import json
@@ -101,7 +101,7 @@ def is_usable(device: str) -> bool:
 
 
 def chip() -> str:
-    """The name of the GPU, or that of Triton's interpreter."""
+    """The name of the GPU; "Triton's interpreter" if there is none."""
     return torch.cuda.get_device_name() if torch.cuda.is_available() else "Triton's interpreter"
 
 

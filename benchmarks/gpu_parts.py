@@ -37,7 +37,7 @@ class Case(NamedTuple):
 
 
 class Swish(gg.Cell):
-    """A custom cell with three gates, as many as a GRU."""
+    """A custom cell with three gates, like a GRU."""
 
     gates = ("f", "g", "o")
 

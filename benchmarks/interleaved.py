@@ -88,7 +88,7 @@ def process_options(threads: int, processors: int | None = None, **environment: 
 
 
 def error_message(text: str, code: int) -> str:
-    """Return the last line of a standard error, or a sentence with the exit code of the process if it is empty."""
+    """Return the last line of standard error. If it is empty, return a sentence with the exit code of the process."""
     lines = text.strip().splitlines()
     return lines[-1] if lines else f"the process ended with {code}"
 
@@ -153,7 +153,7 @@ class Budget:
         least_rounds: the minimum number of rounds.
         most_rounds: the maximum number of rounds.
         sample: the seconds that a contender runs in a round.
-        near: the ratios agree if their spread, divided by the square root of their number, is at most this.
+        near: the ratios agree if their spread, divided by the square root of the number of rounds, is at most this.
         patience: the factor of the time limit while the spread of the ratios exceeds `wide`.
         wide: see `patience`.
     """
@@ -172,7 +172,7 @@ def run_interleaved(workers: Workers, contenders: Mapping[str, Workload], budget
 
     Args:
         workers: the processes, which have prepared the workloads.
-        contenders: workloads by name, that of Glassgate first.
+        contenders: workloads by name, with that of Glassgate first.
         budget: the conditions that end the measurement.
 
     Returns:

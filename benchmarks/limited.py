@@ -1,6 +1,6 @@
 """`python -m benchmarks.limited` measures mean times of calls with more threads than processors.
 
-The process is pinned to processors, or its control group limits its processor time per 100 ms, as in a container. A
+The process is pinned to processors. A control group can also limit its processor time per 100 ms, as in a container. A
 process that has used up this time stops for the rest of the 100 ms. The median of single calls would hide these stops.
 """
 
@@ -73,7 +73,7 @@ def control_group(time: float) -> Iterator[Callable[[], object]]:
 
 
 def table_row(bench: Bench, limits: Limits, seconds: float, rounds: int) -> str:
-    """Measure a row of the table, milliseconds of Glassgate and of torch.nn at each point."""
+    """Measure a row of the table: milliseconds of Glassgate and of torch.nn at each point."""
     options = process_options(limits.threads, processors=limits.processors)
     pin = options["preexec_fn"]
     try:

@@ -157,7 +157,7 @@ def _format_seconds(value: float) -> str:
 
 
 def plot(contents: list[Content], path: Path) -> None:
-    """Plot speedups and costs, one line per row, with each point, their mean and the target.
+    """Plot speedups and costs, one line per row, with its points, their mean and the target.
 
     The right column shows the errors of Glassgate and of the other contender of each point.
     """

@@ -19,7 +19,7 @@ class Store:
     Args:
         folder: the folder of the files.
         row: the row.
-        setting: the environment and whether the run is quick, on which figures also depend.
+        setting: further conditions of the figures: the environment, and whether the run is quick.
     """
 
     def __init__(self, folder: Path, row: Row, setting: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A row of the table of benchmarks, and a point, one measurement of a row."""
+"""A row of the table of benchmarks. Its measurements are called points."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -44,7 +44,7 @@ def against_products(workload: Workload) -> Point:
 
 
 def against_large_product(workload: Workload) -> Point:
-    """Return a point that compares a training step with a large matrix product of as many operations."""
+    """Return a point that compares a training step with a large matrix product, scaled to equal operations."""
     return Point(
         workload, {"product": replace(workload, peer="products", do="square", scale=workload.flops / (2 * SQUARE**3))}
     )

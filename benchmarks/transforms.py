@@ -110,7 +110,7 @@ def measure(transform: Transform, rounds: int, repeats: int) -> tuple[float, flo
 
 
 def main() -> None:
-    """Print a table for each layer."""
+    """Print one line for each layer, shape and transform."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.transforms", description="Compares function transforms with plain training steps."
     )

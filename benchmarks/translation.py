@@ -148,8 +148,8 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     task = Translation.load(options.run)
     task.network.eval()
-    settings = task.options.cell, task.options.attention, task.options.input_feeding, task.options.tied
-    if settings != ("lstm", "general", False, False):
+    model_options = task.options.cell, task.options.attention, task.options.input_feeding, task.options.tied
+    if model_options != ("lstm", "general", False, False):
         parser.error("expected a run with --cell lstm, --attention general and neither --input-feeding nor --tied")
     pairs = list(task.read(options.file, labelled=False))[-options.sentences :]
     settings, plain, examples = (

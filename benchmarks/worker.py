@@ -1,8 +1,8 @@
 """The process of a peer. It prepares workloads, checks their results against float64, and measures their times.
 
 `python -m benchmarks.worker PEER` reads requests from standard input, and writes the result of each to standard output.
-A request is a pickled pair of a method of `Peer` and its arguments. An error ends the process, and interleaved.py
-reports the last line of its standard error.
+A request is a pickled pair: the name of a method of `Peer`, and its arguments. An error ends the process, and
+interleaved.py reports the last line of its standard error.
 """
 
 import ctypes
@@ -80,7 +80,7 @@ class Peer:
         torch.save(both, path)
 
     def median(self, workload: Workload, seconds: float) -> float:
-        """Measure the median time of a call, in as many calls as fit into `seconds` after one warm-up call."""
+        """Measure the median time of a call. After one warm-up call, calls are repeated for `seconds`."""
         run = self.subjects[workload].run
         gc.collect()
         gc.disable()

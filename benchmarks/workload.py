@@ -45,7 +45,7 @@ class Workload:
     ragged: bool = False
     """Whether sequences are packed, with lengths uniform in [L/10, L]."""
     padded: bool = False
-    """Whether sequences are padded, with lengths as if `ragged`. Only Glassgate gets them, by `lengths=`."""
+    """Whether sequences are padded, with the lengths of `ragged`. Only Glassgate gets these lengths, by `lengths=`."""
     resets: float = 0.0
     """The probability of a reset at each step of each sequence."""
     options: tuple[tuple[str, float | str], ...] = ()

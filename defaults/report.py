@@ -137,8 +137,8 @@ class Row:
 
     def deficit(self, settings: Settings) -> float:
         """Return the relative difference by which the mean test score is worse than that of the best settings."""
-        own, best = (statistics.mean(self.tests(s)) for s in (settings, self.best))
-        return (own - best) / best if self.data.score.lower_is_better else (best - own) / best
+        own, other = (statistics.mean(self.tests(s)) for s in (settings, self.best))
+        return (own - other) / other if self.data.score.lower_is_better else (other - own) / other
 
     def _tests(self, seed: int) -> dict[Settings, float]:
         return {Settings(**r["settings"]): r["test"] for r in self.results if r["seed"] == seed}

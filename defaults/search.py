@@ -119,7 +119,7 @@ def search(data: Set, start: Settings) -> Generator[Settings, Result, None]:
 
     Changes start from the settings with the best dev score so far.
     """
-    best, best_result = start, (yield start)
+    best_settings, best_result = start, (yield start)
     tried = {start}
     improved = True
     while improved:
@@ -127,14 +127,14 @@ def search(data: Set, start: Settings) -> Generator[Settings, Result, None]:
         for name in _VALUES:
             for step in (1, -1):
                 while not (data.epochs and name == "epochs"):
-                    settings = _next(best, name, step)
+                    settings = _next(best_settings, name, step)
                     if settings is None or settings in tried:
                         break
                     tried.add(settings)
                     result = yield settings
                     if not is_better(data, result, best_result):
                         break
-                    best, best_result, improved = settings, result, True
+                    best_settings, best_result, improved = settings, result, True
 
 
 def is_better(data: Set, one: Result, other: Result) -> bool:

@@ -1,4 +1,4 @@
-"""The table of data sets, three for each task, which are parts of real data."""
+"""The table of data sets: parts of real data, three for each task."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ class Set:
         options: options that the data requires
         score: the score by which settings are compared
         cut: a function that reduces the data; None for the whole data
-        epochs: the number of epochs with all settings, if the default would take too long; 0 otherwise
+        epochs: a fixed number of epochs, if the default number would take too long; 0 otherwise
         reader: the task that reads the files, if it is another task
     """
 
@@ -64,7 +64,7 @@ def _evenly_spaced(examples: Sequence[Any], count: int) -> list[Any]:
 
 
 def _examples(train: int, held_out: int) -> Cut:
-    """Keep `train` training examples, and at most `held_out` dev and 400 test examples without new labels."""
+    """Keep `train` training examples, and at most `held_out` dev and 400 test examples without unseen labels."""
 
     def cut(split: Split[Any]) -> Split[Any]:
         kept = _evenly_spaced(split.train, train)
@@ -83,7 +83,7 @@ def _labels(example: Any) -> Sequence[str | None]:
 
 
 def _intents(train: int, held_out: int) -> Cut:
-    """Keep examples as `_examples`, and replace utterances with an intent by texts with the intent as label."""
+    """Keep examples as `_examples` does, and replace each utterance by a text labelled with its intent."""
 
     def cut(split: Split[Any]) -> Split[Any]:
         parts = vars(_examples(train, held_out)(split)).values()

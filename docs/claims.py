@@ -1,7 +1,7 @@
 """Writes the results in `docs/why-lstm.md` and its Chinese version: `python docs/claims.py FOLDER` (`make claims`).
 
 FOLDER contains the output of `glassgate compare --quick`, `compare directions` and `compare products`. FOLDER/full
-contains that of `glassgate compare`. If FOLDER/full is missing, the table and the picture of its results stay as is.
+contains the output of `glassgate compare`. If FOLDER/full is missing, its table and its picture stay as is.
 """
 
 import json
@@ -51,7 +51,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def solved(content: Content, language: int) -> str:
-    """Return the seeds that solve each problem, and the median number of sequences until the solution."""
+    """Return how many seeds solve each problem, and the median number of sequences until the solution."""
     head = (
         ("problem", "lag", "cell", "seeds that solve it", "sequences until solved (median)", "in the paper (LSTM)"),
         ("问题", "间隔", "单元", "解出的种子", "解出所需序列数（中位数）", "论文（LSTM）"),
@@ -75,7 +75,7 @@ def solved(content: Content, language: int) -> str:
 
 
 def every(content: Content, language: int) -> str:
-    """Return the seeds that solve each problem at each lag, the median numbers of sequences, and those of the paper."""
+    """Return how many seeds solve each problem at each lag, with the median and the paper's numbers of sequences."""
     rows = [row for row in content["full"]["problems"] if row["forget_bias"] is None]
     lags, own = sorted({row["lag"] for row in rows if row["lag"]}), ("its own", "自带")[language]
     head = [("problem", "问题")[language], ("cell", "单元")[language], *map(str, lags)]
@@ -100,7 +100,7 @@ def _seeds(row: dict[str, Any]) -> str:
 
 
 def _by_lag(texts: dict[int, str], lags: Sequence[int], own: str) -> list[str]:
-    """Return one table cell per lag. A problem with a fixed lag uses the first one."""
+    """Return one table cell per lag. A problem with a fixed lag uses the first cell."""
     if 0 in texts:
         return [f"{texts[0]} ({own})", *[""] * (len(lags) - 1)]
     return [texts.get(lag, "") for lag in lags]

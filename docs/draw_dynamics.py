@@ -9,7 +9,7 @@ import glassgate as gg
 
 
 def flip_flops(steps: int, rows: int) -> tuple[Tensor, Tensor]:
-    """Generate pulses of +1 and -1 on three channels. Returns them and the last pulse at each step, (L, N, 3) each."""
+    """Generate pulses of +1 and -1 on three channels. Returns pulses and each step's last pulse, (L, N, 3) each."""
     pulses = (torch.rand(steps, rows, 3) < 0.1) * (2.0 * torch.randint(2, (steps, rows, 3)) - 1)
     pulses[0] = 2.0 * torch.randint(2, (rows, 3)) - 1
     bits, last_pulse = [], torch.zeros(rows, 3)

@@ -124,9 +124,9 @@ def matrices() -> dict[str, str]:
 
 
 def run_pages(folder: Path) -> dict[str, str]:
-    """Run the code of the pages in a folder. Returns the SVG files that it writes, by name.
+    """Run the code of the pages in a folder. Returns the SVG files that the code writes, by name.
 
-    It also writes the interactive page cells.html to the folder.
+    The code also writes the interactive page cells.html to the folder.
     """
     with contextlib.chdir(folder):
         for page in PAGES:

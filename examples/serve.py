@@ -1,4 +1,4 @@
-"""A web service around a session that answers concurrent requests in one batch.
+"""A web service that answers concurrent requests with one batched call of a session.
 
 Save a session with `session.save("tagger.safetensors")`, then run `SESSION=tagger.safetensors uvicorn serve:app`.
 """

@@ -117,7 +117,7 @@ def _sample_blanks(task: Any, split: Split[Any]) -> str:
 
 
 def _sample_translations(task: Any, split: Split[Any]) -> str:
-    """Return sentences of the test part with their reference translations and those of the model."""
+    """Return sentences of the test part, each with its reference and the translation of the model."""
     pairs = split.test[:: max(1, len(split.test) // 8)][:8]
     return "\n".join(
         f"{pair.source}\n    {pair.target}\n    {translation}"

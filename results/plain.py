@@ -36,7 +36,7 @@ class PlainLayers(nn.Module):
 
     With two directions, sequences of unequal lengths are packed. An empty sequence is packed as one step of padding.
     With one direction, nothing is packed, which is faster. Outputs do not depend on padding, because it follows all
-    steps of a sequence. Final states of shorter sequences are wrong, because they depend on padding. No case uses them.
+    steps of a sequence. Final states of shorter sequences depend on padding and are wrong. No case uses these states.
 
     Args:
         ours: the layers with the options and weights
@@ -60,7 +60,7 @@ class PlainLayers(nn.Module):
         self.layers.load_state_dict(ours.state_dict())
 
     def forward(self, input: Tensor, hx: Any = None, *, lengths: Tensor | None = None) -> tuple[Any, Any]:
-        """Map the input (N, L, H_in) to the output, a pair with `merge="none"`, and the final states."""
+        """Map the input (N, L, H_in) to the output (a pair if `merge="none"`) and the final states."""
         steps = input.shape[1]
         if lengths is None or not self.bidirectional or bool((lengths == steps).all()):
             output, state = self.layers(input, hx)

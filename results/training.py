@@ -20,7 +20,7 @@ Report = Callable[[Mapping[str, Any]], None]
 
 
 class Meter(Progress):
-    """Measures the time of each training step, from the end of the previous step to its end.
+    """Measures the time of each training step from the end of the previous step.
 
     The first step of each epoch is not measured, because its time would include compilation, or the scores and
     checkpoints of the previous epoch.

@@ -1,4 +1,4 @@
-"""The one list of shapes, and the hypothesis strategy that draws whole constructions of the drop-in layers."""
+"""The shapes of the tests, and a hypothesis strategy that draws drop-in layers, each with the input of one call."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from tests.compare import Results, measure, noise
 
 
 class Shape(NamedTuple):
-    """One layer's sizes: L steps, N sequences; H_out only with a projection; lengths only where they differ."""
+    """Sizes of a layer and its input. H_out is 0 without a projection. Without lengths, all sequences have L steps."""
 
     L: int
     N: int
@@ -41,21 +41,21 @@ STATES = {"RNN": ("h",), "GRU": ("h",), "LSTM": ("h", "c")}
 
 @dataclass(frozen=True)
 class Construction:
-    """A drop-in layer as `torch.nn` has it too, and the form of one call."""
+    """A layer that `torch.nn` and Glassgate have, and the input of one call."""
 
     kind: str
     options: dict[str, Any]
     L: int
     N: int
     form: str
-    """"padded", "unbatched", "sorted" (packed by falling length) or "unsorted" (packed in any order)."""
+    """The form of the input: "padded", "unbatched", "sorted" (packed, longest first) or "unsorted" (packed)."""
     lengths: tuple[int, ...]
-    """Of a packed input."""
+    """The lengths of a packed input."""
     hx: bool
     seed: int = field(default=0)
 
     def stock(self) -> nn.Module:
-        """The layer of `torch.nn` in float64, its weights drawn by the seed, biases too."""
+        """Return the layer of `torch.nn` in float64, with weights and biases drawn from the seed."""
         layer = STOCK[self.kind](**self.options, dtype=torch.float64)
         with torch.no_grad():
             for k, weight in enumerate(layer.parameters()):
@@ -63,7 +63,7 @@ class Construction:
         return layer
 
     def call(self, layer: nn.Module) -> Results:
-        """Output, final states and all gradients of one call, on inputs drawn by the seed, in the layer's dtype."""
+        """Return output, final states and gradients of a call. Inputs are drawn from the seed, in the layer's dtype."""
         like = next(layer.parameters())
         leaves = {"input": self._noise(1, *self._input_shape()), **self._initial()}
         leaves = {name: value.to(like).requires_grad_() for name, value in leaves.items()}
@@ -102,7 +102,7 @@ class Construction:
 
 @st.composite
 def constructions(draw: st.DrawFn) -> Construction:
-    """Any layer that `torch.nn` can build, small, and any form of calling it."""
+    """Draw a small layer that `torch.nn` can build, and the input of a call."""
     kind = draw(st.sampled_from(sorted(STOCK)))
     L, N, H = (draw(st.integers(1, top)) for top in (7, 5, 9))
     options: dict[str, Any] = {

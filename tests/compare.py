@@ -1,4 +1,4 @@
-"""The one comparison: results of a call and all its gradients against float64, bounded by the error of eager torch."""
+"""Compares results and gradients of a call with float64. The allowed error depends on the error of eager torch."""
 
 import torch
 from torch import Tensor
@@ -6,23 +6,23 @@ from torch import Tensor
 Results = dict[str, Tensor]
 
 EXACT = 1e-12
-"""Error allowed between two float64 computations, as a share of the largest value, or of one where that is larger."""
+"""The allowed error between two float64 computations, as a fraction of the largest value, or of 1 if it is larger."""
 
 FLOOR = {torch.float64: 1e-10, torch.float32: 1e-6, torch.bfloat16: 1e-2, torch.float16: 1e-3}
-"""Error that is always allowed, as a share of the largest true value."""
+"""The error that is always allowed, as a fraction of the largest true value."""
 
 MULTIPLE = {torch.float64: 10.0, torch.float32: 10.0, torch.bfloat16: 2.0, torch.float16: 2.0}
-"""Allowed error as a multiple of eager's."""
+"""The allowed error as a multiple of the error of eager torch."""
 
 
 def check(got: Results, truth: Results, eager: Results | None = None, slack: float = 1.0) -> None:
-    """Raises AssertionError unless every result is near enough to the truth.
+    """Raise AssertionError if the error of a result is too large.
 
     Args:
-        got: what is tested.
-        truth: the same in float64.
-        eager: the same from the reference engine in the dtype of `got`; without it `got` is float64 and must be exact.
-        slack: how many times the usual error is allowed, for other people's programs.
+        got: the tested results.
+        truth: the same results in float64.
+        eager: the results of the reference engine in the dtype of `got`. Without them, `got` is float64.
+        slack: the factor of the allowed error, above 1 for other programs.
     """
     assert got.keys() == truth.keys(), f"results {sorted(got)}, wanted {sorted(truth)}"
     faults = []
@@ -43,14 +43,14 @@ def check(got: Results, truth: Results, eager: Results | None = None, slack: flo
 
 
 def error(value: Tensor, truth: Tensor) -> float:
-    """Largest absolute difference; NaN where either has one."""
+    """Return the largest absolute difference; NaN if a tensor contains NaN."""
     return (value.double() - truth).abs().max().item() if truth.numel() else 0.0
 
 
 def measure(outputs: Results, leaves: Results, seed: int = 0) -> Results:
-    """The outputs and the gradients of all leaves, for a random weight on every number of every output.
+    """Return the outputs, and the gradients of all leaves for random gradients of the outputs.
 
-    The weights depend on the seed, the name and the shape alone, so runs in several dtypes compare.
+    The random gradients depend only on the seed, the order and the shapes of the outputs, not on the dtype.
     """
     weights = [noise(seed + k, *v.shape).to(v) for k, v in enumerate(outputs.values())]
     gradients = torch.autograd.grad(list(outputs.values()), list(leaves.values()), weights, materialize_grads=True)
@@ -60,5 +60,5 @@ def measure(outputs: Results, leaves: Results, seed: int = 0) -> Results:
 
 
 def noise(seed: int, *shape: int) -> Tensor:
-    """Standard normal numbers in float64."""
+    """Draw standard normal numbers in float64."""
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))

@@ -1,4 +1,4 @@
-"""How every test runs: one thread, unwritten memory is NaN, and hypothesis draws hundreds of cases or thousands."""
+"""Settings of all tests: one thread, NaN in uninitialised memory, 150 hypothesis examples (3000 in profile `fuzz`)."""
 
 import signal
 from collections.abc import Iterator
@@ -24,14 +24,14 @@ settings.load_profile("normal")
 
 @pytest.fixture(autouse=True, scope="session")
 def _interrupts_arrive() -> None:
-    """A shell's background jobs and their child processes ignore Ctrl-C."""
+    """Handle Ctrl-C, which a shell's background jobs and their child processes ignore."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
-    """Fixtures of a module run before `_same_start`. Their trainings would compete with other test processes."""
+    """Set one thread for fixtures of modules, too. They run before `_same_start`, at the same time as other tests."""
     torch.set_num_threads(1)
 
 
@@ -44,7 +44,7 @@ def _unwritten_memory_is_nan() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _same_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    # So that as many threads run on any machine, whatever else it does.
+    # The number of threads must not depend on the machine or its load.
     monkeypatch.setattr(processors, "available", lambda: 64)
     monkeypatch.setattr(processors, "TIME_SLICE_WORK", 0)
     threads = torch.get_num_threads()
@@ -56,6 +56,6 @@ def _same_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(params=[name for name in engines() if name != "triton"])
 def engine(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Every engine of the CPU in turn; the test runs on it."""
+    """Run the test on each engine of the CPU."""
     with gg.engine(request.param):
         yield request.param

@@ -1,4 +1,4 @@
-"""`make dist`: build the wheel and the source distribution without the network, install each, and use it elsewhere."""
+"""`make dist` builds the wheel and the source distribution without the network, and installs and uses each of them."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ assert main(["--help"]) == 0
 
 
 def main() -> None:
-    """Build, check the contents, install into new folders, and run there."""
+    """Build both archives, check their contents, install each into a new folder, and use the package there."""
     os.chdir(ROOT)
     tracked = subprocess.run(
         ["git", "ls-files", "glassgate"], capture_output=True, text=True, check=True
@@ -43,12 +43,12 @@ def main() -> None:
         if missing := sorted(set(needed) - names):
             sys.exit(f"{archive.name} lacks {', '.join(missing)}")
     if others := sorted(name for name in inside if not name.startswith(("glassgate/", "glassgate-"))):
-        sys.exit(f"{wheel.name} holds what is not of the package: {', '.join(others)}")
+        sys.exit(f"{wheel.name} contains files from outside of the package: {', '.join(others)}")
     for archive in (wheel, source):
         with tempfile.TemporaryDirectory() as folder:
             _install(archive, folder)
-            around = os.environ | {"PYTHONPATH": folder}
-            subprocess.run([sys.executable, "-c", USE, folder], cwd=folder, env=around, check=True, stdout=sys.stderr)
+            env = os.environ | {"PYTHONPATH": folder}
+            subprocess.run([sys.executable, "-c", USE, folder], cwd=folder, env=env, check=True, stdout=sys.stderr)
         print(f"{archive.relative_to(ROOT)}  {archive.stat().st_size / 1024:.0f} KB, installed and used")
 
 

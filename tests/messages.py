@@ -1,4 +1,4 @@
-"""The inputs and answers of tests/messages.md. `python -m tests.messages` writes the answers again."""
+"""Runs the inputs of tests/messages.md. `python -m tests.messages` updates the answers on the page."""
 
 import contextlib
 import io
@@ -62,7 +62,7 @@ class Reader:
         self.names = {"gg": gg, "torch": torch}
 
     def answer(self, exchange: Exchange) -> str:
-        """Return the error that an input causes, or an empty string; of a command that uses a run, its warnings."""
+        """Return the error of an input, or else the warnings of a command other than `train`, or an empty string."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             said = self._python(exchange.code) if exchange.kind == "pycon" else self._shell(exchange.code)
@@ -100,7 +100,7 @@ def written(exchange: Exchange, answer: str) -> str:
 
 
 def main() -> None:
-    """Write the answers of the page again."""
+    """Update the answers on the page."""
     reader = Reader()
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
 

@@ -10,8 +10,8 @@ import pytest
 def core() -> Any:
     """Return the only core, which is never freed.
 
-    A core's plug-in gives the process another stack for signal handlers, and frees that stack at its end. With a
-    second core the process can be left with a freed stack. The next signal, Ctrl-C for example, then ends it.
+    A core's plug-in gives the process another stack for signal handlers, and frees that stack with the core. With a
+    second core the process can be left with a freed stack. The next signal, such as Ctrl-C, then ends the process.
     """
     loaded = pytest.importorskip("openvino").Core()
     loaded.set_property("CPU", {"INFERENCE_PRECISION_HINT": "f32"})  # the default is bfloat16 where the CPU supports it

@@ -55,7 +55,7 @@ class OnGPU(Tensor):
 
     @staticmethod
     def __new__(cls, numbers: Tensor) -> "OnGPU":
-        with torch.inference_mode(False):  # as views of parameters are, also in inference mode
+        with torch.inference_mode(False):  # a normal tensor also in inference mode, like views of parameters
             tensor: OnGPU = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
                 cls,
                 numbers.shape,
@@ -134,7 +134,7 @@ class SimulatedGPU(TorchDispatchMode):
         return tree_map(wrapped, result)
 
     def wait(self, reason: str) -> None:
-        """Report an operation that waits, and the line of glassgate that calls it."""
+        """Raise `Waits` for an operation, or list it with the calling line of glassgate if it may wait."""
         if not self.may_wait:
             raise Waits(reason)
         frames = [frame for frame in extract_stack() if PACKAGE in Path(frame.filename).parents]
@@ -191,7 +191,7 @@ WIDEST = {"cat", "stack", "addcmul", "addcdiv", "dot", "index_put", "index_put_"
 
 
 class Autocast(TorchFunctionMode):
-    """The dtypes of `torch.autocast("cuda")`. torch applies its rules only to tensors on real GPUs."""
+    """Applies the dtype rules of `torch.autocast("cuda")`, which torch applies only to tensors on real GPUs."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, getattr(function, "__name__", "")

@@ -1,4 +1,4 @@
-"""Subjects for layers of torch: a layer, a language model, and a stream. The modules of peers choose the layer."""
+"""Prepared workloads of torch layers: a layer, a language model, and a stream. Modules of peers choose the layer."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext

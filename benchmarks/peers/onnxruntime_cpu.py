@@ -32,7 +32,7 @@ class Session:
 
 
 def _quantise(model: bytes) -> bytes:
-    """Quantise a model with one scale per matrix. With one per row, ONNX Runtime 1.31 is wrong by a third."""
+    """Quantise a model with one scale per matrix. With one per row, the error of ONNX Runtime 1.31 is a third."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Matrix products in torch: one large product, and those of a layer outside of its recurrence."""
+"""Matrix products in torch: one large product, or the products of a layer outside of its recurrence."""
 
 import torch
 
@@ -6,7 +6,7 @@ from benchmarks.workload import SQUARE, Workload, draw
 
 
 class LargeProduct:
-    """One large product. `workload.scale` is the number of products that the figure compares with."""
+    """One large product. Its time is multiplied by `Workload.scale`, to match the operations of a training step."""
 
     def __init__(self) -> None:
         self.a, self.b = (torch.from_numpy(draw(name, SQUARE, SQUARE)) for name in "ab")

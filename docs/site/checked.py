@@ -13,12 +13,12 @@ class _PageParser(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.names: set[str] = set()
+        self.anchors: set[str] = set()
         self.links: list[tuple[str, bool]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = dict(attrs)
-        self.names |= {name for name in (values.get("id"), values.get("name")) if name}
+        self.anchors |= {name for name in (values.get("id"), values.get("name")) if name}
         address = values.get(_FETCHED.get(tag, "href"))
         if address and tag in ("a", *_FETCHED):
             self.links.append((address, tag in _FETCHED))
@@ -40,7 +40,7 @@ def find_faults(site: Path) -> list[str]:
                 fault = "does not exist"
             else:
                 target_page = parsers.get(target.resolve())
-                is_lost = target_page and parts.fragment and unquote(parts.fragment) not in target_page.names
+                is_lost = target_page and parts.fragment and unquote(parts.fragment) not in target_page.anchors
                 fault = "has no such heading on its page" if is_lost else ""
             if fault:
                 faults.append(f"{path.relative_to(site)}: {address} {fault}")

@@ -179,8 +179,7 @@ def reference() -> dict[str, str]:
 
 
 def _path(name: str) -> str:
-    home = gg._MODULES[name]
-    return f"{home}.{name}"
+    return f"{gg._MODULES[name]}.{name}"
 
 
 def _anchor(name: str) -> str:

@@ -17,7 +17,7 @@ import glassgate as gg
 
 RATE = 48_000
 WARM_UP = 256
-"""The number of first samples of an excerpt whose error is ignored, because the states start from zero."""
+"""The number of samples that the error ignores at the start of each excerpt, because states start from zero."""
 
 
 def guitar(seconds: float, seed: int) -> np.ndarray:
@@ -57,7 +57,7 @@ def excerpts(seconds: float, seed: int, length: int) -> tuple[Tensor, Tensor]:
 
 
 def train(hidden_size: int, steps: int, seconds: float) -> tuple[gg.LSTM, nn.Linear, float]:
-    """Train the layers. Returns them and their error on another recording."""
+    """Train the layers. Returns the layers and their error on another recording."""
     torch.manual_seed(0)
     layer, head = gg.LSTM(1, hidden_size, batch_first=True), nn.Linear(hidden_size, 1)
     optimizer = torch.optim.Adam([*layer.parameters(), *head.parameters()], lr=1e-2)

@@ -1,4 +1,4 @@
-"""Writes Silero VAD as C: two sequences of modules by `gg.to_c`, which vad.c calls."""
+"""Writes Silero VAD as C by two calls of `gg.to_c`. The program vad.c calls the two emitted steps."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -15,7 +15,7 @@ def processor_seconds(run: Run, repeats: int = 1) -> float:
 
 
 def interleaved(runs: Sequence[Run], rounds: int, repeats: int = 1) -> list[list[float]]:
-    """Return the processor times of each function, one per round. Each round runs all functions.
+    """Return, for each function, its mean processor time in each round. Each round runs all functions.
 
     Example:
         >>> [len(times) for times in interleaved([lambda: 1, lambda: 2], rounds=3)]

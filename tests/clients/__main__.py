@@ -1,4 +1,4 @@
-"""`python -m tests.clients` measures programs with either library, interleaved, for the table of docs/clients.md."""
+"""`python -m tests.clients` measures programs with both libraries, interleaved, for the table of docs/clients.md."""
 
 import logging
 import platform
@@ -20,27 +20,27 @@ PACKAGES = ("stable-baselines3", "sb3-contrib", "darts", "pytorch-forecasting", 
 
 
 def row(program: Program, rounds: int) -> str:
-    """One line of the table: the least processor time of either library, and how far their numbers are apart."""
+    """Return a row of the table: the smallest processor time of each library, and the difference of their numbers."""
     least = {nn: float("inf"), gg: float("inf")}
-    for turn in range(rounds + 1):  # the first compiles and warms up
+    for k in range(rounds + 1):  # the first round compiles and warms up
         numbers = {}
-        for home in least:
-            numbers[home], seconds = trained(program, home, time.process_time)
-            least[home] = min(least[home], seconds) if turn else least[home]
-    apart = float((numbers[nn] - numbers[gg]).abs().max() / numbers[nn].abs().max())
+        for library in least:
+            numbers[library], seconds = trained(program, library, time.process_time)
+            least[library] = min(least[library], seconds) if k else least[library]
+    difference = float((numbers[nn] - numbers[gg]).abs().max() / numbers[nn].abs().max())
     speedup = least[nn] / least[gg]
-    cells = (program.title, program.how, f"{least[nn]:.2f}", f"{least[gg]:.2f}", f"{speedup:.2f}", f"{apart:.0e}")
+    cells = (program.title, program.how, f"{least[nn]:.2f}", f"{least[gg]:.2f}", f"{speedup:.2f}", f"{difference:.0e}")
     return f"| {' | '.join(cells)} |"
 
 
 def processor() -> str:
-    """The name of this machine's processor."""
+    """Return the name of the processor."""
     model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     return model[1] if model else platform.machine()
 
 
 def main(rounds: int) -> None:
-    """Measure all, one thread each."""
+    """Measure all programs on one thread, and write the table."""
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
     lines = [

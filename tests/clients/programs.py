@@ -1,4 +1,4 @@
-"""Trainings in other people's programs, each with the layers of `torch.nn` or with ours and nothing else changed."""
+"""Training runs of other libraries, which differ only in their layers: those of `torch.nn` or of Glassgate."""
 
 import importlib
 import warnings
@@ -15,21 +15,21 @@ import glassgate as gg
 
 
 class Program(NamedTuple):
-    """A training: `prepare(home)`, home being `torch.nn` or ours, returns what trains and then returns numbers."""
+    """A training run. `prepare(nn)` or `prepare(gg)` returns a function that trains and returns numbers."""
 
     title: str
     how: str
     prepare: Callable[[ModuleType], Callable[[], Tensor]]
     close: float = 1e-5
-    """The largest difference of the numbers that rounding may leave."""
+    """The largest allowed difference, relative to the largest number."""
 
 
 @contextmanager
-def exchanged(home: ModuleType, **names: Any) -> Iterator[None]:
-    """Inside, `torch.nn` has our layers under these names, if home is ours."""
+def exchanged(library: ModuleType, **names: Any) -> Iterator[None]:
+    """Replace names of `torch.nn` by our layers inside the block if `library` is Glassgate."""
     before = {name: getattr(nn, name) for name in names}
     try:
-        for name, layer in names.items() if home is gg else ():
+        for name, layer in names.items() if library is gg else ():
             setattr(nn, name, layer)
         yield
     finally:
@@ -38,7 +38,7 @@ def exchanged(home: ModuleType, **names: Any) -> Iterator[None]:
 
 
 def weights(model: nn.Module) -> Tensor:
-    """All parameters as one row."""
+    """Return all parameters as one vector."""
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
@@ -51,13 +51,13 @@ QUIET = {
 }
 
 
-def recurrent_ppo(home: ModuleType, one_call: bool = False) -> Callable[[], Tensor]:
+def recurrent_ppo(library: ModuleType, one_call: bool = False) -> Callable[[], Tensor]:
     """RecurrentPPO of stable-baselines3 on CartPole; returns the policy's weights."""
     from sb3_contrib import RecurrentPPO
     from sb3_contrib.ppo_recurrent import MlpLstmPolicy
 
     class OneCall(MlpLstmPolicy):
-        """Reads whole sequences: an episode starts only where a sequence does, so no step needs a call of its own."""
+        """Reads a sequence in one call, because episodes start only at the start of a sequence."""
 
         @staticmethod
         def _process_sequence(features: Tensor, lstm_states: Any, episode_starts: Tensor, lstm: nn.Module) -> Any:
@@ -70,20 +70,20 @@ def recurrent_ppo(home: ModuleType, one_call: bool = False) -> Callable[[], Tens
     policy = OneCall if one_call else MlpLstmPolicy
     sizes = {"n_steps": 128, "batch_size": 128, "n_epochs": 4, "policy_kwargs": {"lstm_hidden_size": 64}}
     agent = RecurrentPPO(policy, "CartPole-v1", seed=1, device="cpu", **sizes)
-    if home is gg:
+    if library is gg:
         gg.convert(agent.policy)
     return lambda: weights(agent.learn(1024).policy)
 
 
-def one_call_ppo(home: ModuleType) -> Callable[[], Tensor]:
-    """The same with whole sequences at once."""
-    return recurrent_ppo(home, one_call=True)
+def one_call_ppo(library: ModuleType) -> Callable[[], Tensor]:
+    """RecurrentPPO with one call per sequence."""
+    return recurrent_ppo(library, one_call=True)
 
 
 def darts(kind: str, block: bool) -> Callable[[ModuleType], Callable[[], Tensor]]:
     """Darts' RNNModel or BlockRNNModel on two waves; returns forecasts."""
 
-    def prepare(home: ModuleType) -> Callable[[], Tensor]:
+    def prepare(library: ModuleType) -> Callable[[], Tensor]:
         from darts import TimeSeries
         from darts.models import BlockRNNModel, RNNModel
 
@@ -96,7 +96,7 @@ def darts(kind: str, block: bool) -> Callable[[ModuleType], Callable[[], Tensor]
             model = RNNModel(input_chunk_length=24, training_length=48, model=kind, **common)
 
         def train() -> Tensor:
-            with exchanged(home, LSTM=gg.LSTM, GRU=gg.GRU):
+            with exchanged(library, LSTM=gg.LSTM, GRU=gg.GRU):
                 model.fit(series, verbose=False)
             return torch.tensor(model.predict(36, verbose=False).values())
 
@@ -108,14 +108,14 @@ def darts(kind: str, block: bool) -> Callable[[ModuleType], Callable[[], Tensor]
 def deep_ar(kind: str) -> Callable[[ModuleType], Callable[[], Tensor]]:
     """DeepAR of pytorch-forecasting, two layers, histories of unequal length; returns its weights."""
 
-    def prepare(home: ModuleType) -> Callable[[], Tensor]:
+    def prepare(library: ModuleType) -> Callable[[], Tensor]:
         import lightning.pytorch as pl
         import pandas as pd
         import pytorch_forecasting.models.nn.rnn as layers
         from pytorch_forecasting import DeepAR, TimeSeriesDataSet
 
-        with exchanged(home, LSTM=gg.LSTM, GRU=gg.GRU, RNNBase=gg.Recurrent):
-            importlib.reload(layers)  # as if it were imported now: its classes inherit from those of torch.nn
+        with exchanged(library, LSTM=gg.LSTM, GRU=gg.GRU, RNNBase=gg.Recurrent):
+            importlib.reload(layers)  # its classes inherit from classes of torch.nn
         rows = [
             pd.DataFrame({"t": np.arange(300), "g": str(i), "y": np.sin(np.arange(300) / 7 + i) + 2}) for i in range(4)
         ]
@@ -145,19 +145,19 @@ def deep_ar(kind: str) -> Callable[[ModuleType], Callable[[], Tensor]]:
 
 
 class Masked(gg.LSTM):
-    """An LSTM as TorchRL calls those that are not of `torch.nn`: with a mask of the steps that count."""
+    """An LSTM with the mask of valid steps that TorchRL passes to layers from outside of `torch.nn`."""
 
     def forward(self, input: Tensor, hx: Any = None, mask: Tensor | None = None) -> Any:
         return super().forward(input, hx, lengths=None if mask is None else mask.sum(1))
 
 
-def torch_rl(home: ModuleType) -> Callable[[], Tensor]:
-    """TorchRL's LSTMModule on 16 pieces of experience with episodes that start inside; returns weights."""
+def torch_rl(library: ModuleType) -> Callable[[], Tensor]:
+    """TorchRL's LSTMModule on 16 sequences, in which new episodes start; returns weights."""
     from tensordict import TensorDict
     from torchrl.modules import LSTMModule, set_recurrent_mode
 
     torch.manual_seed(1)
-    layer = (Masked if home is gg else nn.LSTM)(16, 64, batch_first=True)
+    layer = (Masked if library is gg else nn.LSTM)(16, 64, batch_first=True)
     module = LSTMModule(lstm=layer, in_keys=["seen", "h", "c"], out_keys=["out", ("next", "h"), ("next", "c")])
     optimizer = torch.optim.SGD(layer.parameters(), 0.1)
     starts = torch.rand(16, 64, 1) < 0.03
@@ -190,10 +190,10 @@ PROGRAMS = [
 ]
 
 
-def trained(program: Program, home: ModuleType, clock: Callable[[], float] = lambda: 0.0) -> tuple[Tensor, float]:
-    """The numbers of a program, and the time of its training by a clock."""
+def trained(program: Program, library: ModuleType, clock: Callable[[], float] = lambda: 0.0) -> tuple[Tensor, float]:
+    """Run a program. Returns its numbers, and the time of its training by `clock`."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of theirs
-        train = program.prepare(home)
+        warnings.simplefilter("ignore")  # of the other libraries
+        train = program.prepare(library)
         start = clock()
         return train(), clock() - start

@@ -1,4 +1,4 @@
-"""The evaluator of lowered passes as a backend, which runs in plain torch; the example of writing-a-backend.md."""
+"""A backend that evaluates lowered passes in plain torch. It is the example of writing-a-backend.md."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -37,7 +37,7 @@ class Evaluated:
 
 
 class Layer(NamedTuple):
-    """`CompiledLayer`: the directions one after the other."""
+    """A `CompiledLayer` that runs directions one after another."""
 
     plans: tuple[Plan, ...]
 
@@ -149,12 +149,12 @@ class Call:
         return v.detach().to(self.dtype)
 
     def padded(self, v: Tensor) -> Tensor:
-        """(S, width) as (T, N, width), zero where a sequence has ended."""
+        """Convert (S, width) to (T, N, width), with zeros after the end of a sequence."""
         v = v if v.dtype == torch.bool else self.cast(v)
         return v.new_zeros(*self.active.shape, v.shape[1]).masked_scatter(self.active[..., None], v)
 
     def rows(self, v: Tensor) -> Tensor:
-        """(T, N, width) as (S, width), zero after the last step."""
+        """Convert (T, N, width) to (S, width), with zeros after the last step."""
         v = v.reshape(*self.active.shape, -1)
         rows = v[self.active]
         return torch.cat([rows, rows.new_zeros(len(self.steps.data) - len(rows), v.shape[-1])]).to(self.dtype)

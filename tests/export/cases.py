@@ -12,7 +12,7 @@ RAGGED = SHAPES["ragged"]
 
 
 class Leaky(gg.Cell):
-    """A custom cell with an extra parameter, a reduction over a row, and a matrix product with another vector."""
+    """A custom cell with two parameters, a mean over units, and a recurrent product of f * h."""
 
     gates = ("f", "n")
     state = ("h", "m")

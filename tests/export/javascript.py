@@ -12,7 +12,7 @@ from glassgate.export.javascript import Script, Weights, runtime
 
 
 def node() -> str:
-    """The program; a test that needs it is skipped without it."""
+    """Return the path of Node. Without Node, skip the test."""
     path = shutil.which("node")
     if path is None:
         pytest.skip("node is not installed")
@@ -20,10 +20,10 @@ def node() -> str:
 
 
 def run_in_node(folder: Path, scripts: list[Script], weights: Weights, calls: list[dict[str, Any]]) -> list[Any]:
-    """The outputs and values of layers.
+    """Return the outputs and values of layers for each call.
 
     Args:
-        calls: `runLayer`'s arguments: the number of the layer, `x` as a flat list, the count of steps, and edits.
+        calls: arguments of `runLayer`: the index of the layer, the flat input `x`, the number of steps, and edits.
     """
     program = "\n".join(
         [

@@ -1,6 +1,6 @@
-"""The trainings of these tests draw no pictures and do not call fsync.
+"""Training runs of these tests draw no pictures and do not call fsync.
 
-Both take longer than the trainings. Without fsync, files can only be lost in a power failure.
+Both take longer than the training. Without fsync, files can only be lost in a power failure.
 """
 
 import importlib.util

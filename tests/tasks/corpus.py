@@ -10,7 +10,7 @@ VERBS = ("sees", "hears", "likes", "run", "walk")
 
 
 def sentences(count: int, seed: int = 0) -> list[Tagged]:
-    """Return sentences of 2 to 9 words, in which "run" and "walk" are nouns or verbs by their position."""
+    """Return sentences of 2 to 9 words, in which "run" and "walk" are nouns or verbs, depending on their position."""
     draw = random.Random(seed)
     made = []
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""Processes that start with the libraries loaded, because loading takes longer than the trainings of the tests."""
+"""Processes that start with the libraries loaded, because loading takes longer than training in tests."""
 
 from multiprocessing import get_context
 from multiprocessing.context import ForkServerContext
@@ -14,7 +14,7 @@ _LOADED = [
 
 
 def forked() -> ForkServerContext:
-    """Return the context whose processes are copies of one that has loaded the libraries."""
+    """Return the context whose processes are copies of a process that has loaded the libraries."""
     context = get_context("forkserver")
     context.set_forkserver_preload(_LOADED)
     return context

@@ -170,7 +170,7 @@ FUNCTIONS: dict[str, Any] = {f.__name__: f for f in _FUNCTIONS}
 
 
 class InterpretedInstructions(TileInstructions):
-    """`TileInstructions` with calls of the interpreter. Its own state follows the kernel's register state in memory."""
+    """`TileInstructions` with calls of the interpreter, whose state follows the register state in memory."""
 
     state_size = STATE_SIZE + SIZE
 

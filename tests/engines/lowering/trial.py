@@ -1,4 +1,4 @@
-"""Runs one direction of a cell as passes on the evaluator and on the reference engine, with the same numbers."""
+"""Runs one direction of a cell on the evaluator of passes and on the reference engine, with equal inputs."""
 
 from dataclasses import dataclass
 
@@ -25,12 +25,12 @@ D_OF = {
     Role.INITIAL: Role.D_INITIAL,
     Role.RESTART: Role.D_RESTART,
 }
-"""For the role of an input, the role of its gradient."""
+"""The role of the gradient of an input, by the role of the input."""
 
 
 @dataclass
 class Trial:
-    """A call of one direction. Its sequences are sorted by length, longest first, as for engines."""
+    """A call of one direction. Its sequences are sorted by length, longest first, as engines require."""
 
     cell: Cell
     shape: Shape
@@ -44,16 +44,16 @@ class Trial:
         self.lengths = torch.tensor(sorted(s.lengths or [s.L] * s.N, reverse=True))
         self.active = torch.arange(s.L)[:, None] < self.lengths
         shapes: dict[Port, tuple[int, ...]] = {
-            Port(Role.WEIGHT, name): form
-            for name, form in cell.shapes(s.H_in, s.H_cell, s.H_out, self.form.bias).items()
+            Port(Role.WEIGHT, name): shape
+            for name, shape in cell.shapes(s.H_in, s.H_cell, s.H_out, self.form.bias).items()
         }
         shapes |= {Port(Role.INITIAL, name): (s.N, width) for name, width in self.widths.items()}
         if form.restarts:
             shapes |= {Port(Role.RESTART, name): (s.N, width) for name, width in self.widths.items()}
         scale = s.H_cell**-0.5
         self.leaves = {
-            port: (noise(self.seed + k, *form) * (scale if port.role is Role.WEIGHT else 1)).requires_grad_()
-            for k, (port, form) in enumerate(shapes.items())
+            port: (noise(self.seed + k, *shape) * (scale if port.role is Role.WEIGHT else 1)).requires_grad_()
+            for k, (port, shape) in enumerate(shapes.items())
         }
         x = noise(self.seed + 90, s.L, s.N, s.H_in) * self.active[..., None]
         self.leaves[Port(Role.DATA)] = x.requires_grad_()
@@ -65,7 +65,7 @@ class Trial:
             self.factors[name] = noise(self.seed + 70 + k, *rows).abs()
 
     def by_reference(self) -> Results:
-        """The states at every step, the final states, and the gradients of all leaves."""
+        """Return the states at every step, the final states, and the gradients of all leaves."""
         flat = self.leaves[Port(Role.DATA)][self.active]
         sizes = self.active.sum(1)
         steps = Steps(flat, sizes, self.resets[self.active] if self.form.resets else None)
@@ -81,12 +81,12 @@ class Trial:
             padded = every.new_zeros(*self.active.shape, every.shape[1])
             outputs[f"states {name}"] = padded.masked_scatter(self.active[..., None], every)
             outputs[f"final state {name}"] = final
-        # A state may have no gradient at all.
+        # The sum adds outputs to the graph that depend on no leaf.
         outputs = {name: v + 0.0 * self.leaves[Port(Role.DATA)].sum() for name, v in outputs.items()}
         return measure(outputs, {str(port): v for port, v in self.leaves.items()}, self.seed)
 
     def by_passes(self) -> Results:
-        """The same of the forward and backward passes."""
+        """Return the same results, computed by the forward and backward passes."""
         cell = equations_of(self.cell, bool(self.shape.H_out))
         traced = build_trace(cell, self.costs)
         values = self.inputs()

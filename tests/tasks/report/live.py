@@ -54,7 +54,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "translation, subwords": ("translation", {"source_tokens": "subword", "target_tokens": "subword", "subwords": 30,
                                               "input_feeding": True}),
 }  # fmt: skip
-"""By name the task and its options."""
+"""The task and its options, by the name of the run."""
 
 
 def trained(name: str) -> Task[Any, Any, Any]:
@@ -87,7 +87,7 @@ def excerpts(task: Task[Any, Any, Any]) -> list[Excerpt]:
 def random_inputs(
     task: Task[Any, Any, Any], excerpt: Excerpt, random: np.random.Generator, count: int
 ) -> list[tuple[Any, Excerpt]]:
-    """Return random texts or series, both for the page and for Python."""
+    """Return random texts or series, each as an input of the page and as an excerpt for Python."""
     if task.name == "forecasting":
         back = task.options.steps_back
         walks = [random.normal(0, 3, back).cumsum()[:, None].tolist() for _ in range(count)]
@@ -119,7 +119,7 @@ def random_text(task: Task[Any, Any, Any], random: np.random.Generator) -> str:
 
 
 def answers(task: Task[Any, Any, Any], excerpt: Excerpt, edits: dict[str, Any], target: str | None = None) -> Any:
-    """Return the probabilities of each answer, or its numbers; for music, the log-probability of the notes."""
+    """Return the probabilities of each answer, the predicted numbers, or the log-probability of the notes of music."""
     example = excerpt.example if target is None else Pair(excerpt.example.source, target)
     batch = collate([task.encode(example)], [Piece(0, excerpt.start, excerpt.stop)], task.padding)
     view = view_of(task)
