@@ -27,7 +27,7 @@ _STRING_OR_COMMENT = re.compile(
     r'"""(?:\\.|[^\\])*?"""|' r"'''(?:\\.|[^\\])*?'''|" r'"(?:\\.|[^"\\\n])*"|' r"'(?:\\.|[^'\\\n])*'|#[^\n]*",
     re.DOTALL,
 )
-"""Much faster than `tokenize`. Strings are matched too, so that a # in a string is no comment."""
+"""This pattern also matches strings, so that a # in a string does not begin a comment. `tokenize` takes much longer."""
 _CALLS = ("print", "note", "option", "add_argument", "ArgumentParser", "Parser", "_print")
 
 
