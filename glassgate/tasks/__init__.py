@@ -54,7 +54,7 @@ def task_class(name: str) -> "type[Task[Any, Any, Any]]":
 
 
 def task_module(package: str, name: str) -> ModuleType | None:
-    """Return the module of a package, such as `report`, that is named after a task; None if there is no such module."""
+    """Return the module of a package, such as `report`, that is named after a task; None if it does not exist."""
     module = f"{package}.{name.replace('-', '_')}"
     return import_module(module) if find_spec(module) else None
 

@@ -192,7 +192,7 @@ class _Placing:
         return self._on_rail(item) or item in self._hanging, waits, -self._row.get(item, 0)
 
     def _is_beside(self, item: Item) -> bool:
-        """Whether an item must be beside its only input, because a wire runs straight up from the input to a rail."""
+        """Whether an item must be next to its only input, because a wire runs straight up from the input to a rail."""
         inputs = [value.item for value in item.inputs]
         return len(inputs) == 1 and any(
             reader in self._rail_of and reader in self._span and self._span[reader][0] == self._span[inputs[0]][0]
