@@ -31,7 +31,7 @@ class Retention(NamedTuple):
 
 
 def retentions(call: LayerCall, index: int) -> dict[str, Retention]:
-    """The retention in one direction: of each state with a direct path, or of the output if there is no direct path."""
+    """The retention in one direction: of each state with a direct path, or of the output without a direct path."""
     layer, part = call.layer, call.layer.glassgate.parts[index]
     weights = {name: w.detach() for name, w in weights_of(layer, part).items()}
     ih = linear(direction_inputs(call, index), weights["weight_ih"], weights.get("bias_ih"))

@@ -83,7 +83,7 @@ def step_with_closure(factor):
 def changes():
     """Return, by the place of a constant, a cell whose step reads it, and a function that changes it to 4.
 
-    None in place of the function stands for a new attribute `rate` of the cell.
+    None in place of the function means that the test adds an attribute `rate` to the cell.
     """
 
     def change_global():

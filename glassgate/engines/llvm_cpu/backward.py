@@ -48,7 +48,7 @@ class BackwardPlan(KernelPlan):
         d_data: the argument for the gradient of the input.
         saved: the arguments for the tensors of the forward pass: states, and values kept for the backward pass.
         recorded_widths: the widths of the recorded gradients, by the names of gates and new states. With
-            `Trace.records_factors`, the key "d_pre" stands for the gradients of all pre-activations.
+            `Trace.records_factors`, the key "d_pre" names the gradients of all pre-activations.
     """
 
     def __init__(

@@ -125,7 +125,7 @@ def _prepared_gradients_by_operator(
     passes, backend, layout, _ = call
     rows: dict[int, Tensor | None] = {}
     """For ragged sequences, the row indices of the input and of each initial state, in the order in which kernels read
-    the rows. Keys are the positions in `tensors`; None stands for all rows in order."""
+    the rows. Keys are the positions in `tensors`; None means all rows in order."""
     order = None
     if layout is not None:
         order, places = layout.order, layout.places

@@ -176,8 +176,8 @@ class Phases:
     def all(self) -> list[Phase]:
         """The phases in the order in which a step runs them.
 
-        Most carries get their next values in the last phase. Phase 0 sets a carry if it computes the next value and no
-        other phase reads the carry. An example is the sum of the gradients of a parameter.
+        Most carries get their next values in the last phase. Phase 0 sets a carry if it computes the next value and is
+        the only phase that reads the carry. An example is the sum of the gradients of a parameter.
         """
         early = tuple(carry for carry in self.loop.carries if self.origin(carry.next) in self.phase_0_values)
         while True:

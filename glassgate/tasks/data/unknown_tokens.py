@@ -18,7 +18,7 @@ def unknown_fraction(field: str, encoded: Sequence[Encoded]) -> float | None:
         encoded: the encoded examples
 
     Returns:
-        the fraction; None if there are no tokens, or if the field is missing or has several values per step
+        the fraction; None without tokens, without the field, or if it has several values per step
     """
     unknown = total = 0
     for fields in encoded:
@@ -35,7 +35,7 @@ def unknown_tokens_note(fraction: float | None, data: str) -> str:
     """Return a sentence about data with many unknown tokens; empty if there are few.
 
     Args:
-        fraction: the fraction of unknown tokens; None if there are no tokens
+        fraction: the fraction of unknown tokens; None without tokens
         data: the name of the data in the sentence
 
     Example:

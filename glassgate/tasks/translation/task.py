@@ -210,7 +210,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         ]
 
     def attend(self, example: Pair) -> AttentionWeights:
-        """Return the decoder's attention weights for the target, or for the best translation if there is no target."""
+        """Return the decoder's attention weights for the target, or for the best translation without a target."""
         if self.options.attention == "none":
             raise OptionError("attention: expected a run with attention, got none; train with --attention general")
         if example.target is None:
