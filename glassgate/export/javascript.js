@@ -31,13 +31,13 @@ const multiply = (out, at, rows, matrix, columns, vector, start = 0, heads = 1) 
     let row = head * perHead;
     for (; row + 3 < end; row += 4) {
       let [a, b, c, d] = [0, 0, 0, 0];
-      let place = row * columns;
-      for (let k = first; k < first + columns; k++, place++) {
+      let index = row * columns;
+      for (let k = first; k < first + columns; k++, index++) {
         const value = vector[k];
-        a += matrix[place] * value;
-        b += matrix[place + columns] * value;
-        c += matrix[place + 2 * columns] * value;
-        d += matrix[place + 3 * columns] * value;
+        a += matrix[index] * value;
+        b += matrix[index + columns] * value;
+        c += matrix[index + 2 * columns] * value;
+        d += matrix[index + 3 * columns] * value;
       }
       out[at + row] = a;
       out[at + row + 1] = b;
@@ -208,7 +208,7 @@ const runLayer = (layer, steps, x, count, { edits = [], start = {}, memory = nul
       return run.values[Object.keys(direction.states)[0]];
     });
     outputs = (merge === "none" ? directionOutputs : [mergeOutputs(directionOutputs, merge, count)]).map((output, k) =>
-      residual[k] ? output.map((value, place) => value + input[place]) : output,
+      residual[k] ? output.map((value, index) => value + input[index]) : output,
     );
   }
   return { outputs, output: outputs[0], parts };
@@ -218,7 +218,7 @@ const mergeOutputs = (outputs, merge, count) => {
   if (outputs.length === 1) return outputs[0];
   if (merge !== "concat") {
     const factor = merge === "mean" ? 1 / outputs.length : 1;
-    return outputs[0].map((_, place) => factor * outputs.reduce((sum, each) => sum + each[place], 0));
+    return outputs[0].map((_, index) => factor * outputs.reduce((sum, each) => sum + each[index], 0));
   }
   const widths = outputs.map((each) => each.length / count);
   const total = widths.reduce((sum, width) => sum + width, 0);

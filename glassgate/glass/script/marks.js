@@ -99,8 +99,8 @@ const marking = (data, reading, now, stepSpans, elements, panes) => {
       const words = source.texts[sequence].slice(start, start + stop - first).join(" ");
       counts.set(words, (counts.get(words) ?? 0) + 1);
     }
-    const often = [...counts].filter(([, count]) => count > 1).sort((a, b) => b[1] - a[1]).slice(0, 5);
-    const frequent = often.length && !data.series ? `Most frequent steps: ${often.map(([words, count]) => `${quote(words)} ${count}`).join(", ")}. ` : "";
+    const repeated = [...counts].filter(([, count]) => count > 1).sort((a, b) => b[1] - a[1]).slice(0, 5);
+    const frequent = repeated.length && !data.series ? `Most frequent steps: ${repeated.map(([words, count]) => `${quote(words)} ${count}`).join(", ")}. ` : "";
     const closeness = found.length ? `${percent(found.at(-1).closer)} of all windows are at least as close as the last one in this list.` : "";
     note.textContent = `${frequent}${closeness}`;
   };

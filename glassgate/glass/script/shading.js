@@ -12,7 +12,7 @@ const shading = (data, reading, now, stepSpans, byDataId) => {
   const shaded = new Map([...stepSpans].map(([step, span]) => [step, span.className.match(/\b[png]\d+\b/)[0]]));
   let painted = "";
 
-  // Returns the shade of each step, from a row of numbers for the steps of the passage at the cursor.
+  // Returns a function from a step to its shade. `row` has a number for each step of the passage at the cursor.
   const shadeOfRow = (row) => {
     const peak = row ? Math.max(1e-30, ...row.numbers.map(Math.abs)) : 1;
     return (step) => {

@@ -66,7 +66,8 @@ const readings = (data, now) => {
     return { start: data.starts[k], numbers, attention, row };
   };
 
-  // The relevance of each step to the answer at the cursor, by layer-wise relevance propagation, and the sums.
+  // The relevance of each step to the answer at the cursor (layer-wise relevance propagation). The score of the answer is
+  // total + biases + rest, and `total` is the relevance of all steps together.
   const relevance = () => {
     const k = passageOf(now.step);
     const each = data.relevances[k];

@@ -2,7 +2,7 @@
 models["language-model"] = (info, run) => (info.keys ? musicModel(info, run) : textLanguageModel(info, run));
 
 // A button that continues the text: `next` returns the text with one more step, from the last answer and a temperature.
-const writer = (next) => (place, model, listeners) => {
+const writer = (next) => (container, model, listeners) => {
   const slider = element("input", { type: "range", min: 0, max: 2, step: 0.05, value: 0.8 });
   const readout = element("output", {}, "0.80");
   slider.addEventListener("input", () => (readout.textContent = Number(slider.value).toFixed(2)));
@@ -25,7 +25,7 @@ const writer = (next) => (place, model, listeners) => {
     button.textContent = "Stop";
     write();
   } }, "Write on");
-  place.append(element("div", { className: "live-controls" }, button, element("label", {}, "temperature ", slider, " ", readout)));
+  container.append(element("div", { className: "live-controls" }, button, element("label", {}, "temperature ", slider, " ", readout)));
 };
 
 const textLanguageModel = (info, run) => {

@@ -27,7 +27,7 @@ models.regression = (info, run) => {
     lede: text ? "Type another text: the prediction follows as you type." : "Drag the values of the series: the prediction follows.",
     encoder: info.encoder,
     read: text ? readText : readSeries,
-    answers: (place, plain, shown) => (plain.count ? showNumbers(place, plain, shown, title()) : place.replaceChildren()),
+    answers: (container, plain, shown) => (plain.count ? showNumbers(container, plain, shown, title()) : container.replaceChildren()),
     compare: compareNumbers,
   };
 };

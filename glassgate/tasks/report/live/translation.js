@@ -40,11 +40,11 @@ models.translation = (info, run) => {
   };
 
   // One more step of a beam: the probabilities of its next token, and the states and the readout after the step.
-  const advance = ({ start, readout, before, path }, kept, edits) => {
+  const advance = ({ start, readout, before, path }, sourceStates, edits) => {
     const vector = embed(info.target_embedding, info.size, [before]);
     const x = info.input_feeding ? concatenate([vector, readout.subarray(0, info.feedback_size)]) : vector;
     const { output, parts } = run(info.decoder, x, 1, { start, edits });
-    const { context, weights } = kept ? attend(output, kept) : {};
+    const { context, weights } = sourceStates ? attend(output, sourceStates) : {};
     const next = readoutOf(output, context, vector);
     const chances = softmax(linear(info.head, info.projection ? linear(info.projection, next, 1) : next, 1));
     const states = Object.fromEntries(Object.entries(parts).map(([label, { last }]) => [label, last]));
@@ -53,7 +53,7 @@ models.translation = (info, run) => {
 
   // Beam search, as the function `search` of `glassgate.tasks.translation`; returns the best translation, step by step.
   const write = (output, parts, count, edits) => {
-    const kept = info.attention && valuesAndKeys(output, count);
+    const sourceStates = info.attention && valuesAndKeys(output, count);
     const limit = 10 + Math.trunc(2 * info.ratio * count);
     const penalty = (length) => ((5 + length) / 6) ** info.penalty;
     let beams = [{ start: initialStates(parts), readout: new Float32Array(info.readout_size), before: PADDING, path: null, total: 0 }];
@@ -61,7 +61,7 @@ models.translation = (info, run) => {
     let room = width;
     for (let length = 1; length <= limit && room; length++) {
       const candidates = beams.flatMap((beam) => {
-        const made = advance(beam, kept, edits);
+        const made = advance(beam, sourceStates, edits);
         const known = made.chances.map((chance, k) => (k ? chance : 0));
         const likely = length === limit ? [END - UNKNOWN] : largest(known, 2 * width);
         return likely.map((k) => ({ made, number: k + UNKNOWN, total: beam.total + Math.log(made.chances[k]) }));
@@ -106,10 +106,10 @@ models.translation = (info, run) => {
   };
   let chosen = 0;
   let width = info.beam;
-  const beam = (place, model, listeners) => {
+  const beam = (container, model, listeners) => {
     const choice = element("select", { onchange: () => { width = Number(choice.value); listeners.typed(); } },
       ...[...new Set([1, 2, 5, 10, info.beam])].sort((a, b) => a - b).map((each) => new Option(each, each, false, each === width)));
-    place.append(element("div", { className: "live-controls" }, element("label", {}, "beam ", choice), element("span", { className: "live-note" }, "translations that the search keeps at each step; 1 takes the most probable token")));
+    container.append(element("div", { className: "live-controls" }, element("label", {}, "beam ", choice), element("span", { className: "live-note" }, "translations that the search keeps at each step; 1 takes the most probable token")));
   };
   const base = textModel({
     colour: ({ answers }, k) => (answers[chosen]?.weights ? shadeOf(answers[chosen].weights[k]) : ""),
@@ -126,10 +126,10 @@ models.translation = (info, run) => {
     read,
     // The cursor is at a step of the decoder.
     decoding: (step) => (chosen = step),
-    answers(place, plain, shown) {
+    answers(container, plain, shown) {
       chosen = clamp(chosen, 0, Math.max(0, shown.answers.length - 1));
       const answer = shown.answers[chosen];
-      if (!answer) return place.replaceChildren();
+      if (!answer) return container.replaceChildren();
       const choose = (k) => {
         if (k === chosen) return;
         chosen = k;
@@ -138,7 +138,7 @@ models.translation = (info, run) => {
       const buttons = shown.answers.map((each, k) => element("button", { type: "button", className: k === chosen ? "primary" : "", ariaPressed: String(k === chosen), onclick: () => choose(k), onpointerenter: () => choose(k) },
         each.chosen === END - UNKNOWN ? "end" : info.names[each.chosen]));
       const before = plain === shown ? "" : element("p", { className: "live-note" }, `Without the changes: ${textOf(plain)}`);
-      place.replaceChildren(element("p", { className: "live-written" }, textOf(shown)), before, element("div", { className: "live-controls live-tokens" }, ...buttons), element("p", { className: "live-note" }, `Token ${chosen + 1} of the translation:`), barsOf(answer, plain.answers[chosen] && plain !== shown ? plain.answers[chosen] : answer));
+      container.replaceChildren(element("p", { className: "live-written" }, textOf(shown)), before, element("div", { className: "live-controls live-tokens" }, ...buttons), element("p", { className: "live-note" }, `Token ${chosen + 1} of the translation:`), barsOf(answer, plain.answers[chosen] && plain !== shown ? plain.answers[chosen] : answer));
     },
     compare: (plain, shown) => {
       const [was, now] = [textOf(plain), textOf(shown)];
