@@ -57,8 +57,8 @@ def freeze(directions: Sequence[Direction], precision: str, scales: Sequence[Wei
     """Return a layer with fixed weights on the requested engine. "auto" is the first engine that supports the layer.
 
     Args:
-        directions: the directions of the layer. Their weights are contiguous, in float32 or float64, and stay unchanged. Of
-            `initial`, only the widths are used.
+        directions: the directions of the layer. Their weights are contiguous, in float32 or float64, and stay
+            unchanged. Of `initial`, only the widths are used.
         precision: one of `PRECISIONS`.
         scales: for int8, the scales of each direction's quantised matrices.
 
