@@ -116,16 +116,16 @@ def relevance_orders(model: Classifier, examples: list[Example], method: str) ->
     """Return the indices of the tokens of each example, the most relevant first."""
     orders: dict[int, Tensor] = {}
     for length in {len(inputs) for inputs, _ in examples}:  # examples of one length form a batch
-        rows = [k for k, (inputs, _) in enumerate(examples) if len(inputs) == length]
-        inputs = torch.stack([examples[k][0] for k in rows], 1)
-        labels = torch.tensor([examples[k][1] for k in rows])
+        indices = [k for k, (inputs, _) in enumerate(examples) if len(inputs) == length]
+        inputs = torch.stack([examples[k][0] for k in indices], 1)
+        labels = torch.tensor([examples[k][1] for k in indices])
         relevance = gg.dynamics.relevance(model, inputs, labels, method=method).tokens
-        orders |= dict(zip(rows, relevance.argsort(0, descending=True).unbind(1), strict=True))
+        orders |= dict(zip(indices, relevance.argsort(0, descending=True).unbind(1), strict=True))
     return [orders[k] for k in range(len(examples))]
 
 
 def correct_after_deletion(model: Classifier, examples: list[Example], orders: list[Tensor]) -> Tensor:
-    """Return whether the prediction is correct after each fraction of tokens is deleted, (fractions, N)."""
+    """Return 1 where the prediction is correct after a fraction of tokens is deleted, otherwise 0, (fractions, N)."""
     rows = []
     for fraction in FRACTIONS:
         remaining = []

@@ -1,7 +1,7 @@
 """Measurements that need a fresh process: peak memory of a first step, and times of a first call and of an import.
 
 A public function that takes a workload starts the process `python -m benchmarks.fresh MEASUREMENT WORKLOAD`, with the
-workload as JSON. There, the private function of the same name runs.
+workload as JSON. In this process, the private function of the same name runs.
 """
 
 import gc

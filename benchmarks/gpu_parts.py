@@ -315,4 +315,4 @@ def captured(bench: Bench) -> Iterator[Case]:
 
 
 PARTS = {part.__name__: part for part in (costs, errors, plain, options, captured, scan)}
-"""In order of importance. `scan` is last, because its compilation may take many minutes."""
+"""The parts in order of importance. `scan` is last, because its compilation may take many minutes."""

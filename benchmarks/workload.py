@@ -61,7 +61,7 @@ class Workload:
 
     @property
     def inputs(self) -> int:
-        """H_in."""
+        """The number of input features, H_in."""
         return self.D or self.H
 
     @property

@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         "--seconds",
         type=float,
         default=240.0,
-        help="processor time of the search on each set, including stored trainings (default: 240)",
+        help="processor time of the search on each set, including stored training runs (default: 240)",
     )
     parser.add_argument(
         "--out", type=Path, default=ROOT / "defaults" / "figures", metavar="DIR", help="folder of the JSON lines"

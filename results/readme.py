@@ -13,7 +13,7 @@ HEADINGS = {
     "README.md": ("test data", OURS, PLAIN, "reported by others", "seeds", "training speedup"),
     "README.zh-CN.md": ("测试数据", OURS, PLAIN, "他人报告", "种子数", "训练速度之比"),
 }
-TIMES = {"README.md": "x", "README.zh-CN.md": " 倍"}
+SPEEDUP_UNITS = {"README.md": "x", "README.zh-CN.md": " 倍"}
 """The unit of a speedup on each page."""
 NAMES = {
     "ewt": ("UD English EWT, part of speech", "UD English EWT 词性"),
@@ -43,15 +43,15 @@ def table(store: Store, page: str) -> str:
     language, headings = list(HEADINGS).index(page), HEADINGS[page]
     cases = [case for case in CASES if case.name in NAMES]
     paired = [(case, pairs) for case in cases if (pairs := store.pairs(case))]
-    rows = [_row(NAMES[case.name][language], case, pairs, TIMES[page]) for case, pairs in paired]
+    rows = [_row(NAMES[case.name][language], case, pairs, SPEEDUP_UNITS[page]) for case, pairs in paired]
     lines = [headings, ("---",) * len(headings), *rows]
     return BEGIN + "".join(f"| {' | '.join(line)} |\n" for line in lines) + END
 
 
-def _row(name: str, case: Case, pairs: Pairs, times: str) -> tuple[str, ...]:
+def _row(name: str, case: Case, pairs: Pairs, speedup_unit: str) -> tuple[str, ...]:
     score = case.scores[0]
     unit = " %" if score.percent else ""
     ours, plain = (format_scores(score, values(score, side)) + unit for side in zip(*pairs, strict=True))
     others = [r for r in case.reported if r.score == score.key and r.who != FIRST_TRY]
-    speedup = f"{statistics.median(speedups(pairs)):.2f}{times}"
+    speedup = f"{statistics.median(speedups(pairs)):.2f}{speedup_unit}"
     return name, ours, plain, format_reported(others, unit), str(len(pairs)), speedup

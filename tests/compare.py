@@ -24,20 +24,20 @@ def check(got: Results, truth: Results, eager: Results | None = None, slack: flo
         eager: the results of the reference engine in the dtype of `got`. Without them, `got` is float64.
         slack: the factor of the allowed error, above 1 for other programs.
     """
-    assert got.keys() == truth.keys(), f"results {sorted(got)}, wanted {sorted(truth)}"
+    assert got.keys() == truth.keys(), f"expected results {sorted(truth)}, got {sorted(got)}"
     faults = []
     for name, value in got.items():
-        wanted = truth[name]
-        assert wanted.dtype == torch.float64, f"{name}: the truth must be float64, is {wanted.dtype}"
-        assert value.shape == wanted.shape, f"{name}: shape {tuple(value.shape)}, wanted {tuple(wanted.shape)}"
-        largest = wanted.abs().max().item() if wanted.numel() else 0.0
+        expected = truth[name]
+        assert expected.dtype == torch.float64, f"{name}: expected a truth in float64, got {expected.dtype}"
+        assert value.shape == expected.shape, f"{name}: expected {tuple(expected.shape)}, got {tuple(value.shape)}"
+        largest = expected.abs().max().item() if expected.numel() else 0.0
         if eager is None:
-            assert value.dtype == torch.float64, f"{name}: without eager's error only float64 can be judged"
+            assert value.dtype == torch.float64, f"{name}: expected float64 without `eager`, got {value.dtype}"
             allowed = EXACT * max(1.0, largest)
         else:
-            assert value.dtype == eager[name].dtype, f"{name}: {value.dtype}, eager has {eager[name].dtype}"
-            allowed = slack * max(MULTIPLE[value.dtype] * error(eager[name], wanted), FLOOR[value.dtype] * largest)
-        if not (off := error(value, wanted)) <= allowed:
+            assert value.dtype == eager[name].dtype, f"{name}: expected {eager[name].dtype}, got {value.dtype}"
+            allowed = slack * max(MULTIPLE[value.dtype] * error(eager[name], expected), FLOOR[value.dtype] * largest)
+        if not (off := error(value, expected)) <= allowed:
             faults.append(f"{name}: off by {off:.3g}, allowed {allowed:.3g}, largest value {largest:.3g}")
     assert not faults, "\n".join(faults)
 

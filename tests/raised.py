@@ -1,4 +1,4 @@
-"""Every message that the package raises, from the source, and the texts of the tests that read messages."""
+"""Finds the error messages in the source of the package, and the strings in tests that check messages."""
 
 import ast
 import re
@@ -9,15 +9,15 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 
 _INSIDE = ("engines/symbolic", "engines/llvm_cpu", "engines/plan.py", "engines/torch_op", "engines/lowering")
-"""Where errors are reasons: engines hand them to `gg.explain` and to the warning about the reference, tested there."""
+"""Modules whose errors are reasons, shown by `gg.explain` and by the warning about the reference engine."""
 
 
 SHORTEST = 15
-"""The fixed letters by which a message is recognised."""
+"""The minimum number of fixed characters by which a message is recognised."""
 
 
 class Site(NamedTuple):
-    """A place that raises: the text's fixed parts in order, values between them."""
+    """A place that raises an error. Its message consists of fixed parts in this order, with values between them."""
 
     where: str
     parts: tuple[str, ...]
@@ -41,7 +41,7 @@ def _contains(text: str, parts: tuple[str, ...]) -> bool:
 
 
 def sites() -> Iterator[Site]:
-    """Each place outside of the engines that makes an error with a text."""
+    """Yield each place outside of `_INSIDE` that creates an error with a message."""
     for path in sorted((ROOT / "glassgate").rglob("*.py")):
         where = str(path.relative_to(ROOT / "glassgate"))
         if where.startswith(_INSIDE):
@@ -59,7 +59,7 @@ def _name(node: ast.Call) -> str:
 
 
 def _parts(node: ast.expr) -> tuple[str, ...]:
-    """The fixed parts of a text, of an f-string or of a sum of both."""
+    """Return the fixed parts of a string, of an f-string, or of a sum of strings."""
     if isinstance(node, ast.Constant):
         return (node.value,) if isinstance(node.value, str) else ()
     if isinstance(node, ast.JoinedStr):
@@ -74,14 +74,14 @@ def _length(parts: tuple[str, ...]) -> int:
 
 
 class TestTexts(NamedTuple):
-    """The texts of all tests: as sets of words, and as they are, without the backslashes of regular expressions."""
+    """The strings in all tests: the `words()` of their parts, and all strings joined, without backslashes."""
 
     words: set[str]
     plain: str
 
 
 def read_by_tests() -> TestTexts:
-    """Every text in the tests."""
+    """Return the strings in all tests."""
     patterns, plain = set(), []
     for path in sorted((ROOT / "tests").rglob("*.py")):
         if path.name == "test_messages.py":  # it lists the messages that no test reads
@@ -94,12 +94,12 @@ def read_by_tests() -> TestTexts:
 
 
 def words(text: str) -> str:
-    """A text without signs."""
+    """Return the words and numbers of a text in lower case."""
     return " ".join(re.findall(r"[a-z0-9]+", text.lower()))
 
 
 def read_in(site: Site, texts: TestTexts) -> bool:
-    """Whether a test reads this message: as a whole, or a text of a test and a part of the message overlap."""
+    """Whether a test contains this message, or a string of a test contains a part of it or is contained in one."""
     if site.is_tested_in(texts.plain):
         return True
     for part in map(words, site.parts):

@@ -81,7 +81,7 @@ class OnGPU(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return SimulatedGPU(may_wait=True).computed(function, args, kwargs or {})
+        return SimulatedGPU(may_wait=True).compute(function, args, kwargs or {})
 
 
 class SimulatedGPU(TorchDispatchMode):
@@ -106,10 +106,10 @@ class SimulatedGPU(TorchDispatchMode):
         if torch._C._dispatch_has_kernel_for_dispatch_key(function.name(), "CompositeImplicitAutograd"):
             with self:  # in inference mode, operations such as `to` come here before they are split
                 return function.decompose(*args, **(kwargs or {}))
-        return self.computed(function, args, kwargs or {})
+        return self.compute(function, args, kwargs or {})
 
-    def computed(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """The result of an operation."""
+    def compute(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Return the result of an operation."""
         tensors = [v for v in tree_leaves((args, kwargs)) if isinstance(v, Tensor)]
         on_gpu = [isinstance(v, OnGPU) for v in tensors]
         to = kwargs.get("device")
@@ -228,17 +228,17 @@ def simulated_gpu(monkeypatch: pytest.MonkeyPatch, may_wait: bool = False) -> It
     """Operations inside the `with` run as if the machine had a GPU. Kernels run in Triton's interpreter."""
     make_start = Launch.make_start
 
-    def started(self: Launch, *callers: Any) -> Any:
+    def make_cpu_start(self: Launch, *callers: Any) -> Any:
         start = make_start(self, *callers)
 
-        def launched(arguments: Any) -> None:
+        def start_on_cpu(arguments: Any) -> None:
             with _disable_current_modes():
                 start([v.numbers if isinstance(v, OnGPU) else v for v in arguments])
 
-        return launched
+        return start_on_cpu
 
     with monkeypatch.context() as patch:
-        patch.setattr(Launch, "make_start", started)
+        patch.setattr(Launch, "make_start", make_cpu_start)
         for module in (frozen, graphs):
             patch.setattr(module, "capture", lambda run, device: run)
         patch.setattr(Tensor, "pin_memory", pinned)

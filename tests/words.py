@@ -1,6 +1,6 @@
 """The fraction of sentences that are hard to read, by three patterns, in pages, docstrings, comments and messages.
 
-The patterns are a heuristic: each has valid uses. A sentence that one matches is rewritten, not worked around.
+The patterns are a heuristic, and each has valid uses. Rewrite a matching sentence; do not just avoid the pattern.
 """
 
 import ast
@@ -32,19 +32,19 @@ _CALLS = ("print", "note", "option", "add_argument", "ArgumentParser", "Parser",
 
 
 class Count(NamedTuple):
-    """How many sentences there are, and those that are hard to read."""
+    """The number of sentences, and the sentences that are hard to read."""
 
     sentences: int
     hard: list[str]
 
     @property
     def fraction(self) -> float:
-        """Of the sentences that are hard to read."""
+        """The fraction of sentences that are hard to read."""
         return len(self.hard) / max(1, self.sentences)
 
 
 def count(texts: Iterator[tuple[str, str]]) -> Count:
-    """Count the sentences of texts, each with its place."""
+    """Count the sentences of pairs (place, text)."""
     total, hard = 0, []
     for where, text in texts:
         for sentence in sentences(text):
@@ -93,7 +93,7 @@ def statements(node: ast.AST) -> Iterator[ast.stmt]:
 
 
 def messages(path: Path) -> Iterator[tuple[str, str]]:
-    """The texts that a module raises, prints, notes or has as help; the parts of a text are joined."""
+    """Yield the texts that a module raises, prints, notes or has as help, each with its parts joined."""
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         called = node.func if isinstance(node, ast.Call) else None
         if isinstance(node, ast.Raise) or getattr(called, "id", getattr(called, "attr", "")) in _CALLS:
