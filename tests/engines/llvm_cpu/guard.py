@@ -133,14 +133,14 @@ def results(layer: gg.Recurrent, N: int, train: bool, record: bool, **options: o
     x = noise(1, 7, N, layer.input_size).to(layer.weight_ih_l0.dtype).requires_grad_(train)
     recorder = gg.record(layer) if record else nullcontext()
     with gg.engine("cpu"), torch.set_grad_enabled(train), recorder as tape:
-        results = flat(layer(x, **options))
+        values = flat(layer(x, **options))
         if train:
-            loss = sum(v.sin().sum() for v in results)
+            loss = sum(v.sin().sum() for v in values)
             leaves = [x, *layer.parameters()]
-            results += torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
+            values += torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
     if record:
-        results += [*tape.values(), *tape.grad.values()]
-    return [v.detach() for v in results]
+        values += [*tape.values(), *tape.grad.values()]
+    return [v.detach() for v in values]
 
 
 def stream_outputs(layer: gg.Recurrent, memory: GuardedMemory) -> list[Tensor]:

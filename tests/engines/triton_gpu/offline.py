@@ -281,9 +281,9 @@ def every_case(names: Iterable[str]) -> Iterator[tuple[Case, str, Sequence[int]]
 
 
 def is_in_half(case: Case, products: str) -> bool:
-    """Whether a kernel is in a half of the table that has one direction for each letter and each dtype of products.
+    """Whether `--half` prints a kernel. For each letter and dtype of products, it prints the forward or backward pass.
 
-    Kernels in a graph and for both directions have another direction than the kernels that they call.
+    For kernels that call other kernels, it prints the opposite pass.
     """
     number = "CAB".index(case.letter) + [*PRODUCTS].index(products) + (len(case.kernels) > 1)
     return (number + ("backward" in case.name)) % 2 == 0
@@ -302,11 +302,11 @@ def main() -> None:
         return
     rows = [text for text in PAGE.read_text().splitlines(keepends=True) if text[:3].strip("| ").isdigit()]
     kept = [text for text in rows if not text.startswith(f"| {triton.__version__} ")]
-    first = triton.__version__ != BEFORE
+    is_current = triton.__version__ != BEFORE
     made: list[str] = []
     for each in every_case(CELLS):
         made.append(line(*each))
-        PAGE.write_text(HEAD + "".join([*made, *kept] if first else [*kept, *made]))
+        PAGE.write_text(HEAD + "".join([*made, *kept] if is_current else [*kept, *made]))
 
 
 if __name__ == "__main__":
