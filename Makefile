@@ -3,15 +3,17 @@
 PYTHON ?= python3
 SHELL := /bin/bash
 bin := .venv/bin
-pip := $(bin)/python -m pip install --constraint constraints.txt
+pip := $(bin)/python -m pip install --no-compile --constraint constraints.txt
 pytest := $(bin)/python -m pytest -n auto --maxprocesses=8 --dist worksteal
 # The essential tests: layers and functions against torch.nn, gradients of the reference engine, every command, and the
 # code and commands of the pages.
 essential := tests/layers/test_against_torch.py tests/layers/test_errors.py tests/test_functional.py \
   tests/test_conversion.py tests/engines/test_reference.py tests/cli/test_commands.py tests/test_house.py
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Python compiles a module when it is first imported, instead of all modules at installation, and keeps the result.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all test-gpu fuzz clients machines bench results defaults claims docs dist check clean
+.PHONY: help lint demo demo-in-a-hurry test test-all test-gpu fuzz clients machines bench results defaults claims docs dist check clean
 
 help:
 	@echo "make demo      train two LSTMs to colour Python code, one bidirectional and one one-directional, and compare them"
@@ -89,15 +91,18 @@ claims: .venv/installed
 	@$(bin)/python docs/claims.py runs/claims
 
 check: .venv/installed
-	@echo "Lint and format (ruff) ..."
-	@$(bin)/ruff check --quiet && $(bin)/ruff format --check --quiet
-	@echo "Types (mypy) ..."
-	@$(bin)/mypy
-	@echo "Imports (import-linter) ..."
-	@$(bin)/lint-imports --no-logo
-	@echo "The README's commands (make demo in a hurry, make test-all) ..."
-	@rm -rf runs/check && $(MAKE) --no-print-directory demo DEMO="--every 400 --run runs/check"
+	@$(MAKE) --no-print-directory --jobs=2 lint demo-in-a-hurry
 	@$(MAKE) --no-print-directory test-all
+
+lint: .venv/installed
+	@echo "Lint and format (ruff), types (mypy) and imports (import-linter) ..."
+	@$(bin)/ruff check --quiet && $(bin)/ruff format --check --quiet
+	@$(bin)/mypy
+	@$(bin)/lint-imports --no-logo
+
+demo-in-a-hurry: .venv/installed
+	@echo "The README's demo, trained on every 400th file ..."
+	@rm -rf runs/check && $(MAKE) --no-print-directory demo DEMO="--every 400 --run runs/check"
 
 clean:
 	rm -rf .venv runs build dist .hypothesis .*_cache

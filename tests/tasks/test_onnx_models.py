@@ -232,7 +232,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.matrix) if name in ("music", "segments") else name for name in CASES]
+)
 def test_models_predict_as_the_run_does(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     case = CASES[name]
     kind = task_class(case.task)

@@ -43,7 +43,12 @@ SHORT = {"fill-blanks": {"longest": 8}, "language-model": {"chunk": 5}, "forecas
 CASES = [(name, SPLITS[name], SHORT.get(name, {})) for name in TASKS] + OTHERS
 
 
-@pytest.mark.parametrize("name", TASKS)
+IN_EVERY_RUN = {"language-model", "translation", "forecasting"}
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.matrix) for name in TASKS]
+)
 def test_training_runs_on_a_gpu(name, tmp_path, monkeypatch):
     kind = task_class(name)
     task = kind(kind.options_type.from_mapping(SMALL | SHORT.get(name, {})))

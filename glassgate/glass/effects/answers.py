@@ -36,7 +36,7 @@ def answers(study: Study) -> Iterator[Effect]:
 
 
 def no_better(study: Study) -> Iterator[Effect]:
-    """Accuracy of the null model (see `_guesses`) minus the accuracy of the network."""
+    """Accuracy of the null model minus the accuracy of the network."""
     graded, groups = _graded_answers(study)
     if len(graded) >= _MIN_ANSWERS:
         lead = _guesses(graded) - _scores(graded)

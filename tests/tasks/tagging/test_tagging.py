@@ -325,7 +325,7 @@ def test_empty_training_data() -> None:
 
 
 def test_a_single_label() -> None:
-    with pytest.raises(DataError, match="given examples: expected at least 2 different labels, got X; add some"):
+    with pytest.raises(DataError, match="given examples: expected at least 2 different labels, got X; add examples"):
         Tagging(TaggingOptions()).fit(Split([Tagged(("a", "b"), ("X", "X"))]))
 
 

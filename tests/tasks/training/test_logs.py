@@ -59,7 +59,7 @@ def test_tensorboard_has_the_same_values(whole: Path) -> None:
         assert [value for _, value in curves[name]] == pytest.approx([value for _, value in wanted])
 
 
-@pytest.mark.parametrize("presses", [[5], [STEPS], [STEPS + 1, 4]])
+@pytest.mark.parametrize("presses", [pytest.param([5], marks=pytest.mark.matrix), [STEPS], [STEPS + 1, 4]])
 def test_a_resumed_run_continues_its_logs(tmp_path: Path, whole: Path, presses: list[int]) -> None:
     run = tmp_path / "run"
     with pytest.raises(Interrupted):
