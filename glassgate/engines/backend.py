@@ -52,13 +52,13 @@ class PreparedPasses(Protocol):
     Attributes:
         plans: one per direction.
         visible_count: the number of visible states of all directions.
-        visible_per_direction: the number of visible states of each direction.
+        visible_counts: the number of visible states of each direction.
         shapes: the shapes of the input and of the initial states, by index in the argument `tensors` of `forward`.
     """
 
     plans: tuple[Plan, ...]
     visible_count: int
-    visible_per_direction: tuple[int, ...]
+    visible_counts: tuple[int, ...]
     shapes: dict[int, tuple[int, ...]]
 
     def ragged(self, lengths: Sequence[int] | PackedLengths) -> RaggedLayout:

@@ -92,7 +92,7 @@ class PreparedPasses:
             user_specs[k] = (*leading_shape, width), dtype
         for k, shape in zip(finals, chain.from_iterable([state_shapes] * len(self.plans)), strict=True):
             user_specs[k] = shape, user_specs[k][1]
-        self.visible_per_direction = tuple([len(states) for states in visible_by_direction])
+        self.visible_counts = tuple([len(states) for states in visible_by_direction])
         self.visible_count, self._returned, self._saved = len(visible), visible + finals, saved + kept
         self._kernel_allocators, self._user_allocators = (
             [allocator(*spec) for spec in specs] for specs in (kernel_specs, user_specs)
@@ -191,7 +191,7 @@ class PreparedPasses:
             copies, user_gradients = self._gradient_copies(d, d_data, tensors, needed, ragged.is_packed)
         d_at_steps, d_at_end = iter(d[: self.visible_count]), iter(d[self.visible_count :])
         d_states, d_final = [], []
-        for plan, count in zip(self.plans, self.visible_per_direction, strict=True):
+        for plan, count in zip(self.plans, self.visible_counts, strict=True):
             rows = [v if v is None else _with_regular_rows(v) for v in islice(d_at_steps, count)]
             d_states.append(rows + [None] * (len(plan.cell.state) - count))
             d_final.append([*islice(d_at_end, len(plan.cell.state))])

@@ -151,7 +151,7 @@ def _prepared_gradients_by_operator(
 def _gradients_by_direction(passes: PreparedPasses, d_visible: Sequence[Tensor | None]) -> Iterator[Gradients]:
     """Yield the gradients of the visible (returned) states and of the final states, for each direction of a call."""
     d_states, d_final = iter(d_visible[: passes.visible_count]), iter(d_visible[passes.visible_count :])
-    for plan, count in zip(passes.plans, passes.visible_per_direction, strict=True):
+    for plan, count in zip(passes.plans, passes.visible_counts, strict=True):
         yield [*islice(d_states, count)], [*islice(d_final, len(plan.equations.state))]
 
 

@@ -30,7 +30,8 @@ class Measurements:
         epoch: the number of finished epochs
         steps: the number of finished steps
         first_loss: the mean loss of the first steps, before the network has learned
-        lowest_loss: the lowest loss of the first steps; if the rate is too high, the loss rises from the second step on
+        lowest_first_loss: the lowest loss of the first steps. If the rate is too high, the loss rises from the second
+            step on
         recent_loss: the mean loss over the last third of the epoch
         spread: the standard deviation of the losses in `recent_loss`
         norms: norms of the gradients before clipping
@@ -45,7 +46,7 @@ class Measurements:
     epoch: int
     steps: int
     first_loss: float
-    lowest_loss: float
+    lowest_first_loss: float
     recent_loss: float
     spread: float = 0.0
     norms: Sequence[float] = ()
@@ -63,8 +64,8 @@ class Measurements:
     @property
     def loss_has_risen(self) -> bool:
         """Whether the loss has risen by more than it varies from step to step."""
-        return self.lowest_loss > 0 and self.recent_loss > max(
-            1.2 * self.lowest_loss, self.lowest_loss + 2 * self.spread
+        return self.lowest_first_loss > 0 and self.recent_loss > max(
+            1.2 * self.lowest_first_loss, self.lowest_first_loss + 2 * self.spread
         )
 
 
@@ -81,8 +82,8 @@ RULES = (
         "rate too high",
         lambda s: s.loss_has_risen,
         lambda s: (
-            f"the loss has risen from {s.lowest_loss:.3g} to {s.recent_loss:.3g}: the learning rate is too high; try "
-            f"--learning-rate {s.options.learning_rate / 10:g}"
+            f"the loss has risen from {s.lowest_first_loss:.3g} to {s.recent_loss:.3g}: the learning rate is too high; "
+            f"try --learning-rate {s.options.learning_rate / 10:g}"
         ),
     ),
     Rule(
@@ -152,7 +153,7 @@ class Health:
 
     Attributes:
         messages: the messages reported so far
-        rules: the names of the symptoms reported so far
+        reported: the names of the symptoms that the user has seen
         first: the losses of the first steps
         losses, norms: the losses of the steps and the norms of the gradients since the last check
     """
@@ -160,7 +161,7 @@ class Health:
     task: Definition[Any, Any, Any]
     dev: Sequence[Encoded]
     messages: list[str] = field(default_factory=list)
-    rules: list[str] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
     first: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     steps: int = 0
@@ -189,16 +190,16 @@ class Health:
             epoch,
             self.steps,
             first_loss=float(np.mean(self.first)),
-            lowest_loss=min(self.first),
+            lowest_first_loss=min(self.first),
             recent_loss=float(np.mean(recent)),
             spread=float(np.std(recent)),
             norms=self.norms,
             accuracy=scores.get("accuracy"),
         )
         self._measure_dev(measurements)
-        new = [rule for rule in RULES if rule.name not in self.rules and rule.holds(measurements)]
+        new = [rule for rule in RULES if rule.name not in self.reported and rule.holds(measurements)]
         messages = [rule.message(measurements) for rule in new]
-        self.rules += [rule.name for rule in new]
+        self.reported += [rule.name for rule in new]
         self.messages += messages
         self.losses, self.norms = [], []
         return messages
