@@ -262,7 +262,7 @@ def _median_row_error(error: Tensor) -> float:
 
 
 def _check_engines(cell: Cell) -> list[Finding]:
-    """Compare outputs and gradients of the CPU engine with the reference, on unequal sequences with resets."""
+    """Compare outputs and gradients of the CPU engine with the reference, for different lengths and with resets."""
     layer, x = _layer(cell)
     resets = torch.rand(STEPS, ROWS) < 0.3
     lengths = torch.tensor([STEPS, 1, STEPS - 1])

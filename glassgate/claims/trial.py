@@ -21,8 +21,8 @@ from glassgate.claims.problems import PROBLEMS, Batch, Problem
 CONSECUTIVE = 2_000
 """The number of latest answers that decide whether a problem is solved: at most `Problem.misses` may be wrong."""
 STALLED_RATIO = 0.99
-"""A training stops at half of its updates if two conditions hold. The mean loss of its second quarter is above this
-fraction of the mean loss of its second eighth, and fewer than half of its latest answers are correct."""
+"""A training stops at half of its updates if two conditions hold. From its second eighth to its second quarter, the
+mean loss falls to no less than this fraction, and fewer than half of its latest answers are correct."""
 TEST_SEQUENCES = 2_560
 """The number of sequences on which a trained network is tested."""
 BATCH_SIZE = 32

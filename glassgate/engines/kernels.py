@@ -136,8 +136,8 @@ class PreparedCalls:
         self.passes, self._backend, self._save = passes, backend, save
         self._noise = [(direction.noise, draw) for direction, draw in zip(directions, draws, strict=True)]
         self._has_noise = any([noise for noise, _ in self._noise])
-        cells = directions if any([d.cell is not directions[0].cell for d in directions]) else directions[:1]
-        self._cells = [(d.cell, "weight_hr" in d.weights, traced_cell(d.cell)) for d in cells]
+        watched = directions if any([d.cell is not directions[0].cell for d in directions]) else directions[:1]
+        self._cells = [(d.cell, "weight_hr" in d.weights, traced_cell(d.cell)) for d in watched]
 
     def is_valid(self) -> bool:
         """Whether the cells still have the equations for which the calls were prepared."""
@@ -149,7 +149,7 @@ class PreparedCalls:
     def _has_same_equations(self) -> bool:
         """Whether the cells still have the equations of the plans, although their attributes have changed.
 
-        False if a cell has not been traced since its change. The next call that is not prepared traces it.
+        False if a cell has not been traced since its change. The next call without preparation traces this cell.
         """
         self._cells = [(cell, projected, traced_cell(cell)) for cell, projected, _ in self._cells]
         retraced = [traced.cached.get(projected) for _, projected, traced in self._cells]

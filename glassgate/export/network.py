@@ -85,7 +85,7 @@ class Level:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """The width of each output of the level. There are two outputs if merge is "none", otherwise one."""
+        """The width of each output of the level. Two directions have two outputs if merge is "none", otherwise one."""
         outputs = tuple(direction.output_size for direction in self.directions)
         if len(outputs) == 1 or self.merge == "none":
             return outputs

@@ -104,7 +104,7 @@ def _places(places: Places) -> dict[str, Any]:
 
 
 def _relevance(each: Relevances) -> dict[str, Any]:
-    """The relevances of each answer as fractions of the largest one, in 8 bits; the sums are exact."""
+    """The relevances of each answer as fractions of the largest one, in 8 bits. The sums precede this rounding."""
     peaks = np.maximum(np.abs(each.matrix).max(1), 1e-30)
     levels = np.rint(each.matrix / peaks[:, None] * _LEVELS) + _LEVELS
     return {

@@ -33,7 +33,7 @@ class Figure(NamedTuple):
 
 
 def saturation(direction: Direction) -> list[Figure]:
-    """A plot for each gate, with one dot per unit: the fractions of closed and open steps (Karpathy et al. 2015)."""
+    """A plot for each gate. One dot per unit shows how often it is closed and open (Karpathy et al. 2015)."""
     figures = []
     for name, each in direction.saturation.items():
         low, high = each.low.numpy(), each.high.numpy()
@@ -211,7 +211,7 @@ def training(study: Study) -> list[Figure]:
         low, high = min(values), max(values)
         margin = 0.08 * ((high - low) or abs(high) or 1.0)
         if all(len(points) == 1 for _, points in curves):
-            continue  # the introduction of the section states a single value
+            continue  # one point needs no curve: the introduction of the section states its value
         ends = [f"{_curve_name(name)} {points[-1][1]:.4g}" for name, points in curves]
         words = title.replace("_", " ")
         sentence = f"{words[0].upper()}{words[1:]} at the end: {', '.join(ends)}."
@@ -231,7 +231,7 @@ def _curve_name(name: str) -> str:
 
 
 def series(study: Study, number: int, start: int) -> Figure | None:
-    """The channels of a passage of a series, and its forecast. Several channels are standardised."""
+    """The channels of a passage of a series, and its forecast. If there are several channels, each is standardised."""
     passage = study.passages[number]
     if passage.series is None:
         return None

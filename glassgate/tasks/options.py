@@ -72,14 +72,18 @@ class Options:
         None,
         "file to select the best epoch by",
         group="data",
-        if_unset="part of --data; none with --test",
+        if_unset="part of --data; no dev data with --test",
         metavar="FILE",
     )
     test: str | None = option(
-        None, "file to score after training", group="data", if_unset="part of --data; none with --dev", metavar="FILE"
+        None,
+        "file to score after training",
+        group="data",
+        if_unset="part of --data; no test data with --dev",
+        metavar="FILE",
     )
     held_out: float = option(
-        0.1, "fraction of --data held out as dev, and again as test", group="data", minimum=0, maximum=0.4
+        0.1, "fraction of --data for dev data, and the same for test data", group="data", minimum=0, maximum=0.4
     )
 
     cell: Any = option("lstm", cells.HELP)  # noqa: RUF009

@@ -37,7 +37,7 @@ class Processor(NamedTuple):
 
     @property
     def full_precision(self) -> "Processor":
-        """The same processor for products without rounding of the operands."""
+        """The same processor with products that do not round their operands."""
         return self._replace(bfloat16="", tiles="", integers="")
 
     @property
@@ -64,7 +64,7 @@ _pretended_processors: list[Processor] = []
 
 
 def host() -> Processor:
-    """Return the processor of this machine."""
+    """Return the processor of this machine, or the one that `pretend` has set."""
     return _pretended_processors[-1] if _pretended_processors else _detect_host()
 
 

@@ -83,8 +83,8 @@ class RaggedLayout(NamedTuple):
     """The layout of sequences of different lengths.
 
     Attributes:
-        layout: the rows of each step. Its memory continues with the index of the sequence at each rank and, for padded
-            sequences, with the lengths. The forward pass sorts padded sequences.
+        layout: the rows of each step. In its memory, the index of the sequence at each rank follows and, for padded
+            sequences, the lengths. The forward pass sorts padded sequences.
         is_packed: whether the input and the output are packed rows, as in torch's `PackedSequence`.
     """
 

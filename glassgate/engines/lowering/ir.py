@@ -250,7 +250,7 @@ class Role(Enum):
     D_PRE = "d_pre"
     """The gradients of all pre-activations, or of their input and recurrent halves, inside a backward pass."""
     LEFT = "left"
-    """An operand that `weight_hh` multiplies, if it is not a state, inside a backward pass. Its name is its index."""
+    """An operand that `weight_hh` multiplies and that is not a state, inside a backward pass. Ports are numbered."""
     UNPROJECTED = "raw"
     """The operand that `weight_hr` multiplies, inside a backward pass."""
     D_PROJECTED = "d_hr"

@@ -17,13 +17,13 @@ def read_saved_values(
 
     Args:
         outputs: the results of a backward graph that recomputes as much as possible.
-        columns: the nodes of the forward graph that this backward graph reads, by column (the key of a saved value).
+        columns: the nodes of the forward graph that this backward graph reads. Keys identify the saved values.
         states: the new states, which are the results of the forward graph.
         recomputed: for each node of the forward graph, the node of the backward graph that recomputes it.
         costs: the costs of the backend.
 
     Returns:
-        the new backward graph, and the nodes of the forward graph whose values it reads, by column.
+        the new backward graph, and the nodes of the forward graph whose values it reads, with the same keys.
     """
     columns = _select_columns(columns, states, recomputed, outputs.values(), costs)
     leaves = {recomputed[node]: Node("saved", key, node.axis) for key, node in columns.items() if node in recomputed}
@@ -70,7 +70,7 @@ def _select_columns(
 
 
 def _single_readers(results: Collection[Node]) -> dict[Node, Node]:
-    """Map each value that only one node reads to this node."""
+    """Return the only reader of each value that has exactly one."""
     reads = Counter(results)
     readers = {}
     for node in topological_order(results):

@@ -28,7 +28,8 @@ class TangentCell(NamedTuple):
     - g_of_weight_tangent, whose recurrent half is `dW_hh u + db_hh`, without an input half. It exists only if
       parameters have tangents.
 
-    The tangent of a per-gate parameter is its block for the gate g_tangent. Other parameters have separate tangents.
+    A per-gate parameter of the tangent cell has a block for g_tangent, which is the tangent of its block for g. Other
+    parameters have separate tangents.
 
     Attributes:
         equations: the equations of the tangent cell.

@@ -168,7 +168,7 @@ class Reader:
     def _columns_without_header(self, first_row: Sequence[str], rows: records.Cells) -> dict[str, str] | None:
         """Choose the text and the label column of a table with two columns, as numbers from 1.
 
-        The labels are in the column whose values are repeated, including the value in the first row.
+        The label column has repeated values. The value in its first row occurs in later rows, too.
 
         Returns:
             the numbers; None if the first row may be a header

@@ -23,7 +23,7 @@ from glassgate.tasks.task import Split, Task
 
 FILE = "states.safetensors"
 MAX_STEPS = 1_000_000
-"""The maximum number of steps in the index."""
+"""The approximate maximum number of steps in the index, which ends with a whole excerpt."""
 MAX_LENGTH = 1_000
 """The maximum number of steps of a sequence in the index; longer examples are cut into several sequences."""
 _STEPS_PER_BATCH = 2**14
@@ -37,7 +37,7 @@ def index_of(
 ) -> gg.dynamics.Index:
     """Return the index in the folder of a run. Build it if it is missing or belongs to other weights.
 
-    The index contains up to `MAX_STEPS` steps of the dev data or, if it is empty, of the test or training data.
+    The index contains up to about `MAX_STEPS` steps of the dev data or, if it is empty, of the test or training data.
 
     Args:
         task: the trained task.

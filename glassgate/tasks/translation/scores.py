@@ -94,7 +94,8 @@ def edit_distances(hypotheses: Sequence[Sequence[Any]], references: Sequence[Seq
 
     (hypothesis, hypothesis_lengths), (reference, reference_lengths) = pad(hypotheses), pad(references)
     prefix_lengths = np.arange(reference.shape[1] + 1)
-    costs = np.repeat(prefix_lengths[None], len(hypothesis), 0)  # to turn the tokens so far into each prefix
+    # The distances of the hypothesis so far to each prefix of the reference.
+    costs = np.repeat(prefix_lengths[None], len(hypothesis), 0)
     result = costs[np.arange(len(hypothesis)), reference_lengths]  # for empty hypotheses
     for position in range(hypothesis.shape[1]):
         substituted = costs[:, :-1] + (reference != hypothesis[:, position, None])

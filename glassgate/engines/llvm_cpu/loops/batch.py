@@ -26,7 +26,7 @@ class BatchLayout(NamedTuple):
 
     @property
     def sizes(self) -> Tensor:
-        """(L + 2,): the number of rows of each step, with a zero before the first and after the last step."""
+        """(steps + 2,): the number of rows of each step, with a zero before the first and after the last step."""
         return self.memory[: self.steps + 2]
 
     @property
