@@ -13,7 +13,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Python compiles a module when it is first imported, instead of all modules at installation, and keeps the result.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help lint demo demo-in-a-hurry test test-all test-gpu fuzz clients machines bench results defaults claims docs dist check clean
+.PHONY: help demo test test-all test-gpu fuzz clients machines bench results defaults claims docs dist check lint \
+  demo-in-a-hurry clean
 
 help:
 	@echo "make demo      train two LSTMs to colour Python code, one bidirectional and one one-directional, and compare them"
@@ -31,6 +32,7 @@ help:
 	@echo "make docs      build the documentation site in build/site and check its links; any web server can show that folder"
 	@echo "make dist      build the wheel and the source distribution in dist/, install each outside of this folder and use it"
 	@echo "make check     everything that CI runs: lint, format, types, imports, the commands and code of the README, tests"
+	@echo "make lint      lint, format, types and imports"
 	@echo "make clean     remove .venv, runs and caches"
 
 demo: .venv/installed
