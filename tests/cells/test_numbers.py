@@ -11,7 +11,7 @@ import glassgate as gg
 from glassgate import cells
 from tests.compare import noise
 
-L, N, INPUTS, H = 8, 8, 16, 48
+L, N, INPUTS, H = 20, 8, 16, 48
 TIMES = 3.0
 """The maximum error, as a multiple of the error of torch's loop."""
 

@@ -20,7 +20,7 @@ def test_all_variants_have_the_results_and_gradients_of_torch():
 
 
 def test_the_command_measures_and_draws_the_variants(tmp_path, monkeypatch):
-    monkeypatch.setattr(products, "SIZES", ((1, 8),))
+    monkeypatch.setattr(products, "SIZES", ((1, 8), (2, 8)))
     monkeypatch.setattr(products, "LENGTH", 3)
     command(["products", "--quick", "-o", str(tmp_path)])
     rows = json.loads((tmp_path / "products.json").read_text())["rows"]

@@ -48,8 +48,8 @@ WITH_CONSTANTS = {"MinGRU", "MinLSTM"}
 @pytest.mark.parametrize("name", sorted(set(gg.cells.__all__) - WITH_CONSTANTS))
 def test_tokens_and_biases_add_up_to_the_score(name: str) -> None:
     model = reader(getattr(gg.cells, name)(), num_layers=2, proj_size=PROJECTED.get(name, 0))
+    scores = model.eval()(TOKENS)[:, 1]
     with gg.engine("reference"):
-        scores = model.eval()(TOKENS)[:, 1]
         relevance = gg.dynamics.relevance(model, TOKENS, 1)
     assert torch.allclose(relevance.scores, scores, rtol=0, atol=1e-12)
     assert abs(relevance.unexplained) <= 1e-5 * scores.abs().sum()

@@ -12,7 +12,7 @@ from glassgate.engines.llvm_cpu import partition
 from glassgate.engines.llvm_cpu.pool import openmp, threads
 from tests.compare import noise
 
-COUNTS = (2, 3, 7, 64)
+COUNTS = (2, 3, 4, 7, 16, 64)
 L, D = 5, 3
 
 

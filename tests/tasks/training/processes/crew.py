@@ -27,9 +27,9 @@ from tests.tasks.test_every_task import SPLITS
 SMALL = {"hidden_size": 4, "embedding_size": 4, "epochs": 2, "threads": 1, "batch_size": 3, "dropout": 0.0}
 OWN: dict[str, dict[str, Any]] = {
     "tagging": {"character_size": 4},
-    "forecasting": {"look_back": 8, "dev_steps": 30, "test_steps": 30, "epochs": 1},
+    "forecasting": {"look_back": 8, "dev_steps": 30, "test_steps": 30},
     "language-model": {"chunk": 5},
-    "fill-blanks": {"longest": 5, "epochs": 1},
+    "fill-blanks": {"longest": 5},
 }
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "accumulate": ("classification", {"accumulate": 2}),
