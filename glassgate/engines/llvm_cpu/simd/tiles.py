@@ -3,7 +3,8 @@
 There are eight tile registers, each with 16 rows of 64 bytes. Weights are packed as for kernels on vector registers: a
 tile register holds 16 rows, and a row holds a pair of numbers for each column of one vector.
 
-The speed has not been measured on a processor with AMX. Tests run these kernels on an interpreter of the instructions.
+Tests run these kernels on an interpreter of the instructions, and on the processor if it has AMX. The speed is in
+`docs/bfloat16.md`.
 """
 
 from collections.abc import Sequence
