@@ -258,7 +258,7 @@ LACKS = {
     "weight_dropout=0.1": lambda: gg.LSTM(3, 4, weight_dropout=0.1),
     "proj_size for GRU": lambda: gg.GRU(3, 4, proj_size=2),
     "proj_size for RNN": lambda: gg.RNN(3, 4, proj_size=2),
-    "the cell GRUv1": lambda: gg.GRU(3, 4, cell=gg.cells.GRUv1()),
+    "the cell GRUv3": lambda: gg.GRU(3, 4, cell=gg.cells.GRUv3()),
     "Recurrent with the cell LSTM": lambda: gg.Recurrent(gg.cells.LSTM(), 3, 4),
 }
 

@@ -58,7 +58,7 @@ def test_kernel_and_reference_record_the_same(kind, form):
         "lstm": lambda: gg.LSTM(D, H, **options),
         "gru": lambda: gg.GRU(D, (H, 7), **options),
         "rnn": lambda: gg.RNN(D, H, **options),
-        "paper": lambda: gg.Recurrent(gg.cells.GRUv1(), D, H, **options),
+        "paper": lambda: gg.Recurrent(gg.cells.GRUv3(), D, H, **options),
         "projected": lambda: gg.LSTM(D, H, proj_size=2, **options),
         "zoneout": lambda: gg.GRU(D, H, zoneout=0.3, **options),
     }[kind]()

@@ -53,6 +53,7 @@ class Model(torch.nn.Module):
         (lambda: gg.Recurrent(Table(), 3, 4), "lambda: gg.Recurrent(Table()"),
         (lambda: gg.LSTM(3, 4, cell=Table()), "lambda: gg.LSTM(3, 4, cell=Table())"),
         (lambda: gg.RecurrentCell(Table(), 3, 4), "lambda: gg.RecurrentCell(Table()"),
+        (lambda: gg.cells.GRUv1(), "lambda: gg.cells.GRUv1()"),
         (lambda: Model()(torch.zeros(2, 1, 3)), "return self.layer(x)[0]"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Gated recurrent units (Cho et al. 2014), as in `torch.nn.GRU` and as in the paper, and their variants.
+"""Gated recurrent units (Cho et al. 2014) of both versions of the paper, and their variants.
 
 In the equations, `...` is the pre-activation of the gate, W_ih x + b_ih + W_hh h_prev + b_hh.
 """
@@ -10,7 +10,7 @@ from glassgate.cells.activations import activation
 
 
 class GRU(Cell):
-    """The GRU of `torch.nn.GRU` (Cho et al. 2014, arXiv:1406.1078v3): the reset gate acts after the matrix product.
+    """The GRU of `torch.nn.GRU` (Cho et al. 2014, arXiv:1406.1078v1): the reset gate acts after the matrix product.
 
     r = sigmoid(...),  z = sigmoid(...),  n = tanh(W_in x + b_in + r (W_hn h_prev + b_hn)),  h = (1 - z) n + z h_prev
     """
@@ -46,8 +46,10 @@ class GRUP(Cell):
         return m, m  # the layer projects the first value to h
 
 
-class GRUv1(Cell):
-    """The GRU of the paper (Cho et al. 2014, arXiv:1406.1078v1): the reset gate acts before the matrix product.
+class GRUv3(Cell):
+    """The GRU of the published paper (Cho et al. 2014, arXiv:1406.1078v3): the reset gate acts before the product.
+
+    In Keras, this is `GRU(reset_after=False)`.
 
     r = sigmoid(...),  z = sigmoid(...),  n = tanh(W_in x + b_in + W_hn (r h_prev) + b_hn),
     h = (1 - z) n + z h_prev
@@ -62,7 +64,7 @@ class GRUv1(Cell):
         return (1 - z) * a.update(n) + z * s.h
 
     def projected(self):
-        raise ValueError("GRUv1: the reset gate acts on the units of h, so h cannot be projected; use cells.GRU")
+        raise ValueError("GRUv3: the reset gate acts on the units of h, so h cannot be projected; use cells.GRU")
 
 
 class MGU(Cell):

@@ -107,7 +107,7 @@ class _Node:
             return cells.RNN(activations[0])
         if activations_per_direction == default:
             if kind == "GRU":
-                return cells.GRUv1() if resets_before_product else cells.GRU()
+                return cells.GRUv3() if resets_before_product else cells.GRU()
             if couples_gates and self.peepholes is not None and self.peepholes.any():
                 raise ExportError(f"from_onnx: {self} has peepholes and coupled gates, which no cell has")
             if couples_gates:

@@ -37,7 +37,7 @@ OPERATORS = (
     Operator(cells.RNN("tanh"), "RNN", ("h",), {"activations": ["Tanh"]}),
     Operator(cells.RNN("relu"), "RNN", ("h",), {"activations": ["Relu"]}),
     Operator(cells.GRU(), "GRU", ("z", "r", "n"), {"linear_before_reset": 1}),
-    Operator(cells.GRUv1(), "GRU", ("z", "r", "n"), {"linear_before_reset": 0}),
+    Operator(cells.GRUv3(), "GRU", ("z", "r", "n"), {"linear_before_reset": 0}),
     Operator(cells.LSTM(), "LSTM", ("i", "o", "f", "g")),
     Operator(cells.PeepholeLSTM(), "LSTM", ("i", "o", "f", "g"), {}, ("peep_i", "peep_o", "peep_f")),
     # i = 1 - sigmoid(f) = sigmoid(-f). Both gates have weights, because runtimes differ in which of the two they read.

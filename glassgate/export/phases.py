@@ -1,7 +1,7 @@
 """One step of a direction, divided into phases, for the C and JavaScript emitters.
 
 A phase is a loop over units that computes matrix products and pointwise operations. A new phase starts where an
-operation needs all units of an earlier value. Examples are the product with the reset state of a GRU (version 1) and
+operation needs all units of an earlier value. Examples are the product with the reset state of a GRU (`GRUv3`) and
 the mean over all units.
 
 A lowered pass has values with several axes. Here, each value is a vector with one number per unit, or a single number.

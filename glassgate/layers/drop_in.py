@@ -118,7 +118,7 @@ class GRU(_Gated):
     With proj_size, the layer has two states, (h, m), as described in `gg.cells.GRUP`.
 
     Args:
-        cell: the cell to use instead of `gg.cells.GRU`, such as `gg.cells.GRUv1()`.
+        cell: the cell to use instead of `gg.cells.GRU`, such as `gg.cells.GRUv3()`.
         input_size: the number of features of the input, H_in.
 
     Example:

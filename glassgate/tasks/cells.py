@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -14,9 +15,12 @@ if TYPE_CHECKING:
 
 # The lower-case names of `glassgate.cells`, listed here so that help is available before torch is loaded.
 CELLS = (
-    "activatedgru", "activatedlstm", "cifg", "clippedlstm", "ctrnn", "gru", "grup", "gruv1", "indrnn", "janet",
+    "activatedgru", "activatedlstm", "cifg", "clippedlstm", "ctrnn", "gru", "grup", "gruv3", "indrnn", "janet",
     "layernormgru", "layernormlstm", "lstm", "mgu", "mingru", "minlstm", "peepholelstm", "rnn", "slstm",
 )  # fmt: skip
+
+RENAMED = {"gruv1": "gruv3"}
+"""Former names of cells, with their present names."""
 
 HELP = "lstm, gru, rnn, ..., or FILE.py:Class"
 
@@ -31,8 +35,12 @@ def check(value: Any) -> "str | gg.Cell":
         OptionError: any other value, or a cell that cannot be stored
     """
     if isinstance(value, str):
-        if value.lower() in CELLS:
-            return value.lower()
+        name = value.lower()
+        if name in RENAMED:
+            warnings.warn(f"cell: {name} is now {RENAMED[name]}; use {RENAMED[name]}", FutureWarning, stacklevel=2)
+            return RENAMED[name]
+        if name in CELLS:
+            return name
         file, _, class_name = value.rpartition(":")
         if not file.endswith(".py") or not class_name.isidentifier():
             raise OptionError(f"cell: expected one of {', '.join(CELLS)}, or FILE.py:Class, got {value!r}")

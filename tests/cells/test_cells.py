@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 import glassgate as gg
 from glassgate import cells
+from glassgate.tasks import cells as cell_option
 from tests.compare import check, measure, noise
 
 H, P, INPUTS, L, N = 6, 4, 3, 5, 4
@@ -71,7 +72,7 @@ def layer_norm_gru(x, h, w):
     return ((1 - z) * torch.tanh(x_n + r * h_n) + z * w.h,)
 
 
-def gru_v1(x, h, w):
+def gru_v3(x, h, w):
     r, z = sigmoid(x[:, : 2 * H] + h[:, : 2 * H]).chunk(2, -1)
     n = torch.tanh(x[:, 2 * H :] + F.linear(r * w.h, w.weight_hh_l0[2 * H :], w.bias_hh_l0[2 * H :]))
     return (z * w.h + (1 - z) * n,)
@@ -137,7 +138,7 @@ CELLS = {
     "softplus": (cells.ActivatedGRU("sigmoid", "softplus"), activated_gru),
     "layer-normalised LSTM": (cells.LayerNormLSTM(), layer_norm_lstm),
     "layer-normalised GRU": (cells.LayerNormGRU(), layer_norm_gru),
-    "GRU of the paper": (cells.GRUv1(), gru_v1),
+    "GRU, version 3": (cells.GRUv3(), gru_v3),
     "GRU with projection": (cells.GRUP(), gru_projected),
     "MGU": (cells.MGU(), mgu),
     "JANET": (cells.JANET(), janet),
@@ -269,3 +270,10 @@ def test_noise_of_a_ctrnn_is_seeded_and_has_its_deviation():
     torch.manual_seed(0)
     assert torch.equal(noisy, layer(x)[1][1])
     assert (noisy - calm).std().item() == pytest.approx(0.4**0.5 * 0.5, rel=0.02)
+
+
+def test_the_former_name_of_the_third_version_of_the_gru():
+    with pytest.warns(FutureWarning, match=r"GRUv1 has a new name, GRUv3: .* as in version 3 of arXiv:1406.1078"):
+        assert gg.cells.GRUv1 is gg.cells.GRUv3
+    with pytest.warns(FutureWarning, match="cell: gruv1 is now gruv3; use gruv3"):
+        assert cell_option.check("GRUv1") == "gruv3"

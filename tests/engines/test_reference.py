@@ -32,7 +32,7 @@ CALLS = {
     "LSTM": (lambda: gg.LSTM(2, 3, dtype=torch.float64), {}),
     "LSTMP": (lambda: gg.LSTM(2, 3, proj_size=2, bidirectional=True, dtype=torch.float64), {}),
     "GRU": (lambda: gg.GRU(2, 3, bidirectional=True, dtype=torch.float64), {"lengths": [1, 3]}),
-    "GRUv1": (lambda: gg.Recurrent(gg.cells.GRUv1(), 2, 3, dtype=torch.float64), {}),
+    "GRUv3": (lambda: gg.Recurrent(gg.cells.GRUv3(), 2, 3, dtype=torch.float64), {}),
     "RNN": (lambda: gg.RNN(2, 3, dtype=torch.float64), {"resets": torch.tensor([[0, 1], [0, 1], [1, 0]])}),
     "custom cell": (lambda: gg.Recurrent(Everything(), 2, 3, dtype=torch.float64), {"lengths": [3, 0]}),
 }

@@ -8,7 +8,7 @@ import torch
 import glassgate as gg
 
 
-@pytest.mark.parametrize("cell", [gg.cells.LSTM(), gg.cells.GRU(), gg.cells.GRUv1(), gg.cells.RNN("relu")], ids=repr)
+@pytest.mark.parametrize("cell", [gg.cells.LSTM(), gg.cells.GRU(), gg.cells.GRUv3(), gg.cells.RNN("relu")], ids=repr)
 def test_the_source_has_both_kernels_and_lines_of_at_most_140_characters(cell):
     text = gg.source(cell)
     assert [node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)] == ["forward", "backward"]

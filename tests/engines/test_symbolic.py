@@ -148,7 +148,7 @@ CELLS = {
     "relu": (cells.RNN("relu"), True),
     "LSTM": (cells.LSTM(), True),
     "GRU": (cells.GRU(), False),
-    "GRUv1": (cells.GRUv1(), False),
+    "GRUv3": (cells.GRUv3(), False),
     "everything": (Everything(), False),
     "clipped": (Clipped(), True),
     "keeps": (Keeps(), True),

@@ -13,7 +13,7 @@ from glassgate.export.errors import ExportError
 from tests.export.cases import drawn, layer_of_cell
 
 
-@pytest.mark.parametrize("name", ["RNN", "RNN with relu", "GRU", "GRUv1", "LSTM", "PeepholeLSTM", "CIFG"])
+@pytest.mark.parametrize("name", ["RNN", "RNN with relu", "GRU", "GRUv3", "LSTM", "PeepholeLSTM", "CIFG"])
 def test_an_exported_layer_can_be_imported(name: str, tmp_path: Path) -> None:
     layer = layer_of_cell(name, bidirectional=True)
     (imported,) = gg.from_onnx(gg.to_onnx(layer, tmp_path / "model.onnx")).values()

@@ -26,7 +26,7 @@ class Twisted(gg.Cell):
 
 
 CELLS = [
-    gg.cells.RNN(), gg.cells.LSTM(), gg.cells.GRU(), gg.cells.GRUv1(), gg.cells.PeepholeLSTM(), gg.cells.CIFG(),
+    gg.cells.RNN(), gg.cells.LSTM(), gg.cells.GRU(), gg.cells.GRUv3(), gg.cells.PeepholeLSTM(), gg.cells.CIFG(),
     gg.cells.LayerNormLSTM(), gg.cells.LayerNormGRU(), gg.cells.SLSTM(heads=2), gg.cells.MGU(), gg.cells.MinGRU(),
     gg.cells.MinLSTM(), gg.cells.IndRNN(), gg.cells.JANET(), gg.cells.ClippedLSTM(), Twisted(),
 ]  # fmt: skip

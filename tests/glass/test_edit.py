@@ -161,7 +161,7 @@ class CustomCell(gg.Cell):
 
 
 @pytest.mark.parametrize(
-    "cell", [gg.cells.LSTM(), gg.cells.LayerNormLSTM(), gg.cells.SLSTM(), gg.cells.GRUv1(), CustomCell()]
+    "cell", [gg.cells.LSTM(), gg.cells.LayerNormLSTM(), gg.cells.SLSTM(), gg.cells.GRUv3(), CustomCell()]
 )
 def test_replacing_values_by_themselves_changes_nothing(cell):
     layer = gg.Recurrent(cell, D, H, 2, bidirectional=True, dtype=torch.float64)

@@ -166,8 +166,8 @@ def test_orthogonal_weight_stays_orthogonal_in_training():
 
 
 def test_parametrized_layer_shows_its_cell():
-    layer = parametrizations.weight_norm(gg.Recurrent(gg.cells.GRUv1(), 3, 4), "weight_hh_l0")
-    assert "GRUv1(), 3, 4" in repr(layer)
+    layer = parametrizations.weight_norm(gg.Recurrent(gg.cells.GRUv3(), 3, 4), "weight_hh_l0")
+    assert "GRUv3(), 3, 4" in repr(layer)
     assert "cell=GRU" not in repr(parametrizations.weight_norm(gg.GRU(3, 4), "weight_hh_l0"))
 
 
@@ -249,9 +249,9 @@ REPRS = {
     "Recurrent(RNN(nonlinearity='relu'), 3, 4)": lambda: gg.Recurrent(gg.cells.RNN("relu"), 3, 4),
     "LSTMCell(3, 4)": lambda: gg.LSTMCell(3, 4),
     "GRUCell(3, 4, bias=False)": lambda: gg.GRUCell(3, 4, bias=False),
-    "RecurrentCell(GRUv1(), 3, 4)": lambda: gg.RecurrentCell(gg.cells.GRUv1(), 3, 4),
+    "RecurrentCell(GRUv3(), 3, 4)": lambda: gg.RecurrentCell(gg.cells.GRUv3(), 3, 4),
     "LSTM(3, 4, zoneout=0.1, weight_dropout=0.5)": lambda: gg.LSTM(3, 4, zoneout=0.1, weight_dropout=0.5),
-    "GRU(3, 4, cell=GRUv1())": lambda: gg.GRU(3, 4, cell=gg.cells.GRUv1()),
+    "GRU(3, 4, cell=GRUv3())": lambda: gg.GRU(3, 4, cell=gg.cells.GRUv3()),
     "RNN(3, 4, nonlinearity='relu')": lambda: gg.RNN(3, 4, nonlinearity="relu"),
     "RNNCell(3, 4, nonlinearity='relu')": lambda: gg.RNNCell(3, 4, nonlinearity="relu"),
 }

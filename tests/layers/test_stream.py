@@ -12,7 +12,7 @@ LAYERS = {
     "projected": lambda **kw: gg.LSTM(5, 7, 2, proj_size=3, **kw),
     "residual": lambda **kw: gg.GRU(5, 5, 3, residual=True, learn_initial_state=True, **kw),
     "zoneout": lambda **kw: gg.LSTM(5, 7, zoneout=(0.2, 0.4), **kw),
-    "paper": lambda **kw: gg.Recurrent(gg.cells.GRUv1(), 5, 33, bias=False, **kw),
+    "paper": lambda **kw: gg.Recurrent(gg.cells.GRUv3(), 5, 33, bias=False, **kw),
 }
 
 

@@ -145,8 +145,8 @@ def test_projected_gru_equals_a_manual_loop():
 
 def test_projection_to_one_unit_does_not_broadcast():
     assert gg.GRU(3, 5, 2, bidirectional=True, proj_size=1)(torch.randn(4, 2, 3))[1][1].shape == (4, 2, 5)
-    with pytest.raises(ValueError, match="GRUv1: the reset gate acts on the units of h, so h cannot be projected"):
-        gg.GRU(3, 5, proj_size=1, cell=gg.cells.GRUv1())
+    with pytest.raises(ValueError, match="GRUv3: the reset gate acts on the units of h, so h cannot be projected"):
+        gg.GRU(3, 5, proj_size=1, cell=gg.cells.GRUv3())
 
 
 def test_residual_adds_where_widths_agree():

@@ -118,7 +118,7 @@ def test_segments_follow_the_equations_of_the_paper() -> None:
     torch.testing.assert_close(output.forecast[..., 0], torch.stack(rows))
 
 
-@pytest.mark.parametrize("cell", ["gru", "lstm", "rnn", "gruv1", "layernormlstm"])
+@pytest.mark.parametrize("cell", ["gru", "lstm", "rnn", "gruv3", "layernormlstm"])
 def test_shared_values_of_segments_are_computed_once(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forecast and gradients are those of a sequence for each row and segment, at every depth; a row's state is
     multiplied by each layer's weights once.

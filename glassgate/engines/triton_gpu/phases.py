@@ -79,7 +79,7 @@ class Phases:
         >>> from glassgate.engines.symbolic.step import equations_of
         >>> from glassgate.engines.symbolic.trace import build_trace
         >>> from glassgate.engines.triton_gpu.costs import COSTS
-        >>> equations = equations_of(gg.cells.GRUv1())
+        >>> equations = equations_of(gg.cells.GRUv3())
         >>> len(Phases(forward_pass(equations, build_trace(equations, COSTS), Form())).all)  # r * h is an operand
         3
     """

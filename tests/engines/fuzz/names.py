@@ -50,7 +50,7 @@ def _identifiers(text: str) -> list[str]:
 @cache
 def hostile() -> tuple[str, ...]:
     """Return all names without affixes."""
-    printed = [gg.source(cell) for cell in (gg.cells.GRUv1(), gg.cells.LayerNormLSTM(), gg.cells.SLSTM(2))]
+    printed = [gg.source(cell) for cell in (gg.cells.GRUv3(), gg.cells.LayerNormLSTM(), gg.cells.SLSTM(2))]
     names = [
         *OWN.split(),
         *UNICODE.split(),

@@ -31,7 +31,7 @@ from glassgate.engines.triton_gpu.phases import Phases
 from glassgate.engines.triton_gpu.select import Chip, blocks_of, estimate_grid, estimate_solo
 
 CELLS = {
-    "RNN": gg.cells.RNN(), "LSTM": gg.cells.LSTM(), "GRU": gg.cells.GRU(), "GRUv1": gg.cells.GRUv1(),
+    "RNN": gg.cells.RNN(), "LSTM": gg.cells.LSTM(), "GRU": gg.cells.GRU(), "GRUv3": gg.cells.GRUv3(),
     "PeepholeLSTM": gg.cells.PeepholeLSTM(), "CIFG": gg.cells.CIFG(), "MGU": gg.cells.MGU(), "JANET": gg.cells.JANET(),
     "SLSTM": gg.cells.SLSTM(heads=4), "MinGRU": gg.cells.MinGRU(), "LayerNormGRU": gg.cells.LayerNormGRU(),
     "LayerNormLSTM": gg.cells.LayerNormLSTM(),

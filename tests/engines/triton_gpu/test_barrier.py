@@ -75,7 +75,7 @@ def programs(monkeypatch):
     return launches
 
 
-@pytest.mark.parametrize("cell", [gg.cells.LSTM(), gg.cells.GRUv1()], ids=repr)
+@pytest.mark.parametrize("cell", [gg.cells.LSTM(), gg.cells.GRUv3()], ids=repr)
 def test_programs_wait_for_each_other(cell, programs, monkeypatch):
     monkeypatch.setattr(passes, "select_kernel", lambda *_: KernelChoice("grid", 0.0, Blocks(16, 16, 32)))
     truth, eager = (run(cell, "reference", dtype, hidden_size=20) for dtype in (torch.float64, torch.float32))

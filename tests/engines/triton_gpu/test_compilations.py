@@ -95,7 +95,7 @@ MAX_PERSISTENT, MAX_STEPS = 3, 4
 def test_all_batch_sizes_and_lengths_together_use_few_blocks():
     most_persistent = most_steps = 0
     for cell, build in product(
-        (gg.cells.LSTM(), gg.cells.GRUv1(), gg.cells.LayerNormGRU()), (forward_pass, backward_pass)
+        (gg.cells.LSTM(), gg.cells.GRUv3(), gg.cells.LayerNormGRU()), (forward_pass, backward_pass)
     ):
         equations = equations_of(cell)
         phases = Phases(build(equations, build_trace(equations, COSTS), Form(save=True)))

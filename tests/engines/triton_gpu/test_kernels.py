@@ -27,7 +27,7 @@ from tests.engines.triton_gpu.test_layers import in_gpu, run
 A = KernelChoice("solo", 0.0, Blocks(16, 16, 16))
 ONE = KernelChoice("grid", 0.0, Blocks(16, 16, 16))
 CHUNKS = KernelChoice("grid", 0.0, Blocks(16, 32, 16), 2)
-CELLS = [gg.cells.LSTM(), gg.cells.GRUv1()]
+CELLS = [gg.cells.LSTM(), gg.cells.GRUv3()]
 
 
 @pytest.mark.parametrize("choice", [A, ONE, CHUNKS], ids=["A", "B", "B in two chunks"])
@@ -86,7 +86,7 @@ def test_both_directions_run_in_the_same_launches(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "cell", [gg.cells.GRUv1(), in_gpu(gg.cells.LayerNormGRU()), gg.cells.MinGRU(), gg.cells.SLSTM(heads=2)], ids=repr
+    "cell", [gg.cells.GRUv3(), in_gpu(gg.cells.LayerNormGRU()), gg.cells.MinGRU(), gg.cells.SLSTM(heads=2)], ids=repr
 )
 def test_a_graph_runs_calls_of_any_length(cell, monkeypatch):
     """Graphs of three steps run calls of 4 steps. The interpreter runs the launches instead of a captured graph."""
@@ -208,7 +208,7 @@ def test_the_order_of_programs_does_not_matter(monkeypatch):
         return Blocks(1, 16, 16) if kernel.by_rows else Blocks(16, 4, 16)
 
     monkeypatch.setattr(passes, "blocks_of", blocks)
-    cells = [gg.cells.GRUv1(), gg.cells.LayerNormGRU()]
+    cells = [gg.cells.GRUv3(), gg.cells.LayerNormGRU()]
     first = [run(cell, "triton", torch.float32) for cell in cells]
     interpreter = pytest.importorskip("triton.runtime.interpreter").interpreter_builder
     place, size = interpreter.set_grid_idx, []

@@ -21,7 +21,7 @@ def test_all_layers_equal_the_reference(dtype, cell):
     test_engines.check_engine("triton", dtype, cell, slack=2.0 if dtype == torch.float16 else 1.0)
 
 
-CELLS = [gg.cells.RNN("relu"), gg.cells.LSTM(), gg.cells.GRU(), gg.cells.GRUv1(), gg.cells.PeepholeLSTM()]
+CELLS = [gg.cells.RNN("relu"), gg.cells.LSTM(), gg.cells.GRU(), gg.cells.GRUv3(), gg.cells.PeepholeLSTM()]
 CELLS += [gg.cells.SLSTM(heads=2), gg.cells.LayerNormGRU(), gg.cells.MinGRU()]
 
 
@@ -44,7 +44,7 @@ def run(cell, engine, dtype, hidden_size=6, lengths=(4, 0, 2), **options):
         return measure(outputs, {"input": x, **dict(layer.named_parameters())})
 
 
-FLOAT16 = ("LSTM", "GRUv1", "LayerNormGRU")
+FLOAT16 = ("LSTM", "GRUv3", "LayerNormGRU")
 """The cells that run in float16 without `make test-gpu`."""
 RUNS = [(cell, torch.float32) for cell in CELLS]
 RUNS += [(cell, torch.float16) if type(cell).__name__ in FLOAT16 else in_gpu(cell, torch.float16) for cell in CELLS]
@@ -76,11 +76,11 @@ NOISE, ONE = {"zoneout": 0.3}, Blocks(16, 16, 16)
 
 EQUAL_LENGTHS = [
     *((kernel, gg.cells.LSTM(), {}) for kernel in "AC"),
-    *((kernel, gg.cells.GRUv1(), NOISE) for kernel in "BC"),
+    *((kernel, gg.cells.GRUv3(), NOISE) for kernel in "BC"),
     *((kernel, Delay(), NOISE) for kernel in "AC"),
     *((kernel, Delay(), {}) for kernel in "BC"),
     *(in_gpu(kernel, gg.cells.LSTM(), NOISE) for kernel in "ABC"),
-    *(in_gpu("B", gg.cells.LSTM(), {}), in_gpu("A", gg.cells.GRUv1(), NOISE)),
+    *(in_gpu("B", gg.cells.LSTM(), {}), in_gpu("A", gg.cells.GRUv3(), NOISE)),
     *(in_gpu("B", Delay(), NOISE), in_gpu("A", Delay(), {})),
 ]
 """`make test-gpu` runs every combination. The normal run has each kernel with and without noise, and each cell."""

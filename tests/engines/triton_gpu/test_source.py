@@ -10,7 +10,7 @@ import glassgate as gg
 from glassgate.engines.contract import Direction, Steps
 from glassgate.engines.triton_gpu.backend import GPU, why_unsupported
 
-CELLS = [gg.cells.LSTM(), gg.cells.GRU(), gg.cells.GRUv1(), gg.cells.LayerNormLSTM(), gg.cells.MinGRU()]
+CELLS = [gg.cells.LSTM(), gg.cells.GRU(), gg.cells.GRUv3(), gg.cells.LayerNormLSTM(), gg.cells.MinGRU()]
 
 
 def names(text: str) -> list[str]:
@@ -37,8 +37,8 @@ def test_there_is_one_kernel_per_phase():
         "backward_begin",
         "backward",
     ]
-    gru_v1 = names(gg.source(gg.cells.GRUv1(), engine="triton"))
-    assert [name for name in gru_v1 if name.startswith("forward")] == ["forward_begin", "forward_1", "forward_2"]
+    gru_v3 = names(gg.source(gg.cells.GRUv3(), engine="triton"))
+    assert [name for name in gru_v3 if name.startswith("forward")] == ["forward_begin", "forward_1", "forward_2"]
     normalised = names(gg.source(gg.cells.LayerNormLSTM(), engine="triton"))
     assert "forward_products" in normalised  # a program that owns whole rows computes the sums
     without_products = names(gg.source(gg.cells.MinGRU(), engine="triton"))
