@@ -10,6 +10,7 @@ import numpy as np
 
 from glassgate.tasks.data import labelled as labelled_files
 from glassgate.tasks.data import records, texts
+from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.labelled import Labelled, LabelledOptions
 from glassgate.tasks.data.number_labels import mean_and_deviation
@@ -68,6 +69,8 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         progress: Progress | None,
     ) -> None:
         """Report the format and the size of a file."""
+        if progress is not None and str(path) == STDIN and not labelled and reader.has_unread_cells:
+            progress.note(f"standard input: {reader.description}; the other columns are not read")
         if progress is None or not (labelled or reader.dropped):
             return
         is_series = reader.format in labelled_files.SERIES

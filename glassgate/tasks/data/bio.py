@@ -84,6 +84,16 @@ def to_iob2(labels: Sequence[str], scheme: str) -> list[str]:
     return list(labels)
 
 
+def entity_type(label: str) -> str:
+    """Return a label without the letter of its scheme.
+
+    Example:
+        >>> entity_type("B-PER"), entity_type("NOUN")
+        ('PER', 'NOUN')
+    """
+    return label[2:] if label[1:2] == "-" else label
+
+
 def may_follow(before: str | None, label: str) -> bool:
     """Whether a label may follow another one: I-X may only continue an entity of type X.
 

@@ -2,12 +2,12 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 
-from glassgate.tasks.data.bio import describe_scheme, detect_scheme
+from glassgate.tasks.data.bio import describe_scheme, detect_scheme, entity_type
 from glassgate.tasks.data.detect import SEPARATORS
 from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.data.records import TAG_COLUMNS, TOKEN_COLUMNS
@@ -82,6 +82,12 @@ class Layout:
             others = ", ".join(map(self._name, self.other_label_columns))
             parts.append(f"possibly labels in {others}, too (choose with --label-column)")
         return ", ".join(parts)
+
+    @property
+    def unread_columns(self) -> list[int]:
+        """The columns whose content no sequence contains."""
+        read = {self.token_column, self.label_column, self.index_column, self.sentence_column}
+        return [column for column in range(self.width) if column not in read]
 
     def _name(self, column: int) -> str:
         return repr(self.names[column]) if self.is_table else str(column + 1)
@@ -175,11 +181,14 @@ def _without_empty(sequences: Iterable[list[list[str]]]) -> list[list[list[str]]
     return [rows for rows in sequences if rows]
 
 
-def has_clear_columns(layout: Layout, path: str | Path) -> bool:
-    """Whether a file of unknown suffix has columns, rather than text with equally many words per line.
+def has_clear_columns(layout: Layout, path: str | Path, labels: Collection[str] = ()) -> bool:
+    """Whether a file has columns, rather than text with equally many words per line.
 
-    Evidence for columns is a header, an index, labels that mark entities, or few distinct values in the last column. If
-    tabs separate the columns, more distinct values are allowed.
+    Evidence for columns is a header, an index, labels that mark entities, a column of known labels, or few distinct
+    values in the last column. If tabs separate the columns of labelled data, more distinct values are allowed.
+
+    Args:
+        labels: the labels of the training data
     """
     if layout.kind == "conllu" or layout.index_column is not None or layout.scheme or layout.names:
         return True
@@ -187,10 +196,18 @@ def has_clear_columns(layout: Layout, path: str | Path) -> bool:
     rows = [line.split(layout.separator) for _, line in lines if line.strip()]
     if any(len(row) != layout.width for row in rows):
         return False
+    types = {entity_type(label) for label in labels}
+    if any({entity_type(row[column]) for row in rows} <= types for column in layout.unread_columns):
+        return True
     distinct = len({row[-1] for row in rows})
     return (len(rows) >= 20 and distinct * 5 <= len(rows)) or (
-        layout.separator == "\t" and distinct < max(20, len(rows) / 2)
+        layout.label_column is not None and layout.separator == "\t" and distinct < max(20, len(rows) / 2)
     )
+
+
+def has_single_words(path: str | Path) -> bool:
+    """Whether no line of a file has more than one word."""
+    return all(len(line.split()) < 2 for _, line in read_lines(path))
 
 
 def column_number(option: str, path: str | Path, value: str | None, width: int, names: Sequence[str]) -> int | None:

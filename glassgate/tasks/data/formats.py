@@ -1,8 +1,9 @@
 """Detects the format of a file of labelled sequences from its name and its content."""
 
+from collections.abc import Collection
 from pathlib import Path
 
-from glassgate.tasks.data.columns import Layout, conllu_layout, detect_layout, has_clear_columns
+from glassgate.tasks.data.columns import Layout, conllu_layout, detect_layout, has_clear_columns, has_single_words
 from glassgate.tasks.data.detect import SUFFIXES, detect_kind
 from glassgate.tasks.data.files import STDIN, suffix_of
 from glassgate.tasks.data.token_table import detect_token_table, is_token_table
@@ -23,6 +24,7 @@ def detect_format(
     text_column: str | None = None,
     label_suffix: str | None = None,
     stdin_format: str = "text",
+    labels: Collection[str] = (),
 ) -> tuple[str, Layout | None]:
     """Return the format of a file of labelled sequences and, if it has a token per row, the layout of its columns.
 
@@ -31,6 +33,7 @@ def detect_format(
         column, text_column: the columns of labels and of tokens; detected if None
         label_suffix: the suffix of the label file of a text file; None if no labels are read
         stdin_format: the format of standard input if it cannot be detected from the content
+        labels: the labels of the training data; a column of them in input without labels indicates columns
 
     Raises:
         DataError: see `read_lines`; the header of a table has no column of words or of labels
@@ -45,20 +48,23 @@ def detect_format(
     if kind in ("columns", "tsv"):
         separator = "\t" if kind == "tsv" else None
         detected = detect_layout(path, column, text_column, labelled, separator) or Layout("columns", separator, 1)
+        is_clear = labelled or has_single_words(path) or has_clear_columns(detected, path, labels)
+        if str(path) == STDIN and not is_clear:
+            return "text", None
         return ("conllu" if detected.kind == "conllu" else kind), detected
     has_label_file = str(path) != STDIN and label_suffix is not None and Path(path).with_suffix(label_suffix).exists()
     if format == "auto" and kind in ("", "text") and not has_label_file:
         if is_token_table(path, labelled):
             return "csv", detect_token_table(path, column, text_column, labelled)
         layout = detect_layout(path, column, text_column, labelled)
-        if layout is not None and has_clear_columns(layout, path):
+        if layout is not None and has_clear_columns(layout, path, labels):
             return layout.kind, layout
     if kind in FORMATS:
         return kind, None
     if str(path) == STDIN:
         if stdin_format == "text":
             return "text", None
-        return detect_format(path, stdin_format, column, text_column, label_suffix)
+        return detect_format(path, stdin_format, column, text_column, label_suffix, labels=labels)
     known = ", ".join(suffix for suffix, kind in SUFFIXES.items() if kind in FORMATS)
     raise OptionError(
         f"{path}: it has no columns; cannot detect the format from the suffix {suffix_of(path)!r}; known are {known}; "

@@ -83,6 +83,7 @@ class Reader:
         format: the format that was detected
         separator: the separator of the columns of a text table; empty for other files
         dropped: the number of rows dropped so far
+        has_unread_cells: whether rows may contain cells that no example contains
         description: the format in words, for messages
 
     Raises:
@@ -106,6 +107,7 @@ class Reader:
         if self.format == "text" and labelled:
             raise OptionError(f"{path}: plain text has no labels; give CSV, TSV or JSON lines, or see --format")
         self.separator = ""
+        self.has_unread_cells = self.format == "fasttext" and not labelled
         self._names: list[str] = []  # the header of a table
         self._column_indices: list[int] = []  # its text column and, if labels are required, its label column
         self.description = self._find_columns() if self.format in records.TABLE_KINDS else f"format {self.format}"
@@ -161,6 +163,7 @@ class Reader:
             )
         self.separator, self._names = dialect.separator, names if has_header else []
         self._column_indices = [names.index(name) for name in found]
+        self.has_unread_cells = len(names) > len(found)
         labels = f", labels in {found[1]!r}" if self.labelled else ""
         layout = f", separated by {SEPARATORS[self.separator]}" if self.separator else ", the first sheet"
         return f"texts in column {found[0]!r}{labels}{layout}{'' if has_header else ', no header'}"

@@ -34,7 +34,8 @@ def read_pairs(path: str | Path, labelled: bool = True, reverse: bool = False) -
     Args:
         path: a file with source, tab and target in each line, where further columns are ignored; an export of Tatoeba,
             with a number before each sentence; or two files, `A,B`
-        labelled: whether a target is required; otherwise a line may contain only a source
+        labelled: whether a target is required; otherwise a line may contain only a source. Tabs in standard input then
+            are blanks, unless there are several lines and each has a tab
         reverse: whether the second column, or the second file, contains the sources
 
     Raises:
@@ -50,10 +51,11 @@ def read_pairs(path: str | Path, labelled: bool = True, reverse: bool = False) -
 
 
 def _read_one_file(path: str | Path, labelled: bool, reverse: bool) -> Iterator[Pair]:
+    tabs_are_blanks = str(path) == STDIN and not labelled and not _has_columns(path)
     for number, line in read_lines(path):
         if not line.strip():
             continue
-        columns = line.split("\t")
+        columns = [line.replace("\t", " ")] if tabs_are_blanks else line.split("\t")
         # Each sentence in an export of Tatoeba has a number.
         if len(columns) == 4 and columns[0].isdecimal() and columns[2].isdecimal():
             columns = columns[1::2]
@@ -71,6 +73,12 @@ def _read_one_file(path: str | Path, labelled: bool, reverse: bool) -> Iterator[
             side = "before" if bool(sides[0]) == reverse else "after"
             raise DataError(path, number, f"the text {side} the tab is missing; add it, or remove the line")
         yield Pair(sides[0], sides[1] if len(sides) > 1 else None, str(path), number)
+
+
+def _has_columns(path: str | Path) -> bool:
+    """Whether a file has several lines, and each has a tab."""
+    have_tabs = ["\t" in line for _, line in read_lines(path) if line.strip()]
+    return len(have_tabs) > 1 and all(have_tabs)
 
 
 def _read_two_files(path: str, reverse: bool) -> Iterator[Pair]:

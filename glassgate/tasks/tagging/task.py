@@ -17,7 +17,7 @@ from glassgate.tasks.data.batches import Batch, Encoded, move
 from glassgate.tasks.data.batching import Batching
 from glassgate.tasks.data.columns import Layout
 from glassgate.tasks.data.detect import SUFFIXES
-from glassgate.tasks.data.files import suffix_of
+from glassgate.tasks.data.files import STDIN, suffix_of
 from glassgate.tasks.data.formats import detect_format, sources_of
 from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.lines import encoding_note
@@ -130,8 +130,9 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         is_trained = "vocabularies" in vars(self)
         stdin_format = SUFFIXES.get(suffix_of(options.data or ""), "text") if is_trained else "text"
         stdin_format = stdin_format if labelled or stdin_format == "python" else "text"
+        labels = self.vocabularies["labels"].symbols if is_trained else ()
         format, layout = detect_format(
-            path, options.format, options.label_column, options.text_column, suffix, stdin_format
+            path, options.format, options.label_column, options.text_column, suffix, stdin_format, labels
         )
         layout = self._as_in_training(layout)
         if format == "python":
@@ -158,6 +159,8 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             ["tagged", format, options.label_column, options.text_column, options.tokens, labelled, repr(layout)],
             progress,
         )
+        if progress is not None and not labelled and str(path) == STDIN and layout and layout.unread_columns:
+            progress.note(f"standard input: {layout.description()}; the other columns are not read")
         if labelled and progress is not None:
             encoding = "" if format in ("xlsx", "parquet") else encoding_note(sources[0])
             progress.note(

@@ -15,6 +15,7 @@ from torch import Tensor
 from glassgate.tasks.data import texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.batching import Batching
+from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.lines import encoding_note
 from glassgate.tasks.data.pairs import FILE_SEPARATOR, Pair, read_pairs
@@ -104,6 +105,9 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         pairs = read_pairs(path, labelled, self.options.reverse)
         if progress is not None and FILE_SEPARATOR not in str(path) and (encoding := encoding_note(path)):
             progress.note(f"{path}: pairs{encoding}")
+        if progress is not None and not labelled and str(path) == STDIN and any(pair.target for pair in pairs):
+            column = 2 if self.options.reverse else 1
+            progress.note(f"standard input: sources in column {column}; the other columns are not translated")
         if labelled or (tokeniser := self._raw_tokeniser) is None:
             return pairs
         unsegmented = [pair.line or 0 for pair in pairs if tokeniser.is_unsegmented(self._lower(pair.source))]
