@@ -1,5 +1,6 @@
 """`glassgate look`: print the detected format of a data file, and its first examples."""
 
+from argparse import Namespace
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -15,7 +16,7 @@ from glassgate.tasks import TASKS, task_class
 from glassgate.tasks.data import labelled, records
 from glassgate.tasks.data.columns import detect_layout
 from glassgate.tasks.data.detect import detect_kind
-from glassgate.tasks.data.files import STDIN
+from glassgate.tasks.data.files import STDIN, limited_rows
 from glassgate.tasks.data.formats import FOLDER, LABEL_SUFFIX, detect_format
 from glassgate.tasks.data.music import Roll, is_music
 from glassgate.tasks.data.pairs import Pair
@@ -27,6 +28,7 @@ from glassgate.tasks.progress import Progress
 from glassgate.tasks.wording import plural, printable
 
 _MAX_TOKENS = 12  # the maximum number of printed tokens or values of an example
+_MAX_SHEET_ROWS = 10_000
 _MAX_CHARACTERS = 72  # the maximum length of a printed line
 
 
@@ -57,6 +59,18 @@ def command(argv: list[str]) -> None:
         "--examples", type=positive, default=3, metavar="N", help="number of examples to print (default: 3)"
     )
     arguments, rest = parser.parse_known_args(argv)
+    with limited_rows(_MAX_SHEET_ROWS) as limit:
+        _look(arguments, rest)
+    if limit.is_exceeded:
+        print(f"look reads the first {limit.max_rows:,} rows of a workbook, and training all of them")
+
+
+def _look(arguments: Namespace, rest: list[str]) -> None:
+    """Print the format and the first examples of a file.
+
+    Args:
+        rest: the options of the task
+    """
     format_parser = Parser(prog="glassgate look", add_help=False)
     format_parser.add_argument("--format", default="")
     task = arguments.task or detect_task(arguments.file, format_parser.parse_known_args(rest)[0].format)

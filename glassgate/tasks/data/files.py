@@ -11,13 +11,14 @@ import stat
 import sys
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from glassgate.tasks.errors import DataError
+from glassgate.tasks.errors import DataError, UserError
 
 STDIN = "-"
 """The path by which commands name standard input."""
@@ -32,6 +33,33 @@ _COMPRESSION_SUFFIXES = {
 
 _BLOCK_SIZE = 2**20  # bytes
 _OPEN_FILES = Path("/proc/self/fd")  # on Linux, the files that this process has open
+
+
+@dataclass
+class RowLimit:
+    """The number of rows that are read from a workbook, and whether a workbook had more."""
+
+    max_rows: int
+    is_exceeded: bool = False
+
+
+_ROW_LIMIT: ContextVar[RowLimit | None] = ContextVar("row limit", default=None)
+
+
+@contextmanager
+def limited_rows(max_rows: int) -> Iterator[RowLimit]:
+    """Read only the first rows of workbooks inside the block, because a workbook takes minutes per million rows."""
+    limit = RowLimit(max_rows)
+    token = _ROW_LIMIT.set(limit)
+    try:
+        yield limit
+    finally:
+        _ROW_LIMIT.reset(token)
+
+
+def row_limit() -> RowLimit | None:
+    """Return the limit of the current `limited_rows`; None outside of it."""
+    return _ROW_LIMIT.get()
 
 
 class Identity(NamedTuple):
@@ -129,6 +157,29 @@ def identify_file(path: str | Path) -> Identity:
     return Identity(STDIN if digest else str(regular.resolve()), status.st_size, digest or status.st_mtime_ns)
 
 
+@contextmanager
+def loading(path: str | Path, content: str, remedy: str, reason: str = "") -> Iterator[None]:
+    """Convert the errors of a library that loads a file to a DataError.
+
+    Args:
+        content: the expected content, for the message
+        remedy: the end of the message
+        reason: the reason in the message; the message of the library if empty
+
+    Raises:
+        DataError: the block raised an exception
+    """
+    try:
+        yield
+    except (UserError, ImportError):
+        raise
+    except (
+        Exception
+    ) as error:  # for damaged files, openpyxl, NumPy, SciPy, Arrow and zipfile raise almost any exception
+        reason = reason or " ".join(str(error).split()) or type(error).__name__
+        raise DataError(path, None, f"expected {content}, but it does not load ({reason}); {remedy}") from None
+
+
 def count_lines(path: str | Path) -> int:
     """Return the number of line feeds in a file."""
     with open_file(path) as file:
@@ -175,21 +226,43 @@ def _decompress_if_needed(path: str | Path, file: BinaryIO) -> Iterator[BinaryIO
     """Yield the content of a file that may be compressed."""
     head = file.peek(8)[:8] if isinstance(file, io.BufferedReader) else b""
     suffix = next((suffix for start, suffix in _COMPRESSION_SUFFIXES.items() if head.startswith(start)), None)
-    try:
-        content = file if suffix is None else _decompress(path, file, suffix)
-        with content:
-            yield content
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, zipfile.BadZipFile) as error:
-        raise DataError(
-            path, None, f"its compressed content is damaged ({error}); download or create it again"
-        ) from None
+    with file if suffix is None else io.BufferedReader(_Decompressed(path, file, suffix), _BLOCK_SIZE) as content:
+        yield content
+
+
+class _Decompressed(io.RawIOBase):
+    """The content of a compressed file. Reading raises a DataError if it is damaged."""
+
+    def __init__(self, path: str | Path, file: BinaryIO, suffix: str):
+        self._path = path
+        with self._loading():
+            self._content = _decompress(path, file, suffix)
+
+    def _loading(self) -> AbstractContextManager[None]:
+        return loading(self._path, "compressed content", "download or create it again")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer, and return the number of bytes; 0 at the end."""
+        with self._loading():
+            block = self._content.read(len(buffer))
+        buffer[: len(block)] = block
+        return len(block)
+
+    def close(self) -> None:
+        """Close the file inside the archive, too."""
+        if hasattr(self, "_content"):
+            self._content.close()
+        super().close()
 
 
 def _decompress(path: str | Path, file: BinaryIO, suffix: str) -> BinaryIO:
     if suffix == ".zst":
         import pyarrow as pa
 
-        return cast(BinaryIO, io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")))
+        return cast(BinaryIO, pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd"))
     if suffix == ".zip":
         archive = zipfile.ZipFile(file)
         if len(names := _files_in(archive)) != 1:
@@ -197,7 +270,7 @@ def _decompress(path: str | Path, file: BinaryIO, suffix: str) -> BinaryIO:
             raise DataError(
                 path, None, f"expected an archive of one file, got {len(names)}: {shown}; extract one of them"
             )
-        return cast(BinaryIO, io.BufferedReader(cast(Any, archive.open(names[0]))))
+        return cast(BinaryIO, archive.open(names[0]))
     reader: Any = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}[suffix]
     return cast(BinaryIO, reader(file))
 
@@ -208,9 +281,9 @@ def archive_members(path: str | Path) -> list[str]:
     if not file.is_file():
         return []
     try:
-        with zipfile.ZipFile(file) as archive:
+        with loading(path, "a ZIP archive", "create it again"), zipfile.ZipFile(file) as archive:
             return _files_in(archive)
-    except (OSError, zipfile.BadZipFile):
+    except DataError:
         return []
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from glassgate.tasks.data.detect import detect_kind
-from glassgate.tasks.data.files import archive_members, readable_file, regular_file, suffix_of
+from glassgate.tasks.data.files import archive_members, loading, readable_file, regular_file, suffix_of
 from glassgate.tasks.data.lines import open_text
 from glassgate.tasks.data.records import load_arrays, load_json
 from glassgate.tasks.errors import DataError, OptionError
@@ -158,14 +158,10 @@ def _read_numpy(path: str | Path) -> Iterable[tuple[str, np.ndarray]]:
 def _read_matlab(path: str | Path) -> Iterable[tuple[str, np.ndarray]]:
     try:
         from scipy.io import loadmat
-        from scipy.io.matlab import MatReadError
     except ImportError:
         raise DataError(path, None, "reading .mat needs SciPy; pip install scipy, or save the pieces as .npz") from None
-    file = readable_file(path)
-    try:
-        content = loadmat(file)
-    except (ValueError, TypeError, NotImplementedError, MatReadError) as error:
-        raise DataError(path, None, f"expected a MATLAB file, but it does not load: {error}") from None
+    with loading(path, "a MATLAB file", "save it again, as version 7 or older, or as .npz"):
+        content = loadmat(readable_file(path))
     for name, cells in content.items():
         if not name.startswith("__"):
             for index, piece in enumerate(np.ravel(cells)):

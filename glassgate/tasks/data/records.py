@@ -3,8 +3,8 @@
 import csv
 import json
 import shlex
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from glassgate.tasks.data.detect import QUOTING, Dialect, detect_dialect, detect_kind
-from glassgate.tasks.data.files import readable_file
+from glassgate.tasks.data.files import Identity, identify_file, loading, readable_file, row_limit
 from glassgate.tasks.data.lines import open_text, read_lines
 from glassgate.tasks.errors import DataError
 
@@ -217,17 +217,13 @@ def _json(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNames]]:
 
 
 def _parquet(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNames]]:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        with pq.ParquetFile(readable_file(path)) as file:
-            metadata = json.loads((file.schema_arrow.metadata or {}).get(b"huggingface", b"{}"))
-            names = _class_names(metadata.get("info", {}).get("features", {}))
-            rows = chain.from_iterable(batch.to_pylist() for batch in file.iter_batches())
-            yield from ((number, row, names) for number, row in enumerate(rows, start=1))
-    except pa.ArrowException as error:
-        raise DataError(path, None, f"expected a Parquet file, but it does not load: {error}") from None
+    with loading(path, "a Parquet file", "write it again"), pq.ParquetFile(readable_file(path)) as file:
+        metadata = json.loads((file.schema_arrow.metadata or {}).get(b"huggingface", b"{}"))
+        names = _class_names(metadata.get("info", {}).get("features", {}))
+        rows = chain.from_iterable(batch.to_pylist() for batch in file.iter_batches())
+        yield from ((number, row, names) for number, row in enumerate(rows, start=1))
 
 
 def read_table(path: str | Path, kind: str, names: Sequence[str] = ()) -> tuple[Dialect, Cells]:
@@ -288,20 +284,28 @@ def read_excel(path: str | Path, **options: Any) -> tuple[Any, str]:
     Raises:
         DataError: the file is missing or not a workbook, or openpyxl is not installed
     """
+    limit = row_limit()
+    sheet, note = _load_sheet(path, identify_file(readable_file(path)), limit and limit.max_rows, **options)
+    if limit is not None and len(sheet) > limit.max_rows:
+        limit.is_exceeded = True
+    return sheet[: limit and limit.max_rows], note
+
+
+@lru_cache(2)  # detecting the columns and reading the rows need the same sheet
+def _load_sheet(path: str | Path, version: Identity, max_rows: int | None, **options: Any) -> tuple[Any, str]:
+    """The first sheet of a workbook, with one row more than `max_rows` if it has more."""
     import pandas as pd
 
-    try:
-        with pd.ExcelFile(readable_file(path), engine="openpyxl") as book:
-            names = book.sheet_names
-            sheet = pd.read_excel(book, sheet_name=names[0], **options)
-    except ImportError:
-        raise DataError(
-            path, None, "reading .xlsx needs openpyxl; pip install openpyxl, or save the sheet as CSV"
-        ) from None
-    except DataError:
-        raise
-    except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
-        raise DataError(path, None, f"expected an Excel workbook, but the file does not load ({error})") from None
+    nrows = None if max_rows is None else max_rows + 1
+    with loading(path, "an Excel workbook", "save it again, or as CSV"):
+        try:
+            with pd.ExcelFile(readable_file(path), engine="openpyxl") as book:
+                names = book.sheet_names
+                sheet = pd.read_excel(book, sheet_name=names[0], nrows=nrows, **options)
+        except ImportError:
+            raise DataError(
+                path, None, "reading .xlsx needs openpyxl; pip install openpyxl, or save the sheet as CSV"
+            ) from None
     return sheet, f", sheet {names[0]!r}" + (f", the first of {len(names)}" if len(names) > 1 else "")
 
 
@@ -328,14 +332,10 @@ def load_arrays(path: str | Path, remedy: str) -> dict[str, np.ndarray]:
     Raises:
         DataError: the file cannot be read, or contains anything other than arrays of numbers
     """
-    file = readable_file(path)
-    try:
+    reason = "not without pickle"  # the message of NumPy recommends to allow pickles, which is unsafe
+    with loading(path, "arrays of numbers", remedy, reason), readable_file(path).open("rb") as file:
         content = np.load(file, allow_pickle=False)
-        if isinstance(content, np.ndarray):
-            return {"train": content}
-        with content:
-            return dict(content)
-    except (ValueError, OSError, zipfile.BadZipFile):  # NumPy's message recommends allowing pickles, which is unsafe
-        raise DataError(
-            path, None, f"expected arrays of numbers, but the file does not load without pickle; {remedy}"
-        ) from None
+        arrays = {"train": content} if isinstance(content, np.ndarray) else dict(content)
+        if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+            raise ValueError
+        return arrays

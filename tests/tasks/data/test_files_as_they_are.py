@@ -201,7 +201,7 @@ def test_look_takes_the_options_of_train(tmp_path: Path, capsys: pytest.CaptureF
     [
         ("a.json", "[1, 2", r"a\.json:1: expected JSON, but it does not parse: .*; correct the file"),
         ("a.json", '{\n"a": 1}', r"a\.json: expected a list of JSON objects, got dict; write one object per row"),
-        ("a.xlsx", "none", r"a\.xlsx: expected an Excel workbook, but the file does not load"),
+        ("a.xlsx", "none", r"a\.xlsx: expected an Excel workbook, but it does not load"),
         ("a.txt", "__label__a __label__b x\n", r"a\.txt:1: expected one __label__NAME and a text, got 2 labels; corr"),
         ("a.jsonl", '{"text": null, "label": "y"}\n', r"a\.jsonl:1: the text is empty; .* or choose --missing drop"),
         ("a.jsonl", '{"text": "x", "label": null}\n', r"a\.jsonl:1: the label is empty; .* or choose --missing drop"),

@@ -51,7 +51,7 @@ def test_formats_agree(tmp_path: Path) -> None:
         ),
         ("a.json", b"[[[60]", r"a\.json:1: expected JSON, but it does not parse"),
         ("a.json", b"[]", r"a\.json: the file holds no piece of music"),
-        ("a.npz", b"nonsense", r"a\.npz: expected arrays of numbers, but the file does not load without pickle"),
+        ("a.npz", b"nonsense", r"a\.npz: expected arrays of numbers, but it does not load \(not without pickle\)"),
     ],
 )
 def test_faults(tmp_path: Path, name: str, content: bytes, message: str) -> None:
@@ -77,5 +77,5 @@ def test_arrays_of_another_form(tmp_path: Path) -> None:
 
 def test_no_pickle_is_read(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([roll(), None], object), allow_pickle=True)
-    with pytest.raises(DataError, match="but the file does not load without pickle; save one array per piece"):
+    with pytest.raises(DataError, match="but it does not load .not without pickle.; save one array per piece"):
         read_rolls(tmp_path / "a.npy")

@@ -144,7 +144,7 @@ def test_a_month_is_in_its_place_after_a_gap() -> None:
 
 def test_messages_about_files_without_a_table(tmp_path: Path) -> None:
     (tmp_path / "a.xlsx").write_text("none")
-    with pytest.raises(DataError, match=r"a\.xlsx: expected an Excel workbook, but the file does not load"):
+    with pytest.raises(DataError, match=r"a\.xlsx: expected an Excel workbook, but it does not load"):
         read(tmp_path / "a.xlsx")
     (tmp_path / "a.csv").write_text('day,load\n2024-01-01,"1\n')
     with pytest.raises(DataError, match=r"a\.csv:2: expected CSV, but it does not parse: .*; check the quotes"):

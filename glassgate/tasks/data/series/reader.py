@@ -1,6 +1,7 @@
 """Reads a table of time series in parts: CSV, TSV, Excel, Parquet or a data frame. Errors name the line or the row."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from glassgate.tasks.data.detect import detect_kind
-from glassgate.tasks.data.files import STDIN, regular_file, suffix_of
+from glassgate.tasks.data.files import STDIN, loading, readable_file, suffix_of
 from glassgate.tasks.data.lines import encoding_note
 from glassgate.tasks.data.records import read_excel, read_table
 from glassgate.tasks.data.series.schema import TIME_NAMES
@@ -85,19 +86,22 @@ class Table:
 
     def _frames(self, names: list[str]) -> Iterator[pd.DataFrame]:
         if self._frame is None:
-            for batch in self._open_parquet().iter_batches(columns=names, batch_size=_PART_SIZE):
-                yield batch.to_pandas(ignore_metadata=True)[names]  # an index of pandas stays a column
+            file = self._open_parquet()
+            with _loading_parquet(self.source):
+                for batch in file.iter_batches(columns=names, batch_size=_PART_SIZE):
+                    yield batch.to_pandas(ignore_metadata=True)[names]  # an index of pandas stays a column
         elif len(self._frame):
             yield self._frame[names]
 
     def _open_parquet(self) -> Any:
-        import pyarrow as pa
         import pyarrow.parquet
 
-        try:
-            return pa.parquet.ParquetFile(regular_file(self.source), memory_map=True)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise self.fault(None, f"expected a Parquet file, but it does not load ({error}); write it again") from None
+        with _loading_parquet(self.source):
+            return pyarrow.parquet.ParquetFile(readable_file(self.source), memory_map=True)
+
+
+def _loading_parquet(source: str) -> AbstractContextManager[None]:
+    return loading(source, "a Parquet file", "write it again")
 
 
 def _kind_of_file(path: str | Path) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, overload
 import numpy as np
 import pyarrow as pa
 
-from glassgate.tasks.data.files import count_lines
+from glassgate.tasks.data.files import count_lines, row_limit
 from glassgate.tasks.data.store.arrow import Arrow, Column, StoredTokens, is_large, open_cached
 from glassgate.tasks.progress import Progress
 
@@ -71,7 +71,8 @@ def store(
         _write(sink, examples, fields, report)
         callbacks.converting(str(sources[0]), 1.0)
 
-    return open_cached(paths, [*settings, *fields], write, wrap)
+    limit = row_limit()
+    return open_cached(paths, [*settings, *fields, *([limit.max_rows] if limit else [])], write, wrap)
 
 
 class Stored(Sequence[Example]):
