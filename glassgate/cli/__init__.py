@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module, metadata
 
 from glassgate.cli.stopping import ending, exit_status, stoppable
+from glassgate.storage import remove_unfinished
 
 COMMANDS = {
     "train": "train a task on your data or on built-in data, or resume an interrupted run",
@@ -69,6 +70,7 @@ def _run(name: str, argv: list[str]) -> int:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except KeyboardInterrupt as error:
+        remove_unfinished()
         print(f"glassgate {name}: {ending(error)}", file=sys.stderr)
         return exit_status(error)
     except BrokenPipeError:
@@ -77,7 +79,8 @@ def _run(name: str, argv: list[str]) -> int:
         return 0
     except OSError as error:
         file = f"{error.filename}: " if error.filename else ""
-        print(f"glassgate {name}: {file}{error.strerror or error}", file=sys.stderr)
+        remedy = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
+        print(f"glassgate {name}: {file}{error.strerror or error}{remedy}", file=sys.stderr)
         _close_output()
         return _ERROR_STATUS
     except ModuleNotFoundError as error:

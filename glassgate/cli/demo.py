@@ -22,7 +22,7 @@ from glassgate.tasks.data.toy.python_code import standard_library
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.report.live.page import live
 from glassgate.tasks.report.study import excerpts_of_text, study
-from glassgate.tasks.runs import Run, next_folder, write_json
+from glassgate.tasks.runs import Run, next_folder, write, write_json
 from glassgate.tasks.tagging import Labels, Tagging, TaggingOptions
 from glassgate.tasks.task import Split
 
@@ -93,7 +93,7 @@ def _write_live_page(run: Path, output: Path) -> Path:
     """Write the interactive report of a model."""
     task = Tagging.load(run)
     excerpts = excerpts_of_text(task, _CODE)
-    output.write_text(page(study(task, excerpts, "Python code", run), live=live(task, excerpts, run)), "utf-8")
+    write(output, page(study(task, excerpts, "Python code", run), live=live(task, excerpts, run)).encode())
     return output
 
 

@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType, ModuleType
 from typing import Any
 
+from glassgate.storage import remove_unfinished
+
 _ENDINGS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 
 
@@ -27,7 +29,7 @@ def stoppable(name: str) -> Iterator[None]:
     """Convert SIGINT and SIGTERM to a KeyboardInterrupt with the number of the signal.
 
     During the import of a library, the process exits immediately. Otherwise the library might convert the exception to
-    another one, or stay partly imported. No file is open at that time.
+    another one, or stay partly imported. Unfinished files are removed.
 
     Args:
         name: the name of the command
@@ -44,6 +46,7 @@ def stoppable(name: str) -> Iterator[None]:
             with suppress(OSError):
                 # `print` fails if the signal interrupts another `print`.
                 os.write(2, f"glassgate {name}: {ending(error)}\n".encode())
+            remove_unfinished()
             os._exit(exit_status(error))
         raise error
 

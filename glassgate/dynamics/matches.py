@@ -1,7 +1,6 @@
 """An index of the states of a data set, and a search for steps at which units have similar states (LSTMVis)."""
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import conv1d
 
 from glassgate.shapes import ShapeError, check_size
+from glassgate.storage import write_file
 
 FORMAT = 2
 """The version of the file format."""
@@ -192,18 +192,12 @@ class Index:
         Raises:
             ModuleNotFoundError: safetensors is not installed; `pip install glassgate[tasks]` installs it.
         """
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
-        path = Path(path)
         tensors = {f"{kind}:{name}": v for kind in _STATE_FIELDS for name, v in getattr(self, kind).items()}
         tensors |= {name: getattr(self, name) for name in _COMMON_FIELDS}
         metadata = {"format": FORMAT, "about": dict(self.about or {}), "names": list(self.states)}
-        unfinished = path.with_name(path.name + ".part")
-        try:
-            save_file(tensors, unfinished, {_METADATA_KEY: json.dumps(metadata)})
-            os.replace(unfinished, path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        write_file(path, save(tensors, {_METADATA_KEY: json.dumps(metadata)}))
 
     @classmethod
     def open(cls, path: str | Path) -> "Index":

@@ -1,11 +1,14 @@
 """A matplotlib figure of fixed points, in the plane of the first two principal components of trajectories."""
 
+import io
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+
+from glassgate.storage import write_file
 
 STABLE, UNSTABLE, SLOW, PATH = "#0b6e4f", "#c8553d", "#9a8f97", "#b9c4cf"
 """The colours of stable, unstable and slow points, and of trajectories."""
@@ -70,4 +73,6 @@ def plot(
     ax.legend(frameon=False)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
-    figure.savefig(path, dpi=120)
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=120, format=Path(path).suffix[1:] or "png")
+    write_file(path, picture.getvalue())

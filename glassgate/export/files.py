@@ -1,12 +1,12 @@
 """Writes files atomically: an error leaves no partial file."""
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from glassgate.export.errors import ExportError
+from glassgate.storage import replaced_file, replaced_files
 
 
 @contextmanager
@@ -20,15 +20,12 @@ def atomic_write(path: str | os.PathLike[str], operation: str) -> Iterator[Path]
     if target.is_dir():
         raise ExportError(f"{operation}: expected the path of a file, got the folder {target}")
     try:
-        folder = tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent)
+        with replaced_file(target) as temporary:
+            yield temporary
     except OSError as error:
         raise ExportError(
-            f"{operation}: cannot write to {target.parent}: {error.strerror}; choose another path"
+            f"{operation}: cannot write to {target}: {error.strerror}; choose another path, or free disk space"
         ) from error
-    with folder as name:
-        temporary = Path(name) / target.name
-        yield temporary
-        os.replace(temporary, target)
 
 
 def write_all(folder: str | os.PathLike[str], files: Mapping[str, str | bytes], operation: str) -> list[Path]:
@@ -47,13 +44,12 @@ def write_all(folder: str | os.PathLike[str], files: Mapping[str, str | bytes], 
     """
     target = Path(folder)
     try:
-        target.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".export-", dir=target) as name:
+        with replaced_files(target, create=True) as temporary:
             for file, content in files.items():
                 data = content.encode() if isinstance(content, str) else content
-                (Path(name) / file).write_bytes(data)
-            for file in files:
-                os.replace(Path(name) / file, target / file)
+                (temporary / file).write_bytes(data)
     except OSError as error:
-        raise ExportError(f"{operation}: cannot write to {target}: {error.strerror}; choose another folder") from error
+        raise ExportError(
+            f"{operation}: cannot write to {target}: {error.strerror}; choose another folder, or free disk space"
+        ) from error
     return [target / file for file in files]

@@ -17,6 +17,7 @@ from glassgate.glass.page import page
 from glassgate.glass.recorded import Recorded
 from glassgate.glass.study import Passage, Study, directions
 from glassgate.glass.svg import number, round_numbers
+from glassgate.storage import write_file
 
 _WIDTH, _HEIGHT = 560, 160
 _LEFT, _TOP = 52, 24
@@ -98,7 +99,7 @@ def report(tape: Recorded, path: Path, steps: Sequence[str] | Sequence[Sequence[
     study.make_control = lambda seed: directions(with_random_weights(tape, seed), brief=True)
     study.controls = [study.make_control(seed) for seed in range(CONTROLS)]
     flow_from_backward(study, tape)
-    path.write_text(page(study), encoding="utf-8")
+    write_file(path, page(study).encode())
 
 
 def html_table(tape: Recorded) -> str:

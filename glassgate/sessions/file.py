@@ -1,9 +1,6 @@
 """Session files: a safetensors file with the tensors of a session and, in its metadata, a JSON description."""
 
 import json
-import os
-import tempfile
-from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.layers.frozen import FrozenLayer
 from glassgate.layers.spec import OPTIONS, Spec
 from glassgate.layers.stack import Recurrent
+from glassgate.storage import write_file
 
 FORMAT = 1
 """The version of the file format."""
@@ -47,16 +45,7 @@ def save(module: nn.Module, precision: str | None, path: Path) -> None:
     }
     data = serialized(tensors, {KEY: json.dumps(content)})
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(unfinished)
+    write_file(path, data)
 
 
 def load(path: Path, model: nn.Module | None) -> tuple[nn.Module, str | None]:

@@ -2,9 +2,8 @@
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from glassgate.storage import replaced_files, write_file
 from glassgate.tasks.errors import OptionError, RunError
 
 FORMAT = 2
@@ -202,18 +202,16 @@ def all_or_none(folder: Path, create: bool = False) -> Iterator[Path]:
         OptionError: `folder` is missing or cannot be written to
     """
     try:
-        if create:
-            folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".export-", dir=folder) as temporary:
-            yield Path(temporary)
-            for file in os.listdir(temporary):
-                os.replace(Path(temporary) / file, folder / file)
+        with replaced_files(folder, create) as temporary:
+            yield temporary
     except OSError as error:
-        raise OptionError(f"--output: cannot write to {folder}: {error.strerror}; choose another path") from error
+        raise OptionError(
+            f"--output: cannot write to {folder}: {error.strerror}; choose another path, or free disk space"
+        ) from error
 
 
 def write(path: Path, content: bytes, run: Path | None = None) -> None:
-    """Replace a file atomically: even after a crash it has the complete old or the complete new content.
+    """Replace a file atomically, see `storage.write_file`.
 
     Args:
         run: the run folder that contains the file; the folder of the file if None
@@ -221,25 +219,10 @@ def write(path: Path, content: bytes, run: Path | None = None) -> None:
     Raises:
         RunError: the file cannot be written, for example because the disk is full; the old content is kept
     """
-    temporary = path.with_name(path.name + ".part")
     try:
-        temporary.unlink(missing_ok=True)
-        # Mode "x" never writes through an existing file or link.
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        write_file(path, content)
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
         raise cannot_write_error(path, run or path.parent, error) from error
-    if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def cannot_write_error(path: Path, run: Path, error: OSError) -> RunError:

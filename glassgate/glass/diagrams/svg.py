@@ -6,6 +6,8 @@ from itertools import pairwise
 from math import hypot
 from pathlib import Path
 
+from glassgate.storage import write_file
+
 STYLE = """
 .gg-diagram { max-width: 100%; height: auto;
   --gg-ink: #1f2328; --gg-muted: #59636e; --gg-ground: #f7f9fb; --gg-edge: #d0d7de; --gg-wire: #57606a;
@@ -57,7 +59,7 @@ class Picture:
         """
         if Path(path).suffix.lower() in (".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf"):
             raise ValueError(f"save: the picture is SVG text, so the path must end in .svg, got {str(path)!r}")
-        Path(path).write_text(self._svg, "utf-8")
+        write_file(path, self._svg.encode())
 
 
 class Diagram(Picture):

@@ -16,6 +16,7 @@ from glassgate.glass.live.page import resource, script_part, wrap_script
 from glassgate.glass.page_parts import as_json, page_policy, page_style
 from glassgate.init import gate_bias
 from glassgate.layers.stack import Recurrent
+from glassgate.storage import write_file
 
 _SCRIPTS = ("base", "activity", "step", "cell")
 MAX_UNITS = 4
@@ -47,7 +48,7 @@ class LivePage:
 
     def save(self, path: str | Path) -> None:
         """Write the page to a file."""
-        Path(path).write_text(self._html, "utf-8")
+        write_file(path, self._html.encode())
 
 
 class CellDiagram(Diagram):

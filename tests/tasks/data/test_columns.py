@@ -204,6 +204,6 @@ def test_a_compressed_text(tmp_path: Path) -> None:
     assert "".join(read_text(tmp_path / "a.txt.gz", "character", "file")[0].tokens) == "salt\npepper\n"
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"salt\n")[:-4])
     with pytest.raises(
-        DataError, match=r"a\.txt\.gz: expected compressed content, but it does not load .*; download or create it again"
+        DataError, match=r"a\.txt\.gz: expected compressed content, but it does not load .*; download or create"
     ):
         read_text(tmp_path / "a.txt.gz", "character", "file")

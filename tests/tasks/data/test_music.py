@@ -77,5 +77,5 @@ def test_arrays_of_another_form(tmp_path: Path) -> None:
 
 def test_no_pickle_is_read(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([roll(), None], object), allow_pickle=True)
-    with pytest.raises(DataError, match="but it does not load .not without pickle.; save one array per piece"):
+    with pytest.raises(DataError, match=r"but it does not load \(not without pickle\); save one array per piece"):
         read_rolls(tmp_path / "a.npy")

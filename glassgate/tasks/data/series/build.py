@@ -4,7 +4,6 @@ The numbers of all series are written as Arrow columns, in memory or, for a larg
 """
 
 import json
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from glassgate.storage import cache_folder
+from glassgate.storage import cache_folder, temporary_folder
 from glassgate.tasks.data.series.columns import Numbers, Stamps, resolve_schema
 from glassgate.tasks.data.series.reader import Frame, Table
 from glassgate.tasks.data.series.schema import Frequency, Schema, format_time, infer_frequency
@@ -45,8 +44,8 @@ def read_series(
     schema = resolve_schema(table, schema or Schema())
 
     def write(sink: pa.NativeFile) -> None:
-        with tempfile.TemporaryDirectory(dir=cache_folder()) as folder:
-            _Rows(table, schema, Path(folder), progress).write(sink)
+        with temporary_folder(cache_folder()) as folder:
+            _Rows(table, schema, folder, progress).write(sink)
 
     def load(file: Arrow) -> list[Series]:
         return _load_series(file, table, schema, progress)

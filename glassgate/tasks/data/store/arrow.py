@@ -3,8 +3,6 @@
 import hashlib
 import json
 import mmap
-import os
-import tempfile
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +12,7 @@ from typing import Any, TypeVar, cast, overload
 import numpy as np
 import pyarrow as pa
 
-from glassgate.storage import cache_folder
+from glassgate.storage import cache_folder, replaced_file
 from glassgate.tasks.data.files import identify_file, regular_file
 from glassgate.tasks.errors import DataError
 
@@ -107,15 +105,8 @@ def open_cached(
 def _write_file(path: Path, write: Callable[[pa.NativeFile], None]) -> None:
     """Write a temporary file, and rename it when it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    os.close(handle)
-    try:
-        with pa.OSFile(temporary, "wb") as sink:
-            write(sink)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with replaced_file(path) as temporary, pa.OSFile(str(temporary), "wb") as sink:
+        write(sink)
 
 
 class Column:
