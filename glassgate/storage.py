@@ -115,8 +115,8 @@ def _naming(path: Path, temporary: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.filename is None or str(error.filename).startswith(str(temporary)):
-            error.filename = str(path)
-            error.filename2 = None
+            if error.errno is not None:  # the error of a system call; only such errors print their file
+                error.filename, error.filename2 = str(path), None
             if not hasattr(error, "__notes__"):
                 error.add_note("the file is not written: free disk space, or choose another path")
         raise

@@ -132,8 +132,8 @@ RULES = (
         "twins",
         "gates",
         "{pairs}: {which}.",
-        f"Their states rise and fall together (correlation above {units.TWIN_CORRELATION:g}). One unit of a pair is "
-        "enough.",
+        "Their states rise and fall together, or with opposite signs (absolute correlation above "
+        f"{units.TWIN_CORRELATION:g}). One unit of a pair is enough.",
         units.twins,
         UNTRAINED,
         0.05,
@@ -154,7 +154,7 @@ RULES = (
     Rule(
         "unit that follows",
         "text",
-        "Unit {unit} of {direction} follows “{label}” (correlation {r}).",
+        "Unit {unit} of {direction} follows “{label}”{opposite} (correlation {r}).",
         "Select the unit to see its state at each step.",
         marks.following,
         ORDER,
@@ -166,7 +166,7 @@ RULES = (
     Rule(
         "unit that counts",
         "text",
-        "Unit {unit} of {direction} counts the steps (correlation {r}).",
+        "Unit {unit} of {direction} counts the steps{down} (correlation {r}).",
         "Its state grows or shrinks with the number of the step.",
         marks.counting,
         UNTRAINED,

@@ -26,7 +26,7 @@ class Follower(NamedTuple):
         direction: the label of the direction
         unit: the index of the unit
         state: the name of the state
-        correlation: the absolute correlation of the state with the mark
+        correlation: the correlation of the state with the mark; negative if the state falls where the mark is
     """
 
     mark: str
@@ -37,18 +37,24 @@ class Follower(NamedTuple):
 
 
 def best_followers(study: Study) -> list[Follower]:
-    """The unit that follows each mark most closely, by descending correlation.
+    """The unit that follows each mark most closely, by descending absolute correlation.
 
-    Labels of no interest, such as "other", come after the other marks, and the step number is last.
+    Labels of no interest, such as "other", come after the other marks, and the step number is last. Of two labels that
+    exclude each other, the one with the positive correlation comes first.
     """
     best: dict[str, Follower] = {}
     for direction in study.directions:
         for follower in followers_in(study, direction):
-            if follower.mark not in best or follower.correlation > best[follower.mark].correlation:
+            if follower.mark not in best or abs(follower.correlation) > abs(best[follower.mark].correlation):
                 best[follower.mark] = follower
     return sorted(
         best.values(),
-        key=lambda each: (each.mark == STEP_NUMBER, each.mark in BACKGROUND, -round(each.correlation, 9)),
+        key=lambda each: (
+            each.mark == STEP_NUMBER,
+            each.mark in BACKGROUND,
+            -round(abs(each.correlation), 9),
+            each.correlation < 0,
+        ),
     )
 
 
@@ -58,7 +64,7 @@ def followers_in(study: Study, direction: Direction) -> list[Follower]:
     if not by_name:
         return []
     correlation = correlations(direction, np.stack(list(by_name.values()), 1))
-    units = np.argmax(np.round(correlation, 9), 0)
+    units = np.argmax(np.abs(np.round(correlation, 9)), 0)
     return [
         Follower(name, direction.label, int(unit), direction.states[-1], float(correlation[unit, column]))
         for column, (name, unit) in enumerate(zip(by_name, units, strict=True))
@@ -66,10 +72,10 @@ def followers_in(study: Study, direction: Direction) -> list[Follower]:
 
 
 def correlations(direction: Direction, marks_by_step: np.ndarray) -> np.ndarray:
-    """The absolute correlations, (H, M), of the states of all units with the columns of `marks_by_step`, (S, M)."""
+    """The correlations, (H, M), of the states of all units with the columns of `marks_by_step`, (S, M)."""
     values = standardized(direction.values[direction.states[-1]].astype(np.float64))
-    absolute: np.ndarray = np.abs(values.T @ standardized(marks_by_step)) / max(1, len(values))
-    return absolute
+    correlation: np.ndarray = values.T @ standardized(marks_by_step) / max(1, len(values))
+    return correlation
 
 
 def marks_are_targets(study: Study) -> bool:

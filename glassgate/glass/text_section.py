@@ -9,7 +9,7 @@ from glassgate.glass.elements import Section, colour_scale, figure_element
 from glassgate.glass.followers import best_followers
 from glassgate.glass.study import Passage, PassageAnswer, Study
 from glassgate.glass.svg import number
-from glassgate.glass.wording import percent
+from glassgate.glass.wording import percent, signed
 
 _SHADES = 10
 # The maximum number of rows of wrong answers.
@@ -26,7 +26,9 @@ def text_section(study: Study) -> Section:
     if ranked:
         best = ranked[0]
         direction = next(each for each in study.directions if each.label == best.direction)
-        unit, name, reason = best.unit, best.state, f", the unit that follows “{escape(best.mark)}” most closely"
+        opposite = " with the opposite sign" if best.correlation < 0 else ""
+        unit, name = best.unit, best.state
+        reason = f", the unit that follows “{escape(best.mark)}” most closely{opposite}"
     values = direction.values[name][:, unit]
     scale = float(np.quantile(np.abs(values), 0.98)) or 1.0
     blocks, are_letters = [], _are_letters(study)
@@ -45,7 +47,7 @@ def text_section(study: Study) -> Section:
     rows = "".join(
         f'<tr><td>{escape(each.mark)}</td><td>{escape(each.direction)}</td><td class="num">'
         f'<button data-part="{escape(each.direction)}" data-unit="{each.unit}" data-name="{escape(each.state)}">'
-        f'{each.unit}</button></td><td class="num">{each.correlation:.2f}</td></tr>'
+        f'{each.unit}</button></td><td class="num">{signed(each.correlation)}</td></tr>'
         for each in ranked[:12]
     )
     table = (

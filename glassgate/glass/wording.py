@@ -18,6 +18,16 @@ def percent(fraction: float) -> str:
     return f"{100 * fraction:.{digits}f}{NARROW}%"
 
 
+def signed(correlation: float) -> str:
+    """Return a correlation as text, with a minus sign instead of a hyphen.
+
+    Example:
+        >>> signed(0.754), signed(-0.5) == "\N{MINUS SIGN}0.50"
+        ('0.75', True)
+    """
+    return f"{correlation:.2f}".replace("-", "\N{MINUS SIGN}")
+
+
 def quoted(words: str) -> str:
     """The text of a step, in quotes if it is short.
 

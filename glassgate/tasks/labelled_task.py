@@ -44,12 +44,13 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
                 tokeniser = self.raw_tokeniser_for(each)
                 if tokeniser is not None and tokeniser.is_unsegmented(str(each.content)):
                     unsegmented.append(each.line or 0)
-                yield replace(each, content=self.tokens(each), label=self.read_label(each.label, reader.separator))
+                label = self.read_label(each.label, reader.separator)
+                yield replace(each, content=self.tokens(each), label=label, raw="" if labelled else str(each.content))
 
         settings = (reader.format, *columns, labelled, options.tokens, options.missing)
         examples = store(
             tokenised(),
-            {"content": SEQUENCE, "label": SYMBOL, "line": LINE},
+            {"content": SEQUENCE, "label": SYMBOL, "line": LINE} | ({} if labelled else {"raw": SEQUENCE}),
             partial(Labelled, source=str(path)),
             [path],
             ["table", self.name, *settings, reader.description],
@@ -71,6 +72,9 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         """Report the format and the size of a file."""
         if progress is not None and str(path) == STDIN and not labelled and reader.has_unread_cells:
             progress.note(f"standard input: {reader.description}; the other columns are not read")
+        if progress is not None and reader.skipped_links:
+            links = plural(reader.skipped_links, "symbolic link")
+            progress.note(f"{path}: {links} out of the folder skipped; to read the files, copy them into the folder")
         if progress is None or not (labelled or reader.dropped):
             return
         is_series = reader.format in labelled_files.SERIES
@@ -149,6 +153,12 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         if not tokens:
             raise DataError(example.source, example.line, "the text is empty; remove it")
         return tokens
+
+    def raw_text(self, example: Labelled) -> str:
+        """Return the text of an example as the user wrote it or, if it is not stored, its tokens joined to a text."""
+        if example.raw or isinstance(example.content, str):
+            return "".join(example.raw or example.content)
+        return texts.join(self.tokens(example), self.options.tokens)
 
     def raw_tokeniser_for(self, example: Labelled) -> RawTokeniser | None:
         """Return a tokeniser for texts that are not split like the training data; None if `texts.split` is enough."""

@@ -16,6 +16,7 @@ from glassgate.glass.findings import RULES, Finding, findings, markdown_table
 from glassgate.glass.followers import best_followers
 from glassgate.glass.gradients import flow_from_backward
 from glassgate.glass.study import Cause, Direction, Flow, Passage, PassageAnswer, Study, WindowCause, directions
+from glassgate.glass.text_section import text_section
 
 L, H = 60, 8
 NARROW = "\N{NARROW NO-BREAK SPACE}"
@@ -211,6 +212,27 @@ def test_a_unit_that_follows_a_label_is_found() -> None:
     made = answered(labels, labels, targets=False)  # the marks are the network's own answers
     made.directions[0].values["c"][:, 3] = [label == "high" for label in labels]
     assert "follows" not in sentences(made)
+
+
+def test_a_negative_correlation_keeps_its_sign() -> None:
+    labels = [("high", "low", "middle")[k // 3 % 3] for k in range(L)]
+    noise = 0.8 * np.random.default_rng(0).standard_normal(L)
+    made = answered(labels, labels)
+    made.directions[0].values["c"][:, 3] = noise - [2.0 * (label == "high") for label in labels]
+    expected = np.corrcoef(made.directions[0].values["c"][:, 3], [label == "high" for label in labels])[0, 1]
+    assert -0.9 < expected < -0.5
+    best = best_followers(made)[0]
+    assert (best.mark, best.unit, best.correlation) == ("high", 3, pytest.approx(expected, abs=1e-3))
+    shown = f"{expected:.2f}".replace("-", "\N{MINUS SIGN}")
+    assert f"Unit 3 of layer0.forward follows “high” with the opposite sign (correlation {shown})" in sentences(made)
+    html = text_section(made).body
+    assert f'<td class="num">{shown}</td>' in html
+    assert "the unit that follows “high” most closely with the opposite sign" in html
+    made = answered(labels, labels)
+    made.directions[0].values["c"][:, 5] = -np.arange(L)
+    assert "Unit 5 of layer0.forward counts the steps down (correlation \N{MINUS SIGN}1.00)" in sentences(made)
+    made.directions[0].values["h"][:, 4] = -made.directions[0].values["h"][:, 2]
+    assert "2 and 4 with the opposite sign" in sentences(made)
 
 
 def trained(losses: list[float], train: float = 0.1) -> Study:

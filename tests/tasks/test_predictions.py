@@ -10,6 +10,7 @@ import pytest
 
 from glassgate.cli import main
 from glassgate.tasks import TASKS, task_class
+from glassgate.tasks.classification.task import Answer
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.tagging import Tagging, TaggingOptions
@@ -46,7 +47,7 @@ def test_a_record_of_each_task(name: str) -> None:
         "fill-blanks": {"text", "tokens"},
         "translation": {"text", "translations"},
         "forecasting": {"series", "steps"},
-        "regression": {"prediction"},
+        "regression": {"text", "prediction"},
     }
     assert record.keys() == keys[name]
     if name == "classification":
@@ -59,6 +60,26 @@ def test_a_record_of_each_task(name: str) -> None:
         filled = task.record(line, task.predict([line])[0])
         (blank,) = filled["blanks"]
         assert filled["text"][blank["start"] : blank["end"]] == blank["candidates"][0]["text"]
+
+
+@pytest.mark.parametrize("tokens", ["word", "token", "character", "byte"])
+@pytest.mark.parametrize("name", ["classification", "regression"])
+def test_records_have_the_text_and_the_offsets_of_the_user(
+    name: str, tokens: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = task_class(name)
+    task = kind(kind.options_type.from_mapping(TINY | {"tokens": tokens}))
+    label = "good" if name == "classification" else "1.5"
+    task.vocabularies = task.collect([Labelled("a caf\u00e9, fine", label), Labelled("foul", label + "0")] * 2)
+    line = "  The\tcaf\u00e9,  was (fine)! \U0001f600 "
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{line}\n".encode())))
+    (example,) = task.read("-", labelled=False)
+    answer = Answer("good", {"good": 1.0}, None) if name == "classification" else [1.5]
+    record = json.loads(json.dumps(task.record(example, answer)))
+    assert record["text"] == line
+    raw = line.encode().decode("latin-1") if tokens == "byte" else line
+    assert all(raw[each["start"] : each["end"]] == each["text"] for each in located(record))
+    assert len(located(record)) == (len(example.content) if name == "classification" else 0)
 
 
 @pytest.mark.parametrize("head", ["softmax", "crf"])

@@ -19,6 +19,7 @@ from glassgate.glass.followers import (
     marks_are_targets,
 )
 from glassgate.glass.study import Direction, Study
+from glassgate.glass.wording import signed
 
 # Correlations over fewer steps than this are not shown as findings.
 _MIN_STEPS = 20
@@ -49,7 +50,7 @@ def add_controls(study: Study, rule: str) -> None:
         best: dict[str, float] = {}
         for direction in study.make_control(number):
             for each in followers_in(study, direction):
-                best[each.mark] = max(best.get(each.mark, 0.0), _fisher_z(each.correlation))
+                best[each.mark] = max(best.get(each.mark, 0.0), _fisher_z(abs(each.correlation)))
         study.nulls[rule].append(best)
 
 
@@ -89,11 +90,13 @@ def _effect(study: Study, direction: Direction, follower: Follower, mark_values:
         "unit": str(follower.unit),
         "direction": follower.direction,
         "label": follower.mark,
-        "r": f"{follower.correlation:.2f}",
+        "r": signed(follower.correlation),
+        "opposite": " with the opposite sign" if follower.correlation < 0 else "",
+        "down": " down" if follower.correlation < 0 else "",
     }
     return Effect(
         follower.mark,
-        _fisher_z(follower.correlation),
+        _fisher_z(abs(follower.correlation)),
         interval,
         words,
         _fisher_z(chance),
@@ -109,7 +112,7 @@ def _chance_correlations(direction: Direction, by_name: dict[str, np.ndarray]) -
     """
     columns = np.stack(list(by_name.values()), 1)
     shifted = [np.roll(columns, int(k * len(columns)), 0) for k in np.linspace(0.1, 0.9, _SHIFTS)]
-    highest = correlations(direction, np.concatenate(shifted, 1)).max(0).reshape(_SHIFTS, -1)
+    highest = np.abs(correlations(direction, np.concatenate(shifted, 1))).max(0).reshape(_SHIFTS, -1)
     chance = dict(zip(by_name, np.quantile(highest, _CHANCE_QUANTILE, axis=0).tolist(), strict=True))
     return {name: 0.0 if name == STEP_NUMBER else value for name, value in chance.items()}
 

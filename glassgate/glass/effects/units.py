@@ -55,16 +55,21 @@ def twins(study: Study) -> Iterator[Effect]:
         alive = np.flatnonzero(values.std(0) >= DEAD_DEVIATION)
         if len(values) < _MIN_STEPS or len(alive) < 2:
             continue
-        together = np.abs(np.corrcoef(values[:, alive].T)) >= TWIN_CORRELATION
+        correlation = np.corrcoef(values[:, alive].T)
+        together = np.abs(correlation) >= TWIN_CORRELATION
         with np.errstate(invalid="ignore", divide="ignore"):
             together &= np.abs(np.corrcoef(np.diff(values[:, alive], axis=0).T)) >= TWIN_CORRELATION
+        is_opposite = correlation[np.nonzero(np.triu(together, 1))] < 0
         first, second = (alive[units] for units in np.nonzero(np.triu(together, 1)))
 
         def interval(values: np.ndarray = values, first: np.ndarray = first, second: np.ndarray = second) -> Interval:
             units, first_index = np.unique(second, return_index=True)
             return _twins_interval(values, passage_groups(study), first[first_index], units)
 
-        pairs = [f"{a} and {b}" for a, b in zip(first[:3], second[:3], strict=True)]
+        pairs = [
+            f"{a} and {b}{' with the opposite sign' if opposite else ''}"
+            for a, b, opposite in zip(first[:3], second[:3], is_opposite[:3], strict=True)
+        ]
         words = {
             "pairs": f"{count(len(first), 'pair of units', 'pairs of units')} of {each.label} "
             f"{'behaves' if len(first) == 1 else 'behave'} alike",
@@ -83,8 +88,8 @@ def _twins_interval(values: np.ndarray, groups: np.ndarray, first: np.ndarray, s
         first, second: the units of each pair. Each unit in `second` occurs once.
     """
     change = np.diff(values, axis=0)
-    alike = bootstrap.correlations(values[:, first], values[:, second], groups) >= TWIN_CORRELATION
-    alike &= bootstrap.correlations(change[:, first], change[:, second], groups[1:]) >= TWIN_CORRELATION
+    alike = np.abs(bootstrap.correlations(values[:, first], values[:, second], groups)) >= TWIN_CORRELATION
+    alike &= np.abs(bootstrap.correlations(change[:, first], change[:, second], groups[1:])) >= TWIN_CORRELATION
     return bootstrap.interval(alike.sum(1) / values.shape[1])
 
 

@@ -43,8 +43,8 @@ const shading = (data, reading, now, stepSpans, byDataId) => {
     const gate = part.kinds[name] === "gate";
     const sorted = numbers.map(Math.abs).sort((a, b) => a - b);
     const peak = gate ? 1 : sorted[Math.floor(0.98 * (sorted.length - 1))] || 1;
-    const follows = data.follows.filter(([, label, unit]) => label === part.label && unit === now.unit).map(([mark]) => `“${mark}”`);
-    const why = follows.length ? `, the unit that follows ${follows.join(" and ")} most closely` : "";
+    const follows = data.follows.filter(([, label, unit]) => label === part.label && unit === now.unit).map(([mark, , , , r]) => `“${mark}” most closely${r < 0 ? " with the opposite sign" : ""}`);
+    const why = follows.length ? `, the unit that follows ${follows.join(" and ")}` : "";
     const [low, high] = gate ? ["0", "1"] : [`−${peak.toPrecision(2)}`, peak.toPrecision(2)];
     const shadeAt = (step) => shadeOf(numbers[step] / peak, gate ? "gate" : "");
     return { shadeAt, low, high, kind: gate ? "gate" : "signed", words: `${name} of unit ${now.unit} of ${part.label}`, why };

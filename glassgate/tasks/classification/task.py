@@ -124,12 +124,12 @@ class Classification(LabelledTask[ClassificationOptions, Answer]):
         record["probabilities"] = prediction.probabilities
         if isinstance(example.content, np.ndarray):
             return record | ({} if prediction.attention is None else {"attention": prediction.attention})
-        tokens = self.tokens(example)
-        raw = example.content if isinstance(example.content, str) else None
-        text, records = token_records(tokens, () if raw is None else starts_of(tokens, raw))
+        tokens, text = self.tokens(example), self.raw_text(example)
+        are_bytes = self.options.tokens == "byte"  # offsets then count bytes
+        _, records = token_records(tokens, range(len(tokens)) if are_bytes else starts_of(tokens, text))
         for token_record, weight in zip(records, prediction.attention or (), strict=False):
             token_record["weight"] = weight
-        return {"text": raw or text, **record, "tokens": records}
+        return {"text": text, **record, "tokens": records}
 
     def attend(self, example: Labelled) -> AttentionWeights:
         """Return the weight of each token or step in the pooled output.

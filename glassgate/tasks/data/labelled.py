@@ -4,7 +4,7 @@ Texts are read from tables, JSON, Parquet, fastText's `__label__` files, plain t
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -59,12 +59,14 @@ class Labelled:
         label: the label; None if unknown
         source: the file that contains it; in a .npz file also the number of the series
         line: the number of its last line
+        raw: the characters of a text that `content` contains as tokens; empty if they are not stored
     """
 
     content: str | Sequence[str] | np.ndarray
     label: str | None = None
     source: str = "given examples"
     line: int | None = None
+    raw: Sequence[str] = ""
 
 
 class Reader:
@@ -83,6 +85,7 @@ class Reader:
         format: the format that was detected
         separator: the separator of the columns of a text table; empty for other files
         dropped: the number of rows dropped so far
+        skipped_links: the number of symbolic links out of a folder, which are not followed
         has_unread_cells: whether rows may contain cells that no example contains
         description: the format in words, for messages
 
@@ -102,7 +105,7 @@ class Reader:
     ):
         self.path, self.missing, self.labelled = path, missing, labelled
         self.text_column, self.label_column = text_column, label_column
-        self.dropped = 0
+        self.dropped = self.skipped_links = 0
         self.format = self._detect_format() if format == "auto" else format
         if self.format == "text" and labelled:
             raise OptionError(f"{path}: plain text has no labels; give CSV, TSV or JSON lines, or see --format")
@@ -240,7 +243,7 @@ class Reader:
     def _read_folder(self) -> Iterator[Labelled]:
         """The files of each class folder, in alphabetical order."""
         root = Path(self.path)
-        folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+        folders = sorted(path for path in self._members(root.iterdir()) if path.is_dir())
         if self.labelled and not folders:
             raise DataError(root, None, "expected a file, or a folder with a folder of text files for each class")
         if self.labelled and {folder.name.lower() for folder in folders} <= _PART_NAMES:
@@ -250,10 +253,23 @@ class Reader:
                 None,
                 f"expected a folder for each class, got parts of the data; give one part, such as {root / first}",
             )
+        is_empty = True
         for folder in folders or [root]:
-            for file in sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")):
+            for file in sorted(path for path in self._members(folder.rglob("*")) if path.is_file()):
+                is_empty = False
                 text = "".join(f"{line}\n" for _, line in read_lines(file)) if file.stat().st_size else ""
                 yield Labelled(text, folder.name if self.labelled else None, str(file))
+        if is_empty and self.skipped_links:
+            raise DataError(root, None, "expected files, got only symbolic links out of the folder; copy the files")
+
+    def _members(self, paths: Iterable[Path]) -> Iterator[Path]:
+        """The members of a folder without hidden ones and without symbolic links that leave the folder."""
+        root = Path(self.path).resolve()
+        for path in paths:
+            if path.is_symlink() and not path.resolve().is_relative_to(root):
+                self.skipped_links += 1
+            elif not path.name.startswith("."):
+                yield path
 
     def _read_series(self) -> Iterator[Labelled]:
         for source, line, series, label in read_labelled_series(self.path, self.format):

@@ -98,10 +98,11 @@ class Regression(LabelledTask[RegressionOptions, list[float]]):
         return "\t".join(f"{number:.6g}" for number in prediction)
 
     def record(self, example: Labelled, prediction: list[float]) -> Record:
-        """Return the numbers, named like the label column; several numbers have the suffixes _1, _2 and so on."""
+        """Return the text and the numbers, named like the label column; several have the suffixes _1, _2 and so on."""
         column, has_several = self.options.label_column, len(prediction) > 1
         names = (f"{column}_{k}" if has_several else column for k in range(1, len(prediction) + 1))
-        return {"prediction": dict(zip(names, prediction, strict=True))}
+        text = {} if isinstance(example.content, np.ndarray) else {"text": self.raw_text(example)}
+        return text | {"prediction": dict(zip(names, prediction, strict=True))}
 
     def _to_data_units(self, numbers: Tensor) -> Tensor:
         """Undo the standardisation."""

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from glassgate.tasks.classification import Classification, ClassificationOptions
 from glassgate.tasks.data import labelled as files
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.errors import DataError, OptionError
+from tests.tasks.data.test_files_as_they_are import Notes
 
 TS = "# a comment\n@problemName p\n@classLabel true a b\n@data\n1,2,3:4,5,6:a\n7,?:8,9:b\n"
 
@@ -154,3 +156,26 @@ def test_impossible_formats(tmp_path: Path) -> None:
         match=f"{re.escape(str(tmp_path))}: expected a file, or a folder with a folder of text files for each class",
     ):
         read(tmp_path)
+
+
+def test_links_out_of_a_folder_are_skipped_with_a_note(tmp_path: Path) -> None:
+    root, secret = tmp_path / "data", tmp_path / "secret"
+    secret.mkdir()
+    (secret / "key.txt").write_text("private")
+    for name in ("good", "bad"):
+        (root / name).mkdir(parents=True)
+        (root / name / "a.txt").write_text(f"a {name} day")
+    (root / "good" / "key.txt").symlink_to(secret / "key.txt")
+    (root / "bad" / "all").symlink_to(secret)
+    (root / "other").symlink_to(secret)
+    (root / "good" / "again.txt").symlink_to(root / "bad" / "a.txt")
+    for labelled in (True, False):
+        notes = Notes()
+        examples = Classification(ClassificationOptions()).read(root, labelled, notes)
+        assert sorted(str(each.content).strip() for each in examples) == ["a bad day", "a bad day", "a good day"]
+        links = 3 if labelled else 2 + 1
+        assert f"{root}: {links} symbolic links out of the folder skipped" in " ".join(notes.said)
+    for file in root.rglob("a*.txt"):
+        file.unlink()
+    with pytest.raises(DataError, match="got only symbolic links out of the folder; copy the files"):
+        Classification(ClassificationOptions()).read(root)
