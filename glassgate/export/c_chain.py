@@ -70,8 +70,8 @@ class Chain:
             if isinstance(stage, LevelStage):
                 for direction in stage.directions:
                     resets.append(f"    reset_{direction.name}(s);\n")
-                    states = [f"{direction.name}_{key}" for key in direction.state_sizes]
-                    body = "".join(f"    {self._initialise(stage, state)}\n" for state in states)
+                    fields = stage.fields[direction].values()
+                    body = "".join(f"    {self._initialise(stage, field)}\n" for field in fields)
                     yield f"static void reset_{direction.name}({name}_state *s) {{\n{body}}}\n"
         store_weights = "    s->weights = w;\n" if self.weights else ""
         yield f"void {name}_reset({name}_state *s) {{\n{''.join(resets) or '    (void)s;' + chr(10)}}}\n"

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from glassgate.conversion import description
+from glassgate.export.c_dialect import lanes_dialect
 from glassgate.export.c_step import PackedWeights, StepFunction
 from glassgate.export.errors import ExportError
 from glassgate.export.network import Level, levels_of
@@ -75,18 +76,22 @@ class LevelStage(Stage):
         super().__init__(level.directions[0].label.partition(".")[0], input, sum(level.widths))
         self.bidirectional = len(self.directions) > 1
         self.text = "\n\n".join(direction.text for direction in self.directions)
+        self.fields: dict[StepFunction, dict[str, str]] = {}
+        """The field of each state in the struct of all states, by direction and state."""
         for direction in self.directions:
-            self.arrays.append(Array(f"{direction.name}_W", direction.packed.flat))
-            for state, size in direction.state_sizes.items():
-                self.states[f"{direction.name}_{state}"] = size
-                initial = direction.spec.initial[state].numpy()
+            names = direction.lanes.names()
+            self.arrays.append(Array(names.new(f"{direction.name}_W"), direction.packed.flat))
+            self.fields[direction] = {state: names.new(f"{direction.name}_{state}") for state in direction.state_sizes}
+            for state, name in self.fields[direction].items():
+                size, initial = direction.state_sizes[state], direction.spec.initial[state].numpy()
+                self.states[name] = size
                 if initial.any():
-                    array = Array(f"{direction.name}_{state}_0", np.pad(initial, (0, size - len(initial))))
+                    array = Array(names.new(f"{name}_0"), np.pad(initial, (0, size - len(initial))))
                     self.arrays.append(array)
-                    self.initial[f"{direction.name}_{state}"] = array.name
+                    self.initial[name] = array.name
 
     def _call(self, direction: StepFunction, x: str) -> str:
-        states = "".join(f", s->{direction.name}_{state}" for state in direction.state_sizes)
+        states = "".join(f", s->{field}" for field in self.fields[direction].values())
         return f"{direction.name}({direction.name}_W, {x}{states});"
 
     def step(self, x: str, y: str) -> Iterator[str]:
@@ -98,7 +103,7 @@ class LevelStage(Stage):
     def _output(self, direction: StepFunction, x: str, y: str, k: int) -> Iterator[str]:
         """Lines that copy or add the new output of direction `k` to the outputs at `y`."""
         spec, level = direction.spec, self.level
-        h = f"s->{direction.name}_{next(iter(direction.state_sizes))}"
+        h = f"s->{next(iter(self.fields[direction].values()))}"
         is_summed = len(self.directions) > 1 and level.merge in ("sum", "mean")
         offset = 0 if is_summed else sum(d.spec.output_size for d in self.directions[:k])
         place = f"{y} + {offset}" if offset else y
@@ -240,11 +245,10 @@ def to_chains(module: nn.Module) -> tuple[dict[str, list[Stage]], int, bool]:
     double = dtypes == {torch.float64}
     levels = {part: levels_of(part, "to_c") for part in parts if isinstance(part, Recurrent)}
     block = max(_block_size([each for chain in levels.values() for each in chain], parts) // (2 if double else 1), 1)
-    return (
-        {key: _stages(chain, levels, block, f"{key}_" if key else "") for key, chain in chains.items()},
-        block,
-        double,
-    )
+    names = lanes_dialect(double).names()
+    # No identifier begins with a digit.
+    prefixes = {key: names.new(f"net{key}" if key[0].isdigit() else key) + "_" if key else "" for key in chains}
+    return {key: _stages(chain, levels, block, prefixes[key]) for key, chain in chains.items()}, block, double
 
 
 def _stages(

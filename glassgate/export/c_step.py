@@ -6,33 +6,22 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from glassgate.engines.axes import FEATURES, PER_ROW, PROJECTED, UNITS
+from glassgate.engines.axes import FEATURES, PROJECTED, UNITS
+from glassgate.engines.lowering.expressions import SIGNS_AND_ARITHMETIC, Expression
+from glassgate.export.c_dialect import lanes_dialect, scalar_dialect
 from glassgate.export.c_means import move_means_into_weights
 from glassgate.export.network import DirectionSpec
-from glassgate.export.phases import Affine, Constant, Input, Phase, Pointwise, Product, Step, StepValue, SumOverUnits
-
-_KEYWORDS = """
-auto break case char const continue default do double else enum extern float for goto if inline int long register
-restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
-"""
-KEYWORDS = frozenset(_KEYWORDS.split())
-"""The keywords of C99."""
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
-_COMPARISONS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
-_FUNCTION_NAMES = """
-abs sign floor ceil round trunc sqrt exp expm1 log log1p sin cos tan atan sigmoid tanh erf pow minimum maximum
-"""
-_FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
-"""Operations that are functions of `support.c`, for example `exp_lanes` for "exp"."""
-_HELPERS = (
-    "W x w u k at part broadcast load store select_lanes sum_lanes first_lanes real integer lanes mask memcpy "
-    "LANES ROWS BLOCK SIZE MATH NOT REAL INTEGER LANE UNROLL ALIGNED HELPER"
+from glassgate.export.phases import (
+    Affine,
+    Constant,
+    Input,
+    Phase,
+    Pointwise,
+    Product,
+    Step,
+    StepValue,
+    SumOverUnits,
 )
-_LIBRARY = (*_FUNCTIONS, "rint", "fabs", "fmin", "fmax")
-_RESERVED = KEYWORDS.union(
-    _HELPERS.split(), _LIBRARY, (f"{name}f" for name in _LIBRARY), (f"{name}_lanes" for name in _FUNCTIONS)
-)
-"""Names that values of a step must not have in C."""
 
 
 @dataclass
@@ -89,15 +78,32 @@ class StepFunction:
     def __init__(self, spec: DirectionSpec, block: int, name: str) -> None:
         self.spec, self.block = spec, block
         self.double = spec.weights["weight_ih"].dtype == torch.float64
-        self.step = move_means_into_weights(Step(spec, _RESERVED))
+        self.lanes, self.scalars = lanes_dialect(self.double), scalar_dialect(self.double)
+        self.step = move_means_into_weights(Step(spec))
         self.name = name.replace(".", "_")
         self.packed = PackedWeights(block)
         self.widths = {UNITS: spec.hidden_size, PROJECTED: spec.output_size, FEATURES: spec.input_size}
         self.state_sizes = {name: self.padded(spec.widths[name]) for name in self.step.states}
         self._stored, self._use_counts = self.step.stored_values, self.step.use_counts
-        self._variables: dict[StepValue, str] = {}
-        """The C variable that holds each value."""
+        self._name_variables()
         self.text = "\n".join(self._lines())
+
+    def _name_variables(self) -> None:
+        names, step = self.lanes.names(), self.step
+        self._arrays: dict[StepValue, str] = {step.input: "x"}
+        """The array of each input and, after its phase, of each stored value."""
+        self._arrays |= {state: names.new(f"state_{name}") for name, state in step.states.items()}
+        self._variables = {value: names.new(value.name) for value in step.values if not isinstance(value, Input)}
+        """The variable of each value in the phase that computes or loads it, and of each scalar."""
+        self._array_names = {value: names.new(f"all_{self._variables[value]}") for value in self._stored}
+        self._sum_names = {
+            value: names.new(f"{'sum_' * isinstance(value, SumOverUnits)}{name}{'_sum' * isinstance(value, Affine)}")
+            for value, name in self._variables.items()
+            if isinstance(value, Affine | SumOverUnits)
+        }
+        """The variables that accumulate matrix products and sums over units."""
+        self._new_names = {name: names.new(f"new_{name}") for name in step.new_states if self._is_buffered(name)}
+        self._computed_scalars = set[StepValue]()
 
     def padded(self, units: int) -> int:
         """The number of units rounded up to whole blocks."""
@@ -105,22 +111,21 @@ class StepFunction:
 
     def _lines(self) -> Iterator[str]:
         spec, step = self.spec, self.step
-        states = "".join(f", real *state_{name}" for name in self.state_sizes)
+        states = "".join(f", real *{self._arrays[state]}" for state in step.states.values())
         yield f"/* {spec.label}: one step, {spec.input_size} -> {spec.output_size}. */"
         yield f"static void {self.name}(const real *W, const real *x{states}) {{"
-        for name, state in step.states.items():
-            self._variables[state] = f"state_{name}"
-        self._variables[step.input] = "x"
         body = [line for phase in step.phases for line in self._phase_loop(phase)]
-        buffered = [name for name in step.new_states if self._is_buffered(name)]
-        for name in buffered:
-            yield f"    ALIGNED real new_{name}[{self.state_sizes[name]}];"
-        for value in step.values:
-            if value in self._stored:
-                yield f"    ALIGNED real all_{value.name}[{self.padded(self.widths[value.axis])}];"
+        for name, buffer in self._new_names.items():
+            yield f"    ALIGNED real {buffer}[{self.state_sizes[name]}];"
+        for value, array in self._array_names.items():
+            yield f"    ALIGNED real {array}[{self.padded(self.widths[value.axis])}];"
+        if not self.packed.parts:
+            yield "    (void)W;"
+        if step.input not in step.values:
+            yield "    (void)x;"
         yield from body
-        for name in buffered:
-            yield f"    memcpy(state_{name}, new_{name}, sizeof new_{name});"
+        for name, buffer in self._new_names.items():
+            yield f"    memcpy({self._arrays[step.states[name]]}, {buffer}, sizeof {buffer});"
         yield "}"
 
     def _is_buffered(self, state: str) -> bool:
@@ -144,11 +149,11 @@ class StepFunction:
         units = self.widths[axis]
         computed = [v for v in self.step.values if isinstance(v, Affine | Pointwise) and v.phase == phase]
         affine = [value for value in computed if isinstance(value, Affine)]
-        totals = [value for value in self.step.values if isinstance(value, SumOverUnits) and value.x in computed]
-        constants = self._constants([value for value in computed if isinstance(value, Pointwise)])
+        totals = [value for value in self.step.values if isinstance(value, SumOverUnits) and value.x.phase == phase]
+        constants = self._constants(phase, computed, totals)
         yield from self._scalars(level)
         for total in totals:
-            yield f"    lanes sum_{total.name} = broadcast(0);"
+            yield f"    lanes {self._sum_names[total]} = broadcast(0);"
         rows = [self.packed.blocks_of(value.bias, units) for value in affine if value.bias is not None]
         products = list(self._matrix_products(affine, units, rows))
         rows += [self.packed.blocks_of(constant.numbers, units) for constant in constants]
@@ -162,26 +167,28 @@ class StepFunction:
         yield "        UNROLL for (int part = 0; part < ROWS; part++) {"
         yield "            const int at = u + part * LANES;"
         for value in affine:
-            yield f"            const lanes {value.name} = {value.name}_sum[part];"
+            yield f"            const lanes {self._variables[value]} = {self._sum_names[value]}[part];"
         for k, constant in enumerate(constants):
-            yield f"            const lanes {constant.name} = load(w + {k} * BLOCK + part * LANES);"
-            self._variables[constant] = constant.name
+            load = self._load(constant, f"w + {k} * BLOCK + part * LANES")
+            yield f"            const {self._type(constant)} {self._variables[constant]} = {load};"
         yield from (f"            {line}" for line in self._pointwise(phase, computed, totals))
         yield "        }"
         yield "    }"
         for total in totals:
-            yield f"    const real {total.name} = sum_lanes(sum_{total.name});"
-            self._variables[total] = total.name
+            yield f"    const real {self._variables[total]} = sum_lanes({self._sum_names[total]});"
         # Later phases load the stored values of this phase.
-        self._variables |= {value: f"all_{value.name}" for value in computed if value in self._stored}
+        self._arrays |= {value: self._array_names[value] for value in computed if value in self._stored}
 
     def _scalars(self, level: int) -> Iterator[str]:
         """Lines that compute the scalar values of a level."""
         for value in self.step.values:
-            if isinstance(value, Pointwise) and value.phase == (level, PER_ROW) and value not in self._variables:
-                self._variables[value] = value.name
+            if not isinstance(value, Pointwise) or not value.is_scalar or value in self._computed_scalars:
+                continue
+            if value.level <= level:
+                self._computed_scalars.add(value)
                 if not self._is_inline(value):
-                    yield f"    const {self._type(value)} {value.name} = {self._expression(value, scalar=True)};"
+                    name = self._variables[value]
+                    yield f"    const {self._type(value)} {name} = {self._expression(value).text};"
 
     def _pointwise(
         self, phase: Phase, computed: Sequence[Affine | Pointwise], totals: Sequence[SumOverUnits]
@@ -189,17 +196,18 @@ class StepFunction:
         """Lines that compute the pointwise operations of one register of units, after the matrix products."""
         for value in computed:
             if isinstance(value, Pointwise) and not self._is_inline(value):
-                yield f"const {self._type(value)} {value.name} = {self._expression(value)};"
+                yield f"const {self._type(value)} {self._variables[value]} = {self._expression(value).text};"
             if value in self._stored:
-                yield f"store(all_{value.name} + at, {value.name});"
+                store = "store_mask" if value.is_mask else "store"
+                yield f"{store}({self._array_names[value]} + at, {self._variables[value]});"
         units = self.widths[phase[1]]
         for total in totals:
-            x = self._read(total.x, phase)
-            yield f"sum_{total.name} += {f'first_lanes({x}, {units} - at)' if units % self.block else x};"
+            x = self._as_lanes(total.x, phase).text
+            yield f"{self._sum_names[total]} += {f'first_lanes({x}, {units} - at)' if units % self.block else x};"
         for name, new in self.step.new_states.items():
             if self.step.storing_phase(name) == phase:
-                target = f"{'new' if self._is_buffered(name) else 'state'}_{name}"
-                yield f"store({target} + at, {self._as_lanes(self._read(new, phase), new)});"
+                target = self._new_names.get(name) or self._arrays[self.step.states[name]]
+                yield f"store({target} + at, {self._as_lanes(new, phase).text});"
 
     def _matrix_products(self, affine: Sequence[Affine], units: int, rows: list[np.ndarray]) -> Iterator[str]:
         """Lines that compute the matrix products of one block together.
@@ -213,12 +221,12 @@ class StepFunction:
         for value in affine:
             terms = [product.label for product in value.products] + (["bias"] if value.bias is not None else [])
             note = ", minus a mean (in the weights)" if value.is_centred else ""
-            yield f"lanes {value.name}_sum[ROWS]; /* {' + '.join(terms)}{note} */"
+            yield f"lanes {self._sum_names[value]}[ROWS]; /* {' + '.join(terms)}{note} */"
         if affine:
             yield "for (int part = 0; part < ROWS; part++) {"
             for value in affine:
                 start = f"load(w + {biased.index(value)} * BLOCK + part * LANES)" if value in biased else "broadcast(0)"
-                yield f"    {value.name}_sum[part] = {start};"
+                yield f"    {self._sum_names[value]}[part] = {start};"
             yield "}"
         if biased:
             yield f"w += {len(biased)} * BLOCK;"
@@ -227,13 +235,13 @@ class StepFunction:
             readers = [(value, product) for value in affine for product in value.products if product.vector is vector]
             matrices = [self._matrix(product, units) for _, product in readers]
             columns = matrices[0].shape[1]
-            source = self._array(vector)
+            source = self._arrays[vector]
             if columns != self.widths[vector.axis]:  # a unit reads only its own head
                 source = f"({source} + u / {units // self.spec.equations.heads} * {columns})"
             yield f"for (int k = 0; k < {columns}; k++, w += {len(readers)} * BLOCK)"
             yield "    for (int part = 0; part < ROWS; part++) {"
             for k, (value, _) in enumerate(readers):
-                yield f"        {value.name}_sum[part] += {source}[k] * load(w + {k} * BLOCK + part * LANES);"
+                yield f"        {self._sum_names[value]}[part] += {source}[k] * load(w + {k} * BLOCK + part * LANES);"
             yield "    }"
             for k in range(columns):
                 rows += [self.packed.blocks_of(matrix[:, k], units) for matrix in matrices]
@@ -255,20 +263,16 @@ class StepFunction:
             block_diagonal[head * rows : (head + 1) * rows, head * columns : (head + 1) * columns] = matrix[head]
         return block_diagonal
 
-    def _array(self, vector: StepValue) -> str:
-        """The C array with all units of a vector."""
-        return f"all_{vector.name}" if vector in self._stored else self._variables[vector]
-
-    def _constants(self, operations: Sequence[Pointwise]) -> list[Constant]:
-        """The constant vectors that these operations or new states read. Makes their names unique."""
-        read = [*(arg for operation in operations for arg in operation.args), *self.step.new_states.values()]
-        constants = list(dict.fromkeys(arg for arg in read if isinstance(arg, Constant) and not arg.is_scalar))
-        names = {value.name for value in self.step.values if not isinstance(value, Constant)}
-        for constant in constants:
-            while constant.name in names | _RESERVED:
-                constant.name += "_"
-            names.add(constant.name)
-        return constants
+    def _constants(
+        self, phase: Phase, computed: Sequence[Affine | Pointwise], totals: Sequence[SumOverUnits]
+    ) -> list[Constant]:
+        """The constant vectors that the operations of a phase or the new states that it stores read."""
+        read: list[StepValue | float] = [
+            arg for value in computed if isinstance(value, Pointwise) for arg in value.args
+        ]
+        read += [total.x for total in totals]
+        read += [new for name, new in self.step.new_states.items() if self.step.storing_phase(name) == phase]
+        return list(dict.fromkeys(arg for arg in read if isinstance(arg, Constant) and not arg.is_scalar))
 
     def _is_inline(self, value: Pointwise) -> bool:
         """Whether a value without a name is written inside the expression of its only reader."""
@@ -276,108 +280,45 @@ class StepFunction:
         return not value.is_named and not is_stored and self._use_counts[value] == 1
 
     def _type(self, value: StepValue) -> str:
-        is_mask = isinstance(value, Pointwise) and (value.op in _COMPARISONS or value.op.startswith("logical"))
         if value.is_scalar:
-            return "int" if is_mask else "real"
-        return "mask" if is_mask else "lanes"
+            return "int" if value.is_mask else "real"
+        return "mask" if value.is_mask else "lanes"
 
-    def _read(self, arg: StepValue | float, phase: Phase, in_sum: bool = False, is_argument: bool = False) -> str:
-        """The text of a value in an expression of a phase.
+    def _load(self, value: StepValue, address: str) -> str:
+        """The expression that loads numbers, or truth values that are stored as ones and zeros."""
+        return f"{'load_mask' if value.is_mask else 'load'}({address})"
 
-        Args:
-            in_sum: whether the value is an operand of + or -, where * and / need no brackets.
-            is_argument: whether the value is a whole argument of a function, which needs no brackets.
-        """
-        if not isinstance(arg, StepValue):
-            return number(arg, self.double)
+    def _read(self, arg: StepValue | float, phase: Phase) -> Expression:
+        """The expression of a value in a phase: of lanes or, for a scalar, of one number."""
         match arg:
-            case Input():
-                return f"load({self._variables[arg]} + at)"
+            case float() | int():
+                return self.scalars.number(arg)
+            case Constant(is_scalar=True, is_mask=True):
+                return Expression(str(int(arg.numbers.item())))
             case Constant(is_scalar=True):
-                return number(float(arg.numbers.reshape(-1)[0]), self.double)
+                return self.scalars.number(float(arg.numbers.item()))
             case Pointwise() if self._is_inline(arg) and (arg.is_scalar or arg.phase == phase):
-                text = self._expression(arg, scalar=arg.is_scalar)
-                is_tight = arg.op in _FUNCTIONS or arg.op == "detach" or (arg.op in ("mul", "div") and in_sum)
-                return text if is_argument or (is_tight and not arg.is_scalar) else f"({text})"
-        if arg in self._stored and arg.phase != phase:
-            return f"load(all_{arg.name} + at)"
-        return arg.name
+                return self._expression(arg)
+        if isinstance(arg, Input) or (arg in self._stored and arg.phase != phase):
+            return Expression(self._load(arg, f"{self._arrays[arg]} + at"))
+        return Expression(self._variables[arg])
 
-    def _as_lanes(self, text: str, arg: StepValue | float) -> str:
-        """The text of an argument of a function that takes lanes; a scalar is broadcast."""
-        return text if isinstance(arg, StepValue) and not arg.is_scalar else f"broadcast({text})"
+    def _as_lanes(self, arg: StepValue | float, phase: Phase) -> Expression:
+        """The expression of a value as lanes. A scalar is broadcast."""
+        expression = self._read(arg, phase)
+        if isinstance(arg, StepValue) and not arg.is_scalar:
+            return expression
+        is_mask = isinstance(arg, StepValue) and arg.is_mask
+        return Expression(f"{'broadcast_mask' if is_mask else 'broadcast'}({expression.text})")
 
-    def _expression(self, value: Pointwise, scalar: bool = False) -> str:
-        is_function = value.op in _FUNCTIONS and not scalar
-        args = [self._read(arg, value.phase, value.op in ("add", "sub"), is_function) for arg in value.args]
-        if scalar:
-            return _scalar_expression(value.op, args)
-        lanes = [self._as_lanes(text, arg) for text, arg in zip(args, value.args, strict=True)]
-        match value.op:
-            case op if op in _INFIX:
-                return f"{args[0]} {_INFIX[op]} {args[1]}"
-            case op if op in _COMPARISONS:
-                return f"(mask)({lanes[0]} {_COMPARISONS[op]} {lanes[1]})"
-            case op if op in _FUNCTIONS:
-                return f"{op}_lanes({', '.join(lanes)})"
-            case "neg":
-                return f"-{args[0]}"
-            case "detach":
-                return args[0]
-            case "rsqrt":
-                return f"broadcast(1) / sqrt_lanes({lanes[0]})"
-            case "where":
-                return f"select_lanes({args[0]}, {lanes[1]}, {lanes[2]})"
-            case "logical_not":
-                return f"NOT({args[0]})"
-            case "logical_and":
-                return f"{args[0]} & {args[1]}"
-            case "logical_or":
-                return f"{args[0]} | {args[1]}"
-        raise AssertionError(f"unknown operation {value.op}")
-
-
-def _scalar_expression(op: str, args: Sequence[str]) -> str:
-    """The C expression of an operation on single numbers."""
-    if op in _INFIX or op in _COMPARISONS:
-        return f"{args[0]} {(_INFIX | _COMPARISONS)[op]} {args[1]}"
-    match op:
-        case "neg":
-            return f"-{args[0]}"
-        case "detach":
-            return args[0]
-        case "rsqrt":
-            return f"1 / MATH(sqrt)({args[0]})"
-        case "where":
-            return f"{args[0]} ? {args[1]} : {args[2]}"
-        case "logical_not":
-            return f"!{args[0]}"
-        case "logical_and":
-            return f"{args[0]} && {args[1]}"
-        case "logical_or":
-            return f"{args[0]} || {args[1]}"
-        case "minimum":
-            return f"MATH(fmin)({args[0]}, {args[1]})"
-        case "maximum":
-            return f"MATH(fmax)({args[0]}, {args[1]})"
-        case "abs":
-            return f"MATH(fabs)({args[0]})"
-        case "sign":
-            return f"({args[0]} > 0) - ({args[0]} < 0)"
-        case "sigmoid":
-            return f"1 / (1 + MATH(exp)(-{args[0]}))"
-        case "round":
-            return f"MATH(rint)({args[0]})"
-    return f"MATH({op})({', '.join(args)})"
-
-
-def number(value: float, double: bool) -> str:
-    """A number as a C literal."""
-    if value != value:
-        return "NAN"
-    if value in (float("inf"), float("-inf")):
-        return "INFINITY" if value > 0 else "-INFINITY"
-    if double:
-        return repr(float(value))
-    short = f"{np.float32(value):.9g}"
-    return f"{short}f" if "." in short or "e" in short else f"{short}.0f"
+    def _expression(self, value: Pointwise) -> Expression:
+        """The expression of an operation: on one number for a scalar, otherwise on lanes."""
+        vectors = [arg for arg in value.args if isinstance(arg, StepValue) and not arg.is_scalar]
+        if not vectors:
+            expression = self.scalars.apply(value.op, [self._read(arg, value.phase) for arg in value.args])
+            if value.is_scalar:
+                return expression
+            return Expression(f"{'broadcast_mask' if value.is_mask else 'broadcast'}({expression.text})")
+        # The operators of lanes also accept one number as an operand.
+        read = self._read if value.op in SIGNS_AND_ARITHMETIC else self._as_lanes
+        return self.lanes.apply(value.op, [read(arg, value.phase) for arg in value.args])

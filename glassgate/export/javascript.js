@@ -94,7 +94,7 @@ const withArrays = (entry, arrayOf) => {
 // An edit {name, kind: "hold" | "scale" | "replace", value, values, units, from, to} applies to the steps from <= t < to.
 const editsOf = (direction, edits) => {
   const names = [...new Set([...direction.gates, ...Object.keys(direction.states)])];
-  const width = (name) => direction.states[name] ?? direction.units;
+  const width = (name) => (Object.hasOwn(direction.states, name) ? direction.states[name] : direction.units);
   const own = edits.filter((edit) => names.some((name) => edit.name === `${direction.label}.${name}`));
   const plain = {};
   for (const name of names) {

@@ -12,35 +12,14 @@ from typing import Any
 import numpy as np
 
 from glassgate.cell import Cell
-from glassgate.engines.axes import FEATURES, PER_ROW, PROJECTED, UNITS, Axis
+from glassgate.engines.axes import FEATURES, PROJECTED, UNITS, Axis
+from glassgate.engines.lowering.expressions import Expression
 from glassgate.engines.symbolic.equations import Equations
+from glassgate.export.javascript_dialect import JAVASCRIPT
 from glassgate.export.network import DirectionSpec, levels_of
 from glassgate.export.phases import Affine, Constant, Input, Phase, Pointwise, Step, StepValue, SumOverUnits
 from glassgate.layers.edits import REPLACEMENT, SCALE, edited_equations
 from glassgate.layers.stack import Recurrent
-
-_INFIX = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "eq": "===", "ne": "!==",
-    "logical_and": "&&", "logical_or": "||",
-}  # fmt: skip
-_FUNCTIONS = {
-    "abs": "Math.abs", "sign": "Math.sign", "floor": "Math.floor", "ceil": "Math.ceil", "round": "roundToEven",
-    "trunc": "Math.trunc", "sqrt": "Math.sqrt", "exp": "Math.exp", "expm1": "Math.expm1", "log": "Math.log",
-    "log1p": "Math.log1p", "sin": "Math.sin", "cos": "Math.cos", "tan": "Math.tan", "atan": "Math.atan",
-    "sigmoid": "sigmoid", "tanh": "tanh", "erf": "erf", "pow": "Math.pow", "minimum": "Math.min",
-    "maximum": "Math.max",
-}  # fmt: skip
-
-_KEYWORDS = """
-arguments await break case catch class const continue debugger default delete do else enum eval export extends
-false finally for function if implements import in instanceof interface let new null package private protected
-public return static super switch this throw true try typeof undefined var void while with yield
-"""
-_HELPERS = (
-    "Infinity Math NaN at at_out before edit erf multiply products roundToEven scratch sigmoid t tanh u values w x"
-)
-_RESERVED = frozenset(_KEYWORDS.split()) | frozenset(_HELPERS.split())
-"""Names that values of a step must not have in JavaScript."""
 
 
 def runtime() -> str:
@@ -144,14 +123,18 @@ class _Emitter:
     """
 
     def __init__(self, spec: DirectionSpec, label: str) -> None:
-        self.spec, self.label, self.step = spec, label, Step(spec, _RESERVED, observed=True)
+        self.spec, self.label, self.step = spec, label, Step(spec, observed=True)
         self.widths = {UNITS: spec.hidden_size, PROJECTED: spec.output_size, FEATURES: spec.input_size}
         self.arrays: dict[str, np.ndarray] = {}
         self.products: dict[str, list[dict[str, Any]]] = {}
         self.use_counts = self.step.use_counts
         self.results = {value: name for name, value in {**self.step.gates, **self.step.new_states}.items()}
-        self._rename()
+        self.names = JAVASCRIPT.names()
+        self.variables = self._named_variables()
         self.stored = self._additional_values()
+        self.now = {name: self.names.new(f"now_{name}") for name in self.values}
+        """The variable with the array of each stored value, at all steps."""
+        self.emitted = set[StepValue]()
         self.text = "\n".join(self._lines())
 
     def describe(self, cell: Cell, weights: Weights) -> dict[str, Any]:
@@ -180,22 +163,20 @@ class _Emitter:
                 widths[self.stored[value]] = self.widths[value.axis]
         return widths
 
-    def _rename(self) -> None:
-        """Name the edited states and the input term of each gate, and rename values with reserved names."""
-        inputs = [*self.step.states.values(), *self.step.noise.values(), self.step.input]
-        taken = {*_RESERVED, *(value.name for value in (*self.step.values, *inputs))}
+    def _named_variables(self) -> dict[StepValue, str]:
+        """The variable of each value. Edited states and the input term of each gate get descriptive names."""
+        variables: dict[StepValue, str] = {self.step.input: "x"}
+        variables |= {state: self.names.new(f"{name}_prev") for name, state in self.step.states.items()}
+        variables |= {noise: self.names.new(name) for name, noise in self.step.noise.items()}
         for value in self.step.values:
             name = value.name
             if value in self.results and not value.is_named:
                 name = f"new_{self.results[value]}"
-            elif isinstance(value, Affine) and value.name.removeprefix("ih_") in self.spec.equations.gates:
-                name = f"{value.name.removeprefix('ih_')}_ih"
-            elif name not in _RESERVED or value is self.step.input:
-                continue
-            while name in taken:
-                name += "_"
-            taken.add(name)
-            value.name = name
+            elif isinstance(value, Affine) and name.removeprefix("ih_") in self.spec.equations.gates:
+                name = f"{name.removeprefix('ih_')}_ih"
+            if value not in variables:
+                variables[value] = self.names.new(name)
+        return variables
 
     def _additional_values(self) -> dict[StepValue, str]:
         """The values that a step stores in addition to gates and states, with unique names.
@@ -209,8 +190,8 @@ class _Emitter:
                 continue
             if value in self.results:
                 continue
-            if value in needed or (value.is_named and value.name not in taken):
-                name = value.name
+            name = self.variables[value]
+            if value in needed or (value.is_named and name not in taken):
                 while name in taken:
                     name += "_"
                 taken.add(name)
@@ -219,14 +200,14 @@ class _Emitter:
 
     def _lines(self) -> Iterator[str]:
         spec, step = self.spec, self.step
-        states = ", ".join(f"{name}: {value.name}" for name, value in step.states.items())
+        states = ", ".join(f"{name}: {self.variables[value]}" for name, value in step.states.items())
         yield f"// {self.label}: step t, {spec.input_size} inputs, {spec.hidden_size} units."
         yield f'"{self.label}": (w, products, before, edit, values, t, scratch) => {{'
         yield f"  const {{ {states} }} = before;"
         if step.noise:
-            yield f"  const {{ {', '.join(step.noise)} }} = edit;"
-        emitted: set[StepValue] = set()
-        body = [line for phase in step.phases for line in self._phase_loop(phase, emitted)]
+            noise = ", ".join(f"{name}: {self.variables[value]}" for name, value in step.noise.items())
+            yield f"  const {{ {noise} }} = edit;"
+        body = [line for phase in step.phases for line in self._phase_loop(phase)]
         products = [product for group in self.products.values() for product in group]
         names = {
             "w": [name for name in self.arrays if name not in {product["weight"] for product in products}],
@@ -234,7 +215,7 @@ class _Emitter:
             "scratch": [product["weight"] for product in products if not product["hoisted"]],
         }
         yield from (f"  const {{ {', '.join(arrays)} }} = {source};" for source, arrays in names.items() if arrays)
-        yield f"  const {{ {', '.join(f'{name}: now_{name}' for name in self.values)} }} = values;"
+        yield f"  const {{ {', '.join(f'{name}: {now}' for name, now in self.now.items())} }} = values;"
         yield from (f"  const {self._offset(axis)} = t * {self.widths[axis]};" for axis in self._axes())
         yield from (f"  {line}" for line in body)
         yield "}"
@@ -249,35 +230,35 @@ class _Emitter:
 
     def _current(self, name: str, axis: Axis) -> str:
         """The element of a stored value for the current step and unit."""
-        return f"now_{name}[{self._offset(axis)} + u]"
+        return f"{self.now[name]}[{self._offset(axis)} + u]"
 
-    def _phase_loop(self, phase: Phase, emitted: set[StepValue]) -> Iterator[str]:
+    def _phase_loop(self, phase: Phase) -> Iterator[str]:
         level, axis = phase
-        values = self.step.values
+        values, variables = self.step.values, self.variables
         computed = [v for v in values if isinstance(v, Affine | Pointwise) and v.phase == phase]
         for value in values:
-            if isinstance(value, Pointwise) and value.phase == (level, PER_ROW) and value not in emitted:
-                emitted.add(value)
-                yield f"const {value.name} = {self._expression(value)};"
-        totals = [value for value in values if isinstance(value, SumOverUnits) and value.x in computed]
+            if isinstance(value, Pointwise) and value.is_scalar and value.level <= level and value not in self.emitted:
+                self.emitted.add(value)
+                yield f"const {variables[value]} = {self._expression(value).text};"
+        totals = [value for value in values if isinstance(value, SumOverUnits) and value.x.phase == phase]
         for value in totals:
-            yield f"let {value.name} = 0;"
+            yield f"let {variables[value]} = 0;"
         sums = {value: self._affine(value) for value in computed if isinstance(value, Affine)}
         for lines, _ in sums.values():
             yield from lines
         yield f"for (let u = 0; u < {self.widths[axis]}; u++) {{"
         for value in computed:
             if isinstance(value, Affine):
-                yield f"  const {value.name} = {sums[value][1]};"
+                yield f"  const {variables[value]} = {sums[value][1]};"
             elif not self._is_inline(value):
-                yield f"  const {value.name} = {self._expression(value)};"
+                yield f"  const {variables[value]} = {self._expression(value).text};"
             if value in self.stored:
-                yield f"  {self._current(self.stored[value], axis)} = {self._read(value, phase)};"
+                yield f"  {self._current(self.stored[value], axis)} = {self._read(value, phase).text};"
         for value in totals:
-            yield f"  {value.name} += {self._read(value.x, phase)};"
+            yield f"  {variables[value]} += {self._read(value.x, phase).text};"
         for name, value in {**self.step.gates, **self.step.new_states}.items():
             if self.step.storing_phase(name) == phase:
-                yield f"  {self._current(name, axis)} = {self._read(value, phase)};"
+                yield f"  {self._current(name, axis)} = {self._read(value, phase).text};"
         yield "}"
 
     def _affine(self, value: Affine) -> tuple[list[str], str]:
@@ -286,44 +267,31 @@ class _Emitter:
         Products with the input are hoisted: `javascript.js` computes them for all steps in advance.
         """
         lines, terms, descriptions = [], [], []
-        units = self.widths[value.axis]
+        units, variable = self.widths[value.axis], self.variables[value]
         if value.bias is not None:
-            name = self._new_name(f"{value.name}_bias")
-            self.arrays[name] = value.bias
-            terms.append(f"{name}[u]")
+            terms.append(f"{self._new_array(f'{variable}_bias', value.bias)}[u]")
         for product in value.products:
-            name = self._new_name(f"{value.name}_{product.vector.name}")
             matrix, vector = product.matrix, product.vector
             heads = matrix.shape[0] if matrix.ndim == 3 else 1
             columns = matrix.shape[-1]
+            name = self._new_array(f"{variable}_{self.variables[vector]}", matrix.reshape(-1, columns))
             is_hoisted = vector is self.step.input and heads == 1
-            self.arrays[name] = matrix.reshape(-1, columns)
-            array, start = (
-                (vector.name, "0")
-                if isinstance(vector, Input)
-                else (f"now_{self._stored_name(vector)}", self._offset(vector.axis))
-            )
+            key, array, start = self.variables[vector], self.variables[vector], "0"
+            if not isinstance(vector, Input):
+                key = self._stored_name(vector)
+                array, start = self.now[key], self._offset(vector.axis)
             if not is_hoisted:
                 rest = f", {start}, {heads}" if heads > 1 else f", {start}" if start != "0" else ""
                 lines.append(f"multiply({name}, 0, {units}, w.{name}, {columns}, {array}{rest});")
             terms.append(f"{name}[{self._offset(value.axis)} + u]" if is_hoisted else f"{name}[u]")
-            descriptions.append(
-                {
-                    "weight": name,
-                    "vector": array.removeprefix("now_"),
-                    "heads": heads,
-                    "units": units,
-                    "hoisted": is_hoisted,
-                }
-            )
-        self.products[value.name] = descriptions
+            descriptions.append({"weight": name, "vector": key, "heads": heads, "units": units, "hoisted": is_hoisted})
+        self.products[variable] = descriptions
         return lines, " + ".join(terms)
 
-    def _new_name(self, name: str) -> str:
-        """A unique name for an array. Underscores are added if necessary."""
-        taken = {*self.arrays, *(value.name for value in self.step.values)}
-        while name in taken:
-            name += "_"
+    def _new_array(self, name: str, numbers: np.ndarray) -> str:
+        """Add an array of weights, and return its variable, which is also its name in the description."""
+        name = self.names.new(name)
+        self.arrays[name] = numbers
         return name
 
     def _stored_name(self, value: StepValue) -> str:
@@ -335,59 +303,21 @@ class _Emitter:
         is_stored = value in self.stored or value in self.results
         return not value.is_named and self.use_counts[value] <= 1 and not is_stored and not value.is_scalar
 
-    def _read(self, arg: StepValue | float, phase: Phase, is_argument: bool = False) -> str:
-        """The text of a value in an expression of a phase.
-
-        Args:
-            is_argument: whether the value is an argument that needs no brackets.
-        """
+    def _read(self, arg: StepValue | float, phase: Phase) -> Expression:
+        """The expression of a value in a phase."""
         match arg:
             case float() | int():
-                return number(arg)
-            case Input():
-                return f"{arg.name}[u]"
+                return JAVASCRIPT.number(arg)
             case Constant(is_scalar=True):
-                return number(float(arg.numbers.reshape(-1)[0]))
+                return JAVASCRIPT.number(float(arg.numbers.item()))
             case Constant():
-                self.arrays[arg.name] = arg.numbers
-                return f"{arg.name}[u]"
+                self.arrays[self.variables[arg]] = arg.numbers
+                return Expression(f"{self.variables[arg]}[u]")
             case Pointwise() if self._is_inline(arg) and arg.phase == phase:
-                text = self._expression(arg)
-                return text if is_argument or arg.op in _FUNCTIONS else f"({text})"
+                return self._expression(arg)
         if isinstance(arg, Affine | Pointwise) and not arg.is_scalar and arg.phase != phase:
-            return self._current(self._stored_name(arg), arg.axis)
-        return arg.name
+            return Expression(self._current(self._stored_name(arg), arg.axis))
+        return Expression(f"{self.variables[arg]}[u]" if isinstance(arg, Input) else self.variables[arg])
 
-    def _expression(self, value: Pointwise) -> str:
-        takes_arguments = value.op in _FUNCTIONS or value.op == "where"
-        args = [self._read(arg, value.phase, takes_arguments and self._needs_no_brackets(arg)) for arg in value.args]
-        match value.op:
-            case op if op in _INFIX:
-                return f"{args[0]} {_INFIX[op]} {args[1]}"
-            case op if op in _FUNCTIONS:
-                return f"{_FUNCTIONS[op]}({', '.join(args)})"
-            case "neg":
-                return f"-{args[0]}"
-            case "detach":
-                return args[0]
-            case "rsqrt":
-                return f"1 / Math.sqrt({args[0]})"
-            case "where":
-                return f"{args[0]} ? {args[1]} : {args[2]}"
-            case "logical_not":
-                return f"!{args[0]}"
-        raise AssertionError(f"unknown operation {value.op}")
-
-    def _needs_no_brackets(self, arg: StepValue | float) -> bool:
-        """Whether a value needs no brackets as an argument of a function or a conditional expression."""
-        return not (isinstance(arg, Pointwise) and arg.op == "where")
-
-
-def number(value: float) -> str:
-    """A number as a JavaScript literal. A negative number is in brackets."""
-    if value != value:
-        return "NaN"
-    if value in (float("inf"), float("-inf")):
-        return "Infinity" if value > 0 else "(-Infinity)"
-    text = f"{value:g}" if float(f"{value:g}") == value else repr(float(value))
-    return f"({text})" if text.startswith("-") else text
+    def _expression(self, value: Pointwise) -> Expression:
+        return JAVASCRIPT.apply(value.op, [self._read(arg, value.phase) for arg in value.args])

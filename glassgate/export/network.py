@@ -145,8 +145,9 @@ def _location(cell: Cell, projected: bool) -> str:
         while error is not None:
             frames += traceback.extract_tb(error.__traceback__)
             error = error.__cause__ or error.__context__
-        source = inspect.getsourcefile(type(cell))
-        lines = [frame for frame in frames if frame.filename == source]
+        code = getattr(inspect.unwrap(type(cell).step), "__code__", None)
+        lines = [frame for frame in frames if code is not None and frame.filename == code.co_filename]
         if lines:
-            return f" ({Path(lines[-1].filename).name}, line {lines[-1].lineno}: {lines[-1].line})"
+            text = f": {lines[-1].line}" if lines[-1].line else ""  # code from a string has no text
+            return f" ({Path(lines[-1].filename).name}, line {lines[-1].lineno}{text})"
     return ""

@@ -25,7 +25,10 @@ class Session:
         options = runtime.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 3
-        self._session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        try:
+            self._session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # the exception classes of ONNX Runtime have no common base
+            raise ExportError(f"to_onnx: ONNX Runtime cannot load the model: {_first_line(error)}") from error
         self.inputs = self._session.get_inputs()
         self.outputs = [output.name for output in self._session.get_outputs()]
 

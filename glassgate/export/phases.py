@@ -8,15 +8,15 @@ A lowered pass has values with several axes. Here, each value is a vector with o
 A lowered value with a gate axis becomes one value per gate.
 """
 
-import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from glassgate.engines.axes import FEATURES, PER_ROW, PROJECTED, UNITS, Axis
 from glassgate.engines.lowering.evaluate import evaluate
+from glassgate.engines.lowering.expressions import is_numbered
 from glassgate.engines.lowering.forward import Form
 from glassgate.engines.lowering.ir import (
     Block,
@@ -35,6 +35,7 @@ from glassgate.engines.lowering.ir import (
     Value,
     operands,
 )
+from glassgate.engines.symbolic.operations import MASKS
 from glassgate.export.lowered import base_extents, lowered_pass
 from glassgate.export.network import DirectionSpec
 
@@ -50,7 +51,7 @@ class StepValue:
     """A value that a step reads or computes: a vector, or one number.
 
     Attributes:
-        name: the name in the emitted code.
+        name: the name in the source of the cell, or a number with a letter: v1, v2. Emitters make the names unique.
         axis: the axis of the vector. `PER_ROW` is the axis of a single number.
         level: the level of the phase that computes the value; 0 for values that a step only reads.
     """
@@ -70,9 +71,14 @@ class StepValue:
         return self.axis == PER_ROW
 
     @property
+    def is_mask(self) -> bool:
+        """Whether the value consists of truth values."""
+        return False
+
+    @property
     def is_named(self) -> bool:
         """Whether the value has a name in the source of the cell. Other values are numbered: v1, v2."""
-        return not re.fullmatch(r"v\d+", self.name)
+        return not is_numbered(self.name)
 
 
 @dataclass(eq=False)
@@ -89,6 +95,11 @@ class Constant(StepValue):
     """
 
     numbers: np.ndarray
+
+    @property
+    def is_mask(self) -> bool:
+        """Whether the value consists of truth values."""
+        return self.numbers.dtype == bool
 
 
 @dataclass(eq=False)
@@ -133,6 +144,11 @@ class Pointwise(StepValue):
     op: str
     args: tuple[StepValue | float, ...]
 
+    @property
+    def is_mask(self) -> bool:
+        """Whether the value consists of truth values."""
+        return self.op in MASKS
+
 
 @dataclass(eq=False)
 class SumOverUnits(StepValue):
@@ -146,7 +162,6 @@ class Step:
 
     Args:
         spec: the direction.
-        reserved: names that a value must not have.
         observed: whether the gates are also results.
 
     Attributes:
@@ -158,7 +173,7 @@ class Step:
         values: all values that the results need, in topological order.
     """
 
-    def __init__(self, spec: DirectionSpec, reserved: Collection[str] = (), observed: bool = False) -> None:
+    def __init__(self, spec: DirectionSpec, observed: bool = False) -> None:
         form = Form(reverse=spec.reverse, bias="bias_ih" in spec.weights)
         self.spec, self.program = spec, lowered_pass(spec.equations, form, gates=observed)
         sizes = base_extents(spec.equations, spec.hidden_size, spec.output_size, spec.input_size)
@@ -166,7 +181,6 @@ class Step:
         self._lines = {line.result: line for line in (*self.program.before, *self.program.loop.body)}
         self._sequences = {read.at: read.sequence for read in self.program.loop.reads}
         self._converted: dict[tuple[Value, int | None], StepValue] = {}
-        self._reserved, self._names = reserved, set[str]()
         self.input = Input("x", FEATURES, 0)
         self.states = {name: Input(f"{name}_prev", axis, 0) for name, axis in spec.equations.axes.items()}
         carries = dict(zip(spec.equations.state, self.program.loop.carries, strict=True))
@@ -193,15 +207,22 @@ class Step:
     @property
     def phases(self) -> list[Phase]:
         """All phases in order."""
-        computed = [value for value in self.values if isinstance(value, Affine | Pointwise)]
-        return sorted({value.phase for value in computed if not value.is_scalar})
+        return sorted({*self._computing_phases, *map(self.storing_phase, [*self.new_states, *self.gates])})
+
+    @property
+    def _computing_phases(self) -> set[Phase]:
+        """The phases that compute values or sums over units."""
+        phases = {value.phase for value in self.values if isinstance(value, Affine | Pointwise) and not value.is_scalar}
+        return phases | {value.x.phase for value in self.values if isinstance(value, SumOverUnits)}
 
     def storing_phase(self, result: str) -> Phase:
         """The phase that stores a new state or a gate: the one that computes it, or else the last of its axis."""
         value = self.new_states[result] if result in self.new_states else self.gates[result]
         axis = self.states[result].axis if result in self.states else UNITS
-        phases = [phase for phase in self.phases if phase[1] == axis]
-        return value.phase if value.phase in phases else phases[-1]
+        if isinstance(value, Affine | Pointwise) and value.axis == axis:
+            return value.phase
+        later = [phase for phase in self._computing_phases if phase[1] == axis and phase[0] >= value.level]
+        return max(later, default=(value.level, axis))
 
     @property
     def use_counts(self) -> Counter[StepValue]:
@@ -222,16 +243,6 @@ class Step:
                     vectors = [arg for arg in args if isinstance(arg, Affine | Pointwise) and not arg.is_scalar]
                     stored |= {arg for arg in vectors if arg.phase != value.phase}
         return stored
-
-    def _unique_name(self, base: str) -> str:
-        """A unique name that starts with `base`."""
-        base = f"{base}_" if base in self._reserved else base
-        name, number = base, 1
-        while name in self._names:
-            number += 1
-            name = f"{base}{number}"
-        self._names.add(name)
-        return name
 
     def _axis_of(self, lowered: Value) -> Axis:
         """The axis of a lowered value, apart from the axes of gates, steps and sequences.
@@ -277,7 +288,7 @@ class Step:
                 return self._value_of(x, gate)
             case Sum(x, _):
                 summed = self._value_of(x, gate)
-                return SumOverUnits(self._unique_name(lowered.name), PER_ROW, summed.level + 1, summed)
+                return SumOverUnits(lowered.name, PER_ROW, summed.level + 1, summed)
             case Contract(a, b, _):
                 return self._matrix_product(lowered, a, b, gate, suffix)
             case Elementwise(op, lowered_args):
@@ -286,7 +297,7 @@ class Step:
                     for arg in lowered_args
                 )
                 level = max((arg.level for arg in args if isinstance(arg, StepValue)), default=0)
-                return Pointwise(self._unique_name(lowered.name + suffix), self._axis_of(lowered), level, op, args)
+                return Pointwise(lowered.name + suffix, self._axis_of(lowered), level, op, args)
         raise AssertionError(f"a forward pass has no {type(operation).__name__}")
 
     def _has_gates(self, lowered: Value) -> bool:
@@ -299,7 +310,7 @@ class Step:
         level = 0 if isinstance(vector, Input) else vector.level + 1
         axis = PROJECTED if gate is None else UNITS
         product = Product(vector, matrix, f"{weight_name} {vector.name}")
-        return Affine(self._unique_name(lowered.name + suffix), axis, level, None, [product])
+        return Affine(lowered.name + suffix, axis, level, None, [product])
 
 
 def _evaluated_constants(program: Pass, spec: DirectionSpec, sizes: Mapping[str, int]) -> dict[Value, np.ndarray]:

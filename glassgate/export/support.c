@@ -62,6 +62,14 @@ HELPER lanes select_lanes(mask where, lanes yes, lanes no) {
 #endif
 }
 
+/* A mask with the same truth value in all lanes. */
+HELPER mask broadcast_mask(int truth) { return (mask)(broadcast((real)truth) != broadcast(0)); }
+
+/* In memory, masks are ones and zeros. */
+HELPER mask load_mask(const real *from) { return (mask)(load(from) != broadcast(0)); }
+
+HELPER void store_mask(real *to, mask x) { store(to, select_lanes(x, broadcast(1), broadcast(0))); }
+
 /* The minimum; NaN where x is NaN. */
 HELPER lanes minimum_lanes(lanes x, lanes bound) {
     for (int j = 0; j < LANES; j++) LANE(x, j) = LANE(bound, j) < LANE(x, j) ? LANE(bound, j) : LANE(x, j);

@@ -108,7 +108,7 @@ def changes(layer: gg.Recurrent) -> list[tuple[dict[str, Any], list[dict[str, An
 
 def test_the_emitted_step_has_the_names_of_its_author() -> None:
     lines = emit(gg.LSTM(1, 2), Weights()).steps.splitlines()
-    assert "    const c = (f * c_prev[u]) + (i * g);" in lines
+    assert "    const c = f * c_prev[u] + i * g;" in lines
 
 
 def test_sixteen_bits_are_half_the_size() -> None:

@@ -341,7 +341,9 @@ def row_sum(x: Node) -> Node:
 def _sum(x: Node, dim: Any = None, keepdim: bool = False) -> Node:
     if dim not in (-1, 1, (-1,), (1,), [-1], [1]) or not keepdim:
         raise NotTraceable("a reduction without dim=-1 and keepdim=True")
-    return row_sum(x)
+    numbers = _number(x)
+    assert isinstance(numbers, Node)
+    return row_sum(numbers)
 
 
 def broadcast(x: Node | float, axis: Axis) -> Node:

@@ -1,21 +1,12 @@
 """The indices, names and addresses of values in a kernel, as text. `emit.py` writes the lines that use them."""
 
 from collections.abc import Iterable
-from keyword import iskeyword
 
-from glassgate.engines.lowering.ir import Value
-from glassgate.engines.triton_gpu.kernel import CONSTANTS, HEAD_WIDTHS, Kernel, Pointer
-from glassgate.engines.triton_gpu.mathematics import FUNCTIONS
+from glassgate.engines.lowering.ir import Carry, Value
+from glassgate.engines.triton_gpu.dialect import TRITON
+from glassgate.engines.triton_gpu.kernel import HEAD_WIDTHS, Kernel, Pointer
 from glassgate.engines.triton_gpu.phases import Phases
 from glassgate.engines.triton_gpu.products import gate_offset
-
-RESERVED = frozenset(FUNCTIONS) | frozenset(CONSTANTS) | {
-    "tl", "iteration", "T", "N", "H", "P", "heads", "starts",
-    "t", "seq", "row", "start", "live", "here", "seq_now", "seq_next", *HEAD_WIDTHS, "blocks",
-    "unit", "unit_ok", "unit_head", "out", "out_ok", "out_head", "block", "column", "column_ok", "left", "right",
-    "expected", "arrived", "patience",
-}  # fmt: skip
-"""The names of functions and of variables that kernels use for themselves. Values get other names."""
 
 UNIT = {"H": ("unit", "unit_ok"), "P": ("out", "out_ok")}
 """The variables of each axis of units: one with indices of units, and one with the mask of the units that exist."""
@@ -39,6 +30,9 @@ class Addresses:
         self.ragged, self.reverse = ragged, phases.loop.reverse
         additional = [*HEAD_WIDTHS] * (phases.heads > 1) + ["starts"] * ragged
         self.kernel = Kernel(name, (*self.other_parameters, *additional), by_rows)
+        self.names = TRITON.names()
+        self.variables: dict[tuple[object, ...], str] = {}
+        """The variables that have been named, by what they hold."""
         self.used_variables: set[str] = set()
         self.is_next_step = False
         """Whether the lines belong to phase 0 of the next step."""
@@ -99,14 +93,24 @@ class Addresses:
             assert axis is not None
             labels = self.axes[axis].labels
             name += f"_{labels[gate]}" + (str(gate) if labels.count(labels[gate]) > 1 else "")
-        return name + "_" if name in RESERVED or iskeyword(name) else name
+        return self.variable(name, value, gate)
+
+    def next_variable_of(self, carry: Carry) -> str:
+        """The variable that holds the next value of a carry."""
+        return self.variable(f"{self.variable_of(carry.before)}_next", "next", carry.before)
+
+    def variable(self, name: str, *held: object) -> str:
+        """The variable for some content of the kernel. A new variable gets this name if no other has it."""
+        if held not in self.variables:
+            self.variables[held] = self.names.new(name)
+        return self.variables[held]
 
     def pointer(self, kind: str, value: Value) -> Pointer:
         """The parameter for the tensor of a value. A new parameter is added to the kernel."""
         suffix = {"carry": "_carry", "stored": "_stored", "shared": "_shared"}.get(kind, "_ptr")
-        pointer = Pointer(kind, value, self.phases.name_of(value).removesuffix("_all") + suffix)
-        if any(other.value is not value and other.parameter == pointer.parameter for other in self.kernel.pointers):
-            pointer = pointer._replace(parameter=value.name + suffix)
+        name = self.phases.name_of(value).removesuffix("_all")
+        stride = self.variable(f"{name}_stride", "stride", value) if kind == "sequence" else ""
+        pointer = Pointer(kind, value, self.variable(f"{name}{suffix}", kind, value), stride)
         if pointer not in self.kernel.pointers:
             self.kernel.pointers.append(pointer)
         return pointer

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 
+from glassgate.engines.lowering.expressions import Expression, is_numbered
 from glassgate.engines.lowering.ir import (
     Block,
     Broadcast,
@@ -18,9 +19,9 @@ from glassgate.engines.lowering.ir import (
     Value,
 )
 from glassgate.engines.triton_gpu.addresses import Addresses
-from glassgate.engines.triton_gpu.expressions import Expression, format_elementwise, format_number
+from glassgate.engines.triton_gpu.dialect import TRITON
 from glassgate.engines.triton_gpu.kernel import Kernel, StepKernels
-from glassgate.engines.triton_gpu.phases import Phase, Phases, is_numbered
+from glassgate.engines.triton_gpu.phases import Phase, Phases
 from glassgate.engines.triton_gpu.products import Product
 
 STAGES = 3
@@ -127,7 +128,7 @@ class Writer(Addresses):
     def expression_of(self, value: Value | float, gate: int | None = None) -> Expression:
         """The expression of a value. If the value is in memory, it is loaded first."""
         if not isinstance(value, Value):
-            return format_number(value)
+            return TRITON.number(value)
         value = self.phases.origin(value)
         key = value if gate is None else (value, gate)
         if key not in self.expressions:
@@ -157,7 +158,7 @@ class Writer(Addresses):
         """The expression of a number or an extent from outside of the loop; None for other values."""
         match self.defined_by.get(value):
             case Constant(number):
-                return format_number(number)
+                return TRITON.number(number)
             case Size(axis):
                 return Expression(axis)
             case Broadcast(x, _):
@@ -175,9 +176,8 @@ class Writer(Addresses):
                 expression = None if line.result in self.deferred else self.operation_expression(line)
                 if expression is None:
                     continue
-                inline = (
-                    uses[line.result] == 1 and is_numbered(line.result) and len(expression.text) < MAX_INLINE_LENGTH
-                )
+                is_short = len(expression.text) < MAX_INLINE_LENGTH
+                inline = is_short and uses[line.result] == 1 and is_numbered(line.result.name)
                 self.expressions[line.result] = (
                     expression if inline else self.assign(self.variable_of(line.result), expression)
                 )
@@ -196,7 +196,7 @@ class Writer(Addresses):
         """The expression of one operation; None if it only changes axes."""
         match line.operation:
             case Elementwise(op, args):
-                return format_elementwise(op, [self.expression_of(arg) for arg in args])
+                return TRITON.apply(op, [self.expression_of(arg) for arg in args])
             case Sum(x, _):
                 units = self.unit_variables(x)
                 assert units is not None
@@ -228,7 +228,7 @@ class Writer(Addresses):
         Phase 0 of the next step may overwrite variables of this step before it reads the next value of the carry. An
         expression with such a variable is therefore assigned to a separate variable.
         """
-        expression, name = self.expression_of(carry.next), f"{self.variable_of(carry.before)}_next"
+        expression, name = self.expression_of(carry.next), self.next_variable_of(carry)
         if self.ragged:
             return self.assign(
                 name, Expression(f"tl.where({self.live}, {expression.text}, {self.expression_of(carry.before).text})")

@@ -42,16 +42,13 @@ class Pointer(NamedTuple):
             "weight": a weight.
         value: the value in the pass.
         parameter: the name of the tensor in the kernel.
+        stride: for a sequence, the parameter with the stride between its rows.
     """
 
     kind: str
     value: Value
     parameter: str
-
-    @property
-    def stride(self) -> str:
-        """The parameter with the stride between the rows of a sequence."""
-        return f"{self.parameter.removesuffix('_ptr')}_stride"
+    stride: str = ""
 
 
 @dataclass(eq=False)

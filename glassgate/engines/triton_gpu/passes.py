@@ -54,7 +54,7 @@ class PassRun(Evaluator):
         self.rows, self.precision, self.dtype = rows, precision, precision.dtype
         self.loop_outputs = {self.program.outputs[port]: v for port, v in loop_outputs.items()}
         self.needed = needed
-        self.buffers: dict[Pointer, Tensor] = {}
+        self.buffers: dict[tuple[str, Value], Tensor] = {}
         width = self.sizes.get("P", self.sizes["H"])
         self.extents = {"T": rows.T, "N": rows.N, "H": self.sizes["H"], "P": width, "heads": self.phases.heads}
 
@@ -80,7 +80,7 @@ class PassRun(Evaluator):
     def end(self) -> dict[Port, Tensor]:
         """Run the necessary lines after the loop, and return the needed outputs by port."""
         for carry in self.program.loop.carries:
-            buffer = self.buffers.get(Pointer("carry", carry.before, f"{carry.before.name}_carry"))
+            buffer = self.buffers.get(("carry", carry.before))
             final = self.values[carry.initial] if buffer is None else buffer[self.rows.T % 2]
             self.values[carry.final] = final.float().view(self.shape_of(carry.final.type))
         self.run_lines(_needed_lines(self.program, self.needed))
@@ -150,14 +150,15 @@ class PassRun(Evaluator):
             return self.values[value].to(self.dtype).contiguous()
         if pointer.kind == "given":
             return self.values[value].contiguous()
-        if pointer not in self.buffers:
+        key = pointer.kind, value
+        if key not in self.buffers:
             dtype = self.dtype if pointer.kind == "shared" else torch.float32
             shape = self.shape_of(value.type)
-            self.buffers[pointer] = self.scalar.new_empty((2, *shape), dtype=dtype)
+            self.buffers[key] = self.scalar.new_empty((2, *shape), dtype=dtype)
             if pointer.kind == "carry":
                 carry = self.phases.carries[value]
-                self.buffers[pointer][0] = self.values[carry.initial]
-        return self.buffers[pointer]
+                self.buffers[key][0] = self.values[carry.initial]
+        return self.buffers[key]
 
 
 def run_loops(runs: Sequence[PassRun]) -> None:

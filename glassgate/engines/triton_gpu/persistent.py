@@ -7,9 +7,9 @@ program computes some units, and all programs wait at a barrier after each phase
 from collections.abc import Sequence
 from functools import lru_cache
 
+from glassgate.engines.lowering.expressions import Expression
 from glassgate.engines.lowering.ir import Block, Carry, Contract, Line, Stack, Value
 from glassgate.engines.triton_gpu.emit import Writer
-from glassgate.engines.triton_gpu.expressions import Expression
 from glassgate.engines.triton_gpu.kernel import Kernel
 from glassgate.engines.triton_gpu.phases import Phase, Phases
 from glassgate.engines.triton_gpu.products import Product
@@ -34,6 +34,8 @@ class _PersistentWriter(Writer):
         self.other_parameters = ("T", "N", "H", "P", "heads", *(() if solo else ("arrived",)))
         super().__init__(phases, name, ragged, by_rows=False)
         self.solo, self.chunks = solo, chunks
+        self.columns = [self.names.new(f"column_{chunk}") for chunk in range(chunks)]
+        """The variables with the indices of the columns of left operands, by chunk."""
         self.before: list[str] = []
         """Lines before the loop over time, which load weights and other values that do not change."""
         self.given: dict[object, Expression] = {}
@@ -85,13 +87,14 @@ class _PersistentWriter(Writer):
             current = {c.before for c in self.loop.carries}
         self.expressions = dict(self.given)
         for carry in self.loop.carries:
-            name = self.variable_of(carry.before)
-            self.expressions[carry.before] = Expression(name if carry.before in current else f"{name}_next")
+            is_current = carry.before in current
+            name = self.variable_of(carry.before) if is_current else self.next_variable_of(carry)
+            self.expressions[carry.before] = Expression(name)
         self.write_products(phase.products)
         self.write_lines(phase)
         if self.is_next_step:  # at the end, because other lines may read the values before the step
             for carry in phase.carries:
-                self.assign(self.variable_of(carry.before), Expression(f"{self.variable_of(carry.before)}_next"))
+                self.assign(self.variable_of(carry.before), Expression(self.next_variable_of(carry)))
         return self.step_lines(iteration)
 
     def next_states(self) -> list[str]:
@@ -100,7 +103,7 @@ class _PersistentWriter(Writer):
         lines = ["", "# States of the next step"]
         for carry in self.loop.carries:
             name = self.variable_of(carry.before)
-            text = name if carry.before in early else f"{name}_next"
+            text = name if carry.before in early else self.next_variable_of(carry)
             if not self.solo:
                 text = f'tl.where(patience > 0, {text}, float("nan"))'
             if name != text:
@@ -126,7 +129,9 @@ class _PersistentWriter(Writer):
 
     def column_lines(self) -> list[str]:
         """The lines that compute the indices of the columns of left operands."""
-        return [f"column_{c} = {f'{c} * COLUMNS + ' if c else ''}tl.arange(0, COLUMNS)" for c in range(self.chunks)]
+        return [
+            f"{name} = {f'{c} * COLUMNS + ' if c else ''}tl.arange(0, COLUMNS)" for c, name in enumerate(self.columns)
+        ]
 
     def load(self, kind: str, value: Value, like: Value, variable: str, gate: int | None = None) -> Expression:
         """Write a line that loads a value. Values from outside of the loop over time are loaded before the loop."""
@@ -149,12 +154,12 @@ class _PersistentWriter(Writer):
         """Assign the next values of carries to variables."""
         next_values: dict[object, Expression] = {}
         for carry in carries:
-            name, expression = self.variable_of(carry.before), self.expression_of(carry.next)
+            expression = self.expression_of(carry.next)
             if self.ragged or self.is_next_step:
                 expression = Expression(
                     f"tl.where({self.live}, {expression.text}, {self.expression_of(carry.before).text})"
                 )
-            next_values[carry.before] = self.assign(f"{name}_next", expression)
+            next_values[carry.before] = self.assign(self.next_variable_of(carry), expression)
         if not self.is_next_step:
             self.expressions.update(next_values)
 
@@ -180,21 +185,23 @@ class _PersistentWriter(Writer):
 
     def left_name(self, value: Value, gate: int | None) -> str:
         """The variable with a left operand in the dtype of products."""
-        return f"{self.phases.name_of(value)}_left" + ("" if gate is None else f"_{gate}")
+        name = f"{self.phases.name_of(value)}_left" + ("" if gate is None else f"_{gate}")
+        return self.variable(name, "left", value, gate)
 
     def write_product(self, result: Value, product: Product) -> None:
         """Write one product, with weights that are loaded before the loop over time."""
-        left_value, weight_name = product.left_value, product.contract.b.name
+        left_value = product.left_value
         names = self.name_results(result, product)
         self.body += [f"{name} = tl.full((ROWS, UNITS), 0, tl.float32)" for name in dict.fromkeys(names)]
         by_gate = self.phases.gates_of(left_value) is not None
         if not self.solo:
             self.used_variables.add("seq_now")
         for chunk in range(self.chunks):
-            column = f"column_{chunk}"
+            column = self.columns[chunk]
             column_ok = f"({column} < {product.columns})"
             for gate, name in enumerate(names):
-                weight = f"{weight_name}_{chunk}" + (f"_{gate}" if len(names) > 1 else "")
+                weight = f"{product.contract.b.name}_{chunk}" + (f"_{gate}" if len(names) > 1 else "")
+                weight = self.variable(weight, result, "weight", chunk, gate)
                 inside = f"{product.unit}_ok & {column_ok}[:, None]"
                 self.before.append(f"{weight} = tl.load({product.right(gate, column)}, {inside}, 0)")
                 if self.solo:

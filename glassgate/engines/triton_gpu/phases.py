@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, count
 
+from glassgate.engines.lowering.expressions import is_numbered
 from glassgate.engines.lowering.ir import (
     Axes,
     Block,
@@ -271,7 +272,7 @@ class Phases:
         loop, candidates = self.loop, list[tuple[Value, str]]()
         for line in self.program.before:
             match line.operation:
-                case Block(x, axis, index) if self.axes[axis].labels and not is_numbered(x):
+                case Block(x, axis, index) if self.axes[axis].labels and not is_numbered(x.name):
                     candidates.append((line.result, f"{x.name}_{self.axes[axis].labels[index]}"))
         for product in self.products:
             assert isinstance(product.operation, Contract)
@@ -280,7 +281,7 @@ class Phases:
         taken = {v.name for v in (*self.program.inputs.values(), *self.line_of, *self.carries, *self.reads)}
         names: dict[Value, str] = {}
         for value, name in candidates:
-            if is_numbered(value) and value not in names:
+            if is_numbered(value.name) and value not in names:
                 names[value] = next(n for n in chain([name], (f"{name}{k}" for k in count(2))) if n not in taken)
                 taken.add(names[value])
         return names | {w.sequence: names[w.value] for w in loop.writes if w.value in names}
@@ -310,8 +311,3 @@ class Phases:
     def units_of_axis(self, axis: str) -> str:
         """The axis of all units, "H" or "P", for an axis of these units or of the units of one head."""
         return "H" if axis in "HU" or "P" not in self.axes else "P"
-
-
-def is_numbered(value: Value) -> bool:
-    """Whether the lowering has named a value only by a number, e.g. "v12"."""
-    return value.name[0] == "v" and value.name[1:].isdigit()

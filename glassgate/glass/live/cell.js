@@ -152,7 +152,7 @@ const makeCell = (container, spec, now) => {
     plots.clear();
     const names = [...Object.keys(direction.states).reverse(), ...direction.gates];
     for (const name of names) {
-      const kind = name in direction.states ? "state" : "gate";
+      const kind = Object.hasOwn(direction.states, name) ? "state" : "gate";
       const plot = makePlot(`${kind} ${name} over time`, kind === "state" ? 84 : 46);
       readout.set(name, element("output"));
       stack.append(element("div", { className: `lane ${kind}` }, element("b", {}, name), plot.svg, readout.get(name)));

@@ -108,7 +108,7 @@ const makeEdits = (container, page, changed) => {
       const direction = page.directions.find(({ label }) => name.value.startsWith(`${label}.`));
       const short = name.value.slice(direction.label.length + 1);
       const span = parseNumbers(steps.value.replaceAll(" ", ""), Infinity);
-      const edit = { name: name.value, kind: kind.value, value: Number(exact.value) || 0, units: parseNumbers(units.value, direction.states[short] ?? direction.units),
+      const edit = { name: name.value, kind: kind.value, value: Number(exact.value) || 0, units: parseNumbers(units.value, Object.hasOwn(direction.states, short) ? direction.states[short] : direction.units),
         from: span === null || !span.length ? null : span[0] - 1, to: span === null || !span.length ? null : span.at(-1), text: other.value };
       if (edit.kind !== "replace") return edit;
       const { values, count } = page.valuesFor(edit.text, edit.name);

@@ -10,13 +10,13 @@ const valueOn = (name, { run, step, unit }) => {
   };
   if (name === "x") return Math.hypot(...x.subarray(step * direction.inputs, (step + 1) * direction.inputs));
   const state = name.endsWith("_prev") ? name.slice(0, -5) : "";
-  if (state in direction.states) {
+  if (Object.hasOwn(direction.states, state)) {
     const before = direction.reverse ? step + 1 : step - 1;
     const exists = before >= 0 && before < values[state].length / direction.values[state];
     return exists ? at(state, before) : first[state][unit];
   }
   const key = wireKey(name);
-  return key in direction.values ? at(key, step) : undefined;
+  return Object.hasOwn(direction.values, key) ? at(key, step) : undefined;
 };
 
 const showWires = (diagram, where) => {
@@ -34,7 +34,7 @@ const vectorOf = (name, { run, step }) => {
   const { values, direction, first, x } = run;
   if (name === "x") return x.subarray(step * direction.inputs, (step + 1) * direction.inputs);
   const state = name.endsWith("_prev") ? name.slice(0, -5) : "";
-  if (state in direction.states) {
+  if (Object.hasOwn(direction.states, state)) {
     const before = direction.reverse ? step + 1 : step - 1;
     const units = direction.values[state];
     const exists = before >= 0 && before < values[state].length / units;

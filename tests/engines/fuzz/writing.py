@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 import glassgate as gg
-from tests.engines.fuzz.names import AFFIXES, OWN, REFUSED_PARAMETERS, TAKEN, hostile
+from tests.engines.fuzz.names import AFFIXES, OF_TARGETS, OWN, REFUSED_PARAMETERS, TAKEN, hostile
 
 ONE = (
     *(f"torch.{f}({{}})" for f in ("sigmoid", "tanh", "relu", "sin", "cos", "atan", "erf", "abs", "sign", "neg")),
@@ -37,6 +37,14 @@ TWO = (
 ROW = (
     *("{}.mean(-1, keepdim=True)", "0.2 * {}.sum(-1, keepdim=True)", "torch.mean({}, -1, True)"),
     *("{}.var(-1, unbiased=False, keepdim=True)", "torch.tanh({}.square().mean(dim=-1, keepdim=True))"),
+)
+MASK = (
+    *("{} > {}", "{} <= {}", "{} < 0.1", "{0} >= -0.2", "({} > 0) | ({} < -0.5)", "torch.sign({}) == torch.sign({})"),
+    *("{} != {}", "({} < 0.7) & ~({} < -0.1)", "torch.logical_not({})", "({} > 0) ^ ({} > 0.2)"),
+)
+OF_MASK = (
+    *("torch.where({m}, {x}, {y})", "torch.where({m}, {x}, 0.25)", "torch.where(~{m}, {x}, {y})", "{m} * {x} - {y}"),
+    *("torch.where({m} & ({x} < {y}), {y}, {x})", "torch.where({m} | ({x} > 0.3), {x}, -0.5 * {y})"),
 )
 
 
@@ -90,15 +98,18 @@ def names(draw: st.DrawFn, count: int) -> list[str]:
 @cache
 def _pool() -> st.SearchStrategy[str]:
     """Return the names to draw from. Those of printed kernels are in the list twice, so they are drawn more often."""
-    return st.sampled_from([*(w for w in OWN.split() if w not in TAKEN), *hostile()])
+    return st.sampled_from([*(w for w in (OWN + OF_TARGETS).split() if w not in TAKEN), *hostile()])
 
 
 class _Step:
     """A step under construction: its lines, and the values that further lines can use."""
 
-    def __init__(self, draw: st.DrawFn, wide: list[str], locals_: list[str], products: list[str]) -> None:
+    def __init__(
+        self, draw: st.DrawFn, wide: list[str], locals_: list[str], products: list[str], of_state: str
+    ) -> None:
+        self.of_state = of_state
         self.draw, self.wide, self.rows, self.locals = draw, wide, list[str](), locals_
-        self.products, self.lines = products, list[str]()
+        self.products, self.lines, self.masks = products, list[str](), list[str]()
         self.shared = {name for name in wide if name.startswith("p.")}
         """The values that are equal for all rows of the batch."""
         self._used: list[str] = []
@@ -131,17 +142,36 @@ class _Step:
             )
         return f"torch.tanh({self.operand()})"
 
+    def mask(self) -> str:
+        """Draw a comparison: of two values, of a value and the number of a row, or of the numbers of a row."""
+        first = self.draw(st.sampled_from(self.rows)) if self.rows and self.draw(st.booleans()) else self.operand()
+        second = self.draw(st.sampled_from([*self.rows, self.operand()]))
+        self._used += [first, second]
+        return self.draw(st.sampled_from(MASK)).format(first, second)
+
+    def of_mask(self) -> str:
+        """Draw an expression that reads a mask."""
+        m = self.draw(st.sampled_from(self.masks))
+        self._used.append(m)
+        return self.draw(st.sampled_from(OF_MASK)).format(m=m, x=self.operand(), y=self.operand())
+
     def write(self) -> None:
         """Add a line."""
         name, self._used = self.locals.pop(), []
-        if self.draw(st.integers(0, 5)) == 0 and len(self.rows) < 3:
+        if self.draw(st.integers(0, 5)) == 0:
+            name = f"{name}_mask" if self.draw(st.booleans()) else name
+            self.lines.append(f"{name} = {self.mask()}")
+            self.masks.append(name)
+            if self.shared.issuperset(self._used):
+                self.shared.add(name)
+        elif self.draw(st.integers(0, 5)) == 0 and len(self.rows) < 3:
             name = f"{name}_of_row"
             self.lines.append(f"{name} = {self.draw(st.sampled_from(ROW)).format(self.operand())}")
             self.rows.append(name)
             if self.shared.issuperset(self._used):
                 self.shared.add(name)
         else:
-            value = self.value()
+            value = self.of_mask() if self.masks and self.draw(st.integers(0, 2)) == 0 else self.value()
             if self.shared.issuperset(self._used):
                 name = f"{name}_of_none"
                 self.shared.add(name)
@@ -149,8 +179,12 @@ class _Step:
             self.wide.append(name)
 
     def state(self) -> str:
-        """Draw a new state, which differs between the rows of the batch."""
-        x = self.draw(st.sampled_from([value for value in self.wide if value not in self.shared]))
+        """Draw a new state. A value that all rows of the batch or all units share is broadcast to all of them."""
+        if self.draw(st.integers(0, 5)) == 0:
+            value = self.draw(st.sampled_from([*self.rows, *self.wide, "0.5"]))
+            return f"(torch.zeros_like({self.of_state}) + {value})"
+        wide = [value for value in self.wide if value not in self.shared]
+        x = self.draw(st.sampled_from(wide[-2:] if self.draw(st.booleans()) else wide))
         return f"torch.tanh({x})" if self.draw(st.booleans()) else x
 
 
@@ -176,7 +210,7 @@ def cells(draw: st.DrawFn, max_lines: int = 8) -> Written:
     wide += [f"a.hh.{gate}" for gate in gates[-2:]] if recurrent else []
     wide += [f"s.{name}" for name in state[projected:]]
     wide += [f"p.{name}.{draw(st.sampled_from(gates))}" if per_gate[name] else f"p.{name}" for name in own]
-    step = _Step(draw, wide, local[::-1], gates if recurrent and not projected else [])
+    step = _Step(draw, wide, local[::-1], gates if recurrent and not projected else [], f"a.{gates[0]}")
     for _ in range(lines):
         step.write()
     new = [f"{k + 1} * {step.state()}" for k in range(len(state))]

@@ -1,0 +1,57 @@
+"""Triton as a dialect of generated code: operations, literals, and reserved words."""
+
+from keyword import kwlist
+
+from glassgate.engines.lowering.expressions import (
+    AND,
+    ATOM,
+    COMPARISON,
+    OR,
+    SIGN,
+    SIGNS_AND_ARITHMETIC,
+    Dialect,
+    Expression,
+    call,
+    infix,
+    prefix,
+    words_of,
+)
+from glassgate.engines.triton_gpu.kernel import CONSTANTS, HEAD_WIDTHS
+from glassgate.engines.triton_gpu.mathematics import FUNCTIONS
+
+_GENERATED = """
+triton tl float range iteration T N H P heads starts t seq row start live here seq_now seq_next blocks unit unit_ok
+unit_head out out_ok out_head block column column_ok left right expected arrived patience
+"""
+"""Names that kernels use themselves, in addition to those in the forms of operations."""
+_OF_TRITON = "exp log sin cos abs floor ceil sqrt rsqrt erf"
+_OF_MATHEMATICS = "sigmoid tanh expm1 log1p tan atan sign trunc"
+"""Functions that `mathematics.py` defines."""
+
+_FORMS = {
+    **SIGNS_AND_ARITHMETIC,
+    **{op: call(f"tl.{op}") for op in _OF_TRITON.split()},
+    **{op: call(op) for op in _OF_MATHEMATICS.split()},
+    "minimum": call("minimum", 2),
+    "maximum": call("maximum", 2),
+    "pow": call("power", 2),
+    "round": call("round_half_even"),
+    "where": call("tl.where", 3),
+    "lt": infix("<", COMPARISON),
+    "le": infix("<=", COMPARISON),
+    "eq": infix("==", COMPARISON),
+    "ne": infix("!=", COMPARISON),
+    "logical_and": infix("&", AND, SIGN),
+    "logical_or": infix("|", OR, SIGN),
+    "logical_not": prefix("~"),
+}
+
+
+def literal(value: float) -> Expression:
+    """A number as a literal. Negative numbers have a sign."""
+    if value != value or value in (float("inf"), -float("inf")):
+        return Expression(f'float("{value}")')
+    return Expression(repr(value), SIGN if value < 0 else ATOM)
+
+
+TRITON = Dialect(_FORMS, literal, words_of(_FORMS).union(_GENERATED.split(), kwlist, FUNCTIONS, CONSTANTS, HEAD_WIDTHS))

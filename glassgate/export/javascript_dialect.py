@@ -1,0 +1,64 @@
+"""JavaScript as a dialect of generated code: operations, literals, and reserved words."""
+
+from glassgate.engines.lowering.expressions import (
+    AND,
+    ATOM,
+    COMPARISON,
+    CONDITION,
+    EQUALITY,
+    OR,
+    PRODUCT,
+    SIGN,
+    SIGNS_AND_ARITHMETIC,
+    Dialect,
+    Expression,
+    Form,
+    call,
+    infix,
+    prefix,
+    words_of,
+)
+
+_KEYWORDS = """
+arguments await break case catch class const continue debugger default delete do else enum eval export extends
+false finally for function if implements import in instanceof interface let new null package private protected
+public return static super switch this throw true try typeof undefined var void while with yield
+"""
+_GENERATED = "Infinity NaN at at_out before edit multiply products scratch t u values w x"
+"""Names that the code of a step uses itself, in addition to those in the forms of operations."""
+_OF_MATH = "abs sign floor ceil trunc sqrt exp expm1 log log1p sin cos tan atan"
+
+_FORMS = {
+    **SIGNS_AND_ARITHMETIC,
+    **{op: call(f"Math.{op}") for op in _OF_MATH.split()},
+    "round": call("roundToEven"),
+    "sigmoid": call("sigmoid"),
+    "tanh": call("tanh"),
+    "erf": call("erf"),
+    "pow": call("Math.pow", 2),
+    "minimum": call("Math.min", 2),
+    "maximum": call("Math.max", 2),
+    "rsqrt": Form("1 / Math.sqrt({})", PRODUCT, (CONDITION,)),
+    "lt": infix("<", COMPARISON),
+    "le": infix("<=", COMPARISON),
+    "eq": infix("===", EQUALITY),
+    "ne": infix("!==", EQUALITY),
+    "logical_not": prefix("!"),
+    "logical_and": infix("&&", AND),
+    "logical_or": infix("||", OR),
+    "where": Form("{} ? {} : {}", CONDITION, (CONDITION + 1, CONDITION + 1, CONDITION + 1)),
+}
+
+
+def literal(value: float) -> Expression:
+    """A number as a literal. Negative numbers have a sign."""
+    sign = SIGN if value < 0 else ATOM
+    if value != value:
+        return Expression("NaN")
+    if value in (float("inf"), float("-inf")):
+        return Expression("Infinity" if value > 0 else "-Infinity", sign)
+    short = f"{value:g}"
+    return Expression(short if float(short) == value else repr(float(value)), sign)
+
+
+JAVASCRIPT = Dialect(_FORMS, literal, words_of(_FORMS).union(_KEYWORDS.split(), _GENERATED.split()))

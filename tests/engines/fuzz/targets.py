@@ -1,0 +1,149 @@
+"""Runs layers with generated cells on every target: kernels, sessions, C, JavaScript and ONNX Runtime."""
+
+import copy
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import glassgate as gg
+from glassgate.export.javascript import Weights, emit
+from glassgate.export.onnx_verify import Session
+from tests.compare import noise
+from tests.engines.fuzz.interpreted import interpreted
+from tests.engines.fuzz.writing import Written
+from tests.export.javascript import run_in_node
+
+WARNINGS = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror"]
+SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+
+
+@dataclass
+class Trial:
+    """A layer in eval mode, one input sequence, and the output of the reference engine in float64.
+
+    Attributes:
+        layer: the layer in float64.
+        x: (L, H_in).
+        expected: (L, D * H_out).
+        uncertainty: how far the output changes if the parameters and the input change by the precision of float32. It
+            is large where a step compares or rounds numbers that are almost equal.
+    """
+
+    written: Written | str
+    layer: gg.Recurrent
+    x: Tensor
+    expected: Tensor
+    uncertainty: float
+
+
+def trial_of(written: Written) -> Trial:
+    """Return the trial of a generated cell."""
+    torch.manual_seed(written.seed)
+    layer = gg.Recurrent(written.cell(), **written.options, learn_initial_state=True, dtype=torch.float64)
+    return trial_of_layer(written, layer, written.L, written.seed)
+
+
+def trial_of_layer(written: Written | str, layer: gg.Recurrent, L: int, seed: int = 0) -> Trial:
+    """Return the trial of a layer in float64, with random parameters."""
+    layer.eval()
+    with torch.no_grad(), gg.engine("reference"):
+        for k, parameter in enumerate(layer.parameters()):
+            parameter.copy_((parameter + noise(seed + k, *parameter.shape) / 2).float())
+        x = noise(seed, L, layer.input_size).float().double()
+        expected = layer(x)[0]
+        changes = []
+        for k in range(3):
+            near = copy.deepcopy(layer)
+            for n, parameter in enumerate(near.parameters()):
+                parameter.mul_(1 + 3e-7 * noise(100 * k + n, *parameter.shape))
+            changes.append(near(x * (1 + 3e-7 * noise(50 + k, *x.shape)))[0] - expected)
+        uncertainty = float(torch.stack([*changes, layer.float()(x.float())[0].double() - expected]).abs().max())
+    return Trial(written, layer.double(), x, expected, uncertainty)
+
+
+def faults(trials: Sequence[Trial], results: Sequence[Tensor], exact: bool) -> list[str]:
+    """Return a description of each result that differs from the reference.
+
+    Args:
+        trials: the trials.
+        results: the output of each trial.
+        exact: whether the results were computed in float64.
+    """
+    found = []
+    for trial, result in zip(trials, results, strict=True):
+        largest = max(1.0, float(trial.expected.abs().max()))
+        allowed = 1e-9 * largest if exact else 1e-4 * largest + 30 * trial.uncertainty
+        error = float((result.double().reshape(trial.expected.shape) - trial.expected).abs().max())
+        if not error <= allowed:
+            found.append(f"off by {error:.1e}, allowed {allowed:.1e}: {trial.written}")
+    return found
+
+
+def run_c(trials: Sequence[Trial], folder: Path, double: bool, compiler: str, *flags: str) -> list[Tensor]:
+    """Return the outputs of one C program with all layers."""
+    dtype = torch.float64 if double else torch.float32
+    layers = nn.ModuleDict({str(k): copy.deepcopy(trial.layer).to(dtype) for k, trial in enumerate(trials)})
+    gg.to_c(layers, folder, "nets")
+    real, program = ("double" if double else "float"), ["#include <stdio.h>", '#include "nets.h"']
+    for k, trial in enumerate(trials):
+        values = ", ".join(v.hex() for v in trial.x.reshape(-1).tolist())
+        program += [
+            f"static int run{k}(void) {{",
+            f"    static nets_{k}_state s;",
+            f"    static const {real} x[] = {{{values}}};",
+            f"    static {real} y[{len(trial.x)} * nets_{k}_output_size];",
+            f"    nets_{k}_init(&s);",
+            f"    if (nets_{k}_run(&s, x, y, {len(trial.x)})) return 1;",
+            "    return fwrite(y, sizeof y, 1, stdout) != 1;",
+            "}",
+        ]
+    calls = " || ".join(f"run{k}()" for k in range(len(trials)))
+    (folder / "main.c").write_text("\n".join([*program, f"int main(void) {{ return {calls}; }}\n"]))
+    command = [compiler, *WARNINGS, *flags, "main.c", "nets.c", "-o", "program", "-lm"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[:3000]
+    output = subprocess.run(["./program"], cwd=folder, capture_output=True)
+    assert output.returncode == 0, output.stderr[:3000]
+    numbers = torch.from_numpy(np.frombuffer(output.stdout, np.float64 if double else np.float32).copy())
+    return list(numbers.split([trial.expected.numel() for trial in trials]))
+
+
+def run_javascript(trials: Sequence[Trial], folder: Path) -> list[Tensor]:
+    """Return the outputs of one process of Node."""
+    weights = Weights()
+    scripts = [emit(trial.layer, weights) for trial in trials]
+    calls = [
+        {"layer": k, "x": trial.x.flatten().tolist(), "count": len(trial.x), "edits": []}
+        for k, trial in enumerate(trials)
+    ]
+    return [torch.tensor(result["outputs"][0]) for result in run_in_node(folder, scripts, weights, calls)]
+
+
+def run_onnx(trials: Sequence[Trial], folder: Path) -> list[Tensor]:
+    """Return the outputs of ONNX Runtime in float32, because it does not implement Erf in float64."""
+    outputs = []
+    for k, trial in enumerate(trials):
+        layer = copy.deepcopy(trial.layer).float()
+        path = gg.to_onnx(layer, folder / f"{k}.onnx", lengths=False, defaults=True, verify=False)
+        outputs.append(Session(path)(input=trial.x[:, None].float())["output"])
+    return outputs
+
+
+def run_engine(trials: Sequence[Trial], engine: str, dtype: torch.dtype) -> list[Tensor]:
+    """Return the outputs of an engine."""
+    outputs = []
+    for trial in trials:
+        with torch.no_grad(), gg.engine(engine):
+            outputs.append(copy.deepcopy(trial.layer).to(dtype)(trial.x.to(dtype))[0])
+    return outputs
+
+
+def run_session(trials: Sequence[Trial]) -> list[Tensor]:
+    """Return the outputs of frozen layers. Python runs their kernels."""
+    with interpreted():
+        return [gg.freeze(trial.layer)(trial.x)[0] for trial in trials]
