@@ -101,6 +101,15 @@ class Coin(gg.Cell):
         return torch.fft.rfft(a.h).real
 
 
+SOFTMAX = """
+class Soft(gg.Cell):
+    gates = ("n",)
+
+    def step(self, a, s):
+        return torch.softmax(a.n, -1)
+"""
+
+
 def test_errors(path: Path) -> None:
     with pytest.raises(ExportError, match=r"opset must be from 18 to \d+, got 7"):
         gg.to_onnx(gg.LSTM(3, 4), path, opset=7)
@@ -114,6 +123,10 @@ def test_errors(path: Path) -> None:
         gg.to_onnx(gg.LSTM(3, 4), path.parent)
     with pytest.raises(ExportError, match=r"cell Coin: .*rfft.*test_onnx.py.*; write this step with other operations"):
         gg.to_onnx(gg.Recurrent(Coin(), 3, 4), path)
+    names = {"torch": torch, "gg": gg}
+    exec(SOFTMAX, names)  # as in `python -c` and in notebooks, where the class has no source file
+    with pytest.raises(ExportError, match=r"cell Soft: step uses torch.softmax.*\(<string>, line 6\); write this step"):
+        gg.to_onnx(gg.Recurrent(names["Soft"](), 3, 4), path)
     with pytest.raises(
         ExportError, match="Linear is not a layer of glassgate, so inputs must be a tuple of example arguments, got "
     ):

@@ -1,0 +1,40 @@
+"""In Triton's interpreter, the kernels of generated cells compute the values and gradients of the step."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import assume, given
+
+from tests.engines.fuzz.test_fuzz import LARGE, Trial, examples
+from tests.engines.fuzz.writing import Written, cells
+
+CLOSE = 2e-3
+"""The maximum error in float32, as a fraction of the largest value of a result, or of one if that is larger."""
+
+
+def differences(written: Written) -> list[str]:
+    """Return the results of a recorded training call in float32 that differ from the reference in float64."""
+    trial = Trial(written)
+    truth = trial.call("reference", record=True)
+    assume(all(v.isfinite().all() and (v.abs() < LARGE).all() for v in truth.values()))
+    trial.layer.float()
+    trial.x = trial.x.float()
+    faults = []
+    for name, value in trial.call("triton", record=True).items():
+        if value.numel():
+            error, largest = (value - truth[name]).abs().max().item(), truth[name].abs().max().item()
+            if not error <= CLOSE * max(1.0, largest):
+                faults.append(f"{name}: off by {error:.1e}, largest {largest:.1e}")
+    return faults
+
+
+@pytest.mark.filterwarnings("ignore:var.*degrees of freedom")
+@examples(20, 10_000)
+@given(cells(max_lines=6))
+def test_kernels_equal_the_step(written: Written) -> None:
+    torch.manual_seed(0)
+    if differences(written):
+        # A number that is rounded or compared may be within the error of float32. Other numbers are not.
+        faults = differences(replace(written, seed=written.seed + 1))
+        assert not faults, "\n".join(faults)
