@@ -8,10 +8,12 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from glassgate.cell import Cell, Weights
+from glassgate.declarations import first_other_shape, refused_projection, shared_names, unread_weights
 from glassgate.engines.choose import choose, engine
 from glassgate.engines.reference import advance
 from glassgate.layers.calls import arrange_call, directions_by_layer
 from glassgate.layers.stack import Recurrent
+from glassgate.shapes import ShapeError
 
 STEPS, ROWS, INPUTS, UNITS = 5, 3, 4, 6
 """The sizes of the tested layer: L, N, H_in, and the number of units per head."""
@@ -81,7 +83,9 @@ def check(cell: Cell, seed: int = 0) -> Report:
     4. Gradients equal finite differences.
     5. The step is accurate in float32 on shifted and scaled inputs. If it is not, the report has a warning. A step that
        computes a variance as `E[v^2] - E[v]^2` is inaccurate, for example.
-    6. The CPU engine gives the results of the reference engine.
+    6. The declarations of the cell fit its step: the step reads all weights and parameters, no two values share a name,
+       and a layer runs with `proj_size` if it can be created with it. If not, the report has warnings.
+    7. The CPU engine gives the results of the reference engine.
 
     Args:
         cell: the cell.
@@ -110,6 +114,7 @@ def check(cell: Cell, seed: int = 0) -> Report:
             _check_large_inputs,
             _check_gradients,
             _check_float32,
+            _check_declarations,
             _check_engines,
         ):
             report.findings += check_of_cell(cell)
@@ -131,7 +136,9 @@ def _check_shapes(cell: Cell) -> list[Finding]:
         with engine("reference"):
             _, _, states = layer(x, return_states=True)
     except (AttributeError, TypeError, ValueError, RuntimeError) as error:
-        return [Finding(claim, False, f"it raised {type(error).__name__}: {error}")]
+        may_be_a_shape = isinstance(error, RuntimeError | ShapeError)
+        cause = first_other_shape(cell) if may_be_a_shape else ""
+        return [Finding(claim, False, cause or f"it raised {type(error).__name__}: {error}")]
     expected = (STEPS, ROWS, UNITS * cell.heads)
     wrong = [f"{name} is {tuple(v.shape)}" for name, v in states.items() if tuple(v.shape) != expected]
     if wrong:
@@ -259,6 +266,15 @@ def _median_row_error(error: Tensor) -> float:
     In a few rows, rounding may change the result of a comparison in the step. These rows do not affect the median.
     """
     return float(error.abs().amax(1).nan_to_num(torch.inf).median())
+
+
+def _check_declarations(cell: Cell) -> list[Finding]:
+    faults = {
+        "step reads all weights and parameters": unread_weights(cell),
+        "no two values share a name": shared_names(cell),
+        "a layer with proj_size runs if it can be created": refused_projection(cell),
+    }
+    return [Finding(claim, not fault, fault, warning=True) for claim, fault in faults.items()]
 
 
 def _check_engines(cell: Cell) -> list[Finding]:

@@ -7,6 +7,7 @@ import torch
 
 import glassgate as gg
 from glassgate import checking
+from glassgate.declarations import refused_projection, shared_names, unread_weights
 
 
 class Cumulative(gg.Cell):
@@ -136,6 +137,49 @@ def test_the_error_of_a_cell_is_reported(cell, words):
     report = gg.check(cell)
     assert not report
     assert words in str(report)
+
+
+class Halves(gg.Cell):
+    """A cell that reads only one half of two gates, and declares a parameter and a gate with the name of a state."""
+
+    gates = ("z", "n", "m")
+    state = ("h", "z")
+    parameters = {"m": gg.Parameter(1.0)}
+
+    def step(self, a, s, p):
+        z = torch.sigmoid(a.ih.z)
+        return z * s.h + (1 - z) * torch.tanh(a.hh.n), 0.5 * s.z + z
+
+
+class Matrix(gg.Cell):
+    gates = ("k", "v")
+    state = ("h", "S")
+
+    def step(self, a, s):
+        S = s.S + a.k[..., None] * a.v[..., None, :]
+        return S.sum(-1), S
+
+
+def test_declarations_that_do_not_fit_the_step_are_warnings():
+    report = gg.check(Halves())
+    assert report
+    unread, names, projection = (str(warning) for warning in report.warnings)
+    assert (
+        "the rows of weight_ih for gates n, m and the rows of weight_hh for gates z, m and the parameter 'm'" in unread
+    )
+    assert "'z' is a gate and a state, 'm' is a gate and a parameter" in names
+    assert "a layer with proj_size can be created, but a call raises ShapeError" in projection
+
+
+def test_the_declarations_of_built_in_cells_fit_their_steps():
+    for name in gg.cells.__all__:
+        cell = getattr(gg.cells, name)()
+        assert [check(cell) for check in (unread_weights, shared_names, refused_projection)] == [""] * 3, name
+
+
+def test_a_value_with_several_numbers_per_unit_is_named():
+    text = "states have one number per unit; got (3, 6, 6) instead of (3, 6) in `S = s.S + a.k[..., None] * a.v[..."
+    assert text in str(gg.check(Matrix()))
 
 
 def test_only_cells_are_checked():
