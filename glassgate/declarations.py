@@ -84,8 +84,8 @@ def refused_projection(cell: Cell) -> str:
             layer.eval()(torch.randn(STEPS, ROWS, INPUTS))
     except (AttributeError, TypeError, ValueError, RuntimeError) as error:
         return (
-            f"a layer with proj_size can be created, but a call raises {type(error).__name__}: {error}. If the cell has "
-            "no projection, set `projected = glassgate.cell.no_projection` in its class"
+            f"a layer with proj_size can be created, but a call raises {type(error).__name__}: {error}. If the cell "
+            "has no projection, set `projected = glassgate.cell.no_projection` in its class"
         )
     return ""
 
@@ -147,7 +147,8 @@ def _gates_that_differ_from_their_state(cell: Cell) -> set[str]:
     """Return the gates with a local variable of their name whose value is not that of the state of this name."""
     if not set(cell.gates) & set(cell.state):
         return set()
-    layer, values = Recurrent(cell, INPUTS, UNITS * cell.heads).eval(), {}
+    layer = Recurrent(cell, INPUTS, UNITS * cell.heads).eval()
+    values: dict[str, Any] = {}
     initial = tuple(torch.randn(1, ROWS, UNITS * cell.heads) for _ in cell.state)
     with engine("reference"), torch.no_grad(), trace_locals(values.__setitem__):
         _, _, states = layer(

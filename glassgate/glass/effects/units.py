@@ -55,7 +55,7 @@ def twins(study: Study) -> Iterator[Effect]:
         alive = np.flatnonzero(values.std(0) >= DEAD_DEVIATION)
         if len(values) < _MIN_STEPS or len(alive) < 2:
             continue
-        correlation = np.corrcoef(values[:, alive].T)
+        correlation = np.asarray(np.corrcoef(values[:, alive].T))
         together = np.abs(correlation) >= TWIN_CORRELATION
         with np.errstate(invalid="ignore", divide="ignore"):
             together &= np.abs(np.corrcoef(np.diff(values[:, alive], axis=0).T)) >= TWIN_CORRELATION
