@@ -5,15 +5,19 @@ A scheme takes a module and fills the parameters of every recurrent layer and ce
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from torch import Tensor, as_tensor, nn, no_grad, rand
+from torch import Tensor, as_tensor, nn, no_grad, rand, tensor
 
 from glassgate.cell import Cell, Weights
+from glassgate.engines.retention import Memory, NotDerivable, Unreachable, magnitudes, memory_of
 
 Scheme = Callable[[nn.Module], None]
 """A function that initialises the recurrent parameters of a module."""
+_Cells = Sequence[tuple[Cell, Weights, Memory]]
+"""The cell, the parameters and the memory of each direction of each layer."""
 
 
 @no_grad()
@@ -53,15 +57,62 @@ def initialise(module: nn.Module, init: Scheme | Sequence[Scheme]) -> None:
         scheme(module)
 
 
+class KeepingGate(NamedTuple):
+    """A gate that keeps a state of a cell.
+
+    Attributes:
+        name: the name of the gate.
+        sign: 1 if a step keeps more of the state when the bias of the gate rises, -1 if it keeps more when it falls.
+        parameters: the parameters that add a number to the gate's pre-activation: `bias_ih` and `bias_hh`, or shifts
+            behind a layer normalisation.
+    """
+
+    name: str
+    sign: int
+    parameters: tuple[str, ...]
+
+
+def keeping_gates(cell: Cell, hidden_size: int | None = None) -> tuple[KeepingGate, ...]:
+    """Derive the gates that keep a state from the step of a cell. The names of gates have no meaning.
+
+    Args:
+        cell: the cell.
+        hidden_size: the number of units, for a cell whose step runs only with this number.
+
+    Raises:
+        ValueError: the step cannot be differentiated twice.
+
+    Example:
+        >>> import glassgate as gg
+        >>> [(gate.name, gate.sign) for gate in keeping_gates(gg.cells.LSTM())]
+        [('f', 1)]
+        >>> [(gate.name, gate.sign) for gate in keeping_gates(gg.cells.MGU())]
+        [('f', -1)]
+        >>> keeping_gates(gg.cells.RNN())
+        ()
+    """
+    memory = _derive_memory("keeping_gates", cell, hidden_size)
+    return tuple(KeepingGate(name, sign, memory.offsets) for name, sign in memory.keeping.items())
+
+
 @no_grad()
 def xavier_orthogonal(module: nn.Module) -> None:
     """Set Xavier-uniform input weights, an orthogonal recurrent matrix per gate, and zero biases.
 
-    The projection `weight_hr` is Xavier-uniform too. If the cell has a gate f, its bias `bias_ih` + `bias_hh` is 1.
+    The projection `weight_hr` is Xavier-uniform too. A gate that keeps a state and does not also control what is
+    written to it, such as f of an LSTM, gets a bias `bias_ih` + `bias_hh` of 1, or of -1 if it keeps less when its bias
+    rises. Gates that do both, such as z of a GRU, have no bias.
+
+    Raises:
+        ValueError: the gates that keep the state cannot be derived from the step of a cell.
 
     Sources: Glorot and Bengio 2010; Saxe et al. 2013, arXiv:1312.6120; Jozefowicz et al. 2015 for the forget bias.
     """
-    for cell, weights in _cells(module):
+    _draw_xavier_orthogonal(_with_memory("xavier_orthogonal", module))
+
+
+def _draw_xavier_orthogonal(cells: _Cells) -> None:
+    for cell, weights, memory in cells:
         for name, weight in weights.items():
             if name in ("weight_ih", "weight_hr"):
                 nn.init.xavier_uniform_(weight)
@@ -70,16 +121,22 @@ def xavier_orthogonal(module: nn.Module) -> None:
                     nn.init.orthogonal_(block)
             elif name.startswith("bias"):
                 weight.zero_()
-        if "f" in cell.gates and "bias_ih" in weights:
-            _set_bias(cell, weights, "f", 1.0)
+        if offset := _offset(weights, memory):
+            other = memory.coupled | memory.opposed
+            forget = {gate: float(sign) for gate, sign in memory.keeping.items() if gate not in other}
+            _set_offsets(cell, weights, memory, offset, forget)
 
 
 @dataclass(frozen=True)
 class chrono:
     """Sets the biases of gates for dependencies of up to T_max steps (Tallec and Ollivier 2018, arXiv:1804.11188).
 
-    b_f = log u and b_i = -log u, with u uniform in [1, T_max - 1] for each unit. The biases of other gates are 0. In a
-    cell without a gate f, the gate z gets the bias log u, because z keeps the state in `torch.nn.GRU`.
+    With u uniform in [1, T_max - 1] for each unit, a step keeps the fraction u / (u + 1) of a state at zero input. In
+    an LSTM, b_f = log u and b_i = -log u. The biases of other gates are 0.
+
+    The gates are derived from the step of the cell, not from their names (see `keeping_gates`). If a gate keeps a state
+    and also controls what is written to it, such as z of a GRU, no other gate gets a bias. Behind a layer
+    normalisation, the values are those of the shifts of the normalisation.
 
     Args:
         T_max: the longest dependency, in steps; above 2.
@@ -92,32 +149,23 @@ class chrono:
     T_max: float
 
     def __post_init__(self) -> None:
-        if not hasattr(self.T_max, "__float__"):
-            got = type(self.T_max).__name__
-            raise TypeError(f"chrono: T_max must be a number of steps, such as in init=chrono(100), got {got}")
-        if not self.T_max > 2:
-            raise ValueError(f"chrono: T_max must be above 2 steps, got {self.T_max!r}")
+        _check_steps("chrono", "T_max", self.T_max)
 
     @no_grad()
     def __call__(self, module: nn.Module) -> None:
-        """Fill the biases of every recurrent layer and cell in `module`."""
-        cells = list(_cells(module))
-        for cell, weights in cells:
-            _require_bias(weights, "chrono")
-            if not {"f", "z"} & set(cell.gates):
-                raise ValueError(f"chrono: the cell must have a gate f or z, got {cell.gates}")
-        for cell, weights in cells:
-            u = 1 + (self.T_max - 2) * rand(_hidden_size(cell, weights), device=weights["bias_ih"].device)
-            keep_gate = "f" if "f" in cell.gates else "z"
-            for gate in cell.gates:
-                _set_bias(cell, weights, gate, u.log() if gate == keep_gate else -u.log() if gate == "i" else 0.0)
+        """Fill the biases of every recurrent layer and cell in `module`.
+
+        Raises:
+            ValueError: no gate of a cell keeps a state, or its bias cannot have the required effect.
+        """
+        cells = _with_memory("chrono", module)
+        _check_chrono("chrono", self.T_max, cells)
+        _draw_chrono(self.T_max, cells)
 
 
 @dataclass(frozen=True)
 class long_memory:
     """A recipe for long dependencies: `xavier_orthogonal`, then `chrono(steps)`.
-
-    `chrono` is left out if any cell has no biases, or has neither a gate f nor a gate z.
 
     With Adam and a learning rate that falls from 0.01 to zero, cells with this initialisation solve the adding problem
     of Hochreiter and Schmidhuber (1997) at lags up to 1,000 steps. `glassgate compare` measures this.
@@ -133,14 +181,19 @@ class long_memory:
     steps: float
 
     def __post_init__(self) -> None:
-        if not self.steps > 2:
-            raise ValueError(f"long_memory: steps must be above 2, got {self.steps!r}")
+        _check_steps("long_memory", "steps", self.steps)
 
+    @no_grad()
     def __call__(self, module: nn.Module) -> None:
-        """Fill the parameters of every recurrent layer and cell in `module`."""
-        xavier_orthogonal(module)
-        if all({"f", "z"} & set(cell.gates) and "bias_ih" in weights for cell, weights in _cells(module)):
-            chrono(self.steps)(module)
+        """Fill the parameters of every recurrent layer and cell in `module`.
+
+        Raises:
+            ValueError: no gate of a cell keeps a state, or its bias cannot have the required effect.
+        """
+        cells = _with_memory("long_memory", module)
+        _check_chrono("long_memory", self.steps, cells)
+        _draw_xavier_orthogonal(cells)
+        _draw_chrono(self.steps, cells)
 
 
 class gate_bias:
@@ -200,6 +253,99 @@ def _hidden_size(cell: Cell, weights: Weights) -> int:
 def _require_bias(weights: Weights, scheme: str) -> None:
     if "bias_ih" not in weights:
         raise ValueError(f"{scheme}: the layer must have biases, got bias=False")
+
+
+def _check_steps(scheme: str, name: str, value: object) -> None:
+    if not hasattr(value, "__float__"):
+        got = type(value).__name__
+        raise TypeError(f"{scheme}: {name} must be a number of steps, such as in init={scheme}(100), got {got}")
+    if not 2 < float(value) < math.inf:
+        raise ValueError(f"{scheme}: {name} must be a finite number above 2, got {value!r}")
+
+
+def _derive_memory(scheme: str, cell: Cell, hidden_size: int | None) -> Memory:
+    try:
+        return memory_of(cell, hidden_size)
+    except NotDerivable as error:
+        raise ValueError(
+            f"{scheme}: the gates that keep a state cannot be derived from cell {type(cell).__name__}, because its "
+            f"step or the second derivative of it raises {error}; use gg.init.torch, and set biases by the names of "
+            "gates with gg.init.gate_bias"
+        ) from error
+
+
+def _with_memory(scheme: str, module: nn.Module) -> _Cells:
+    result, memories = [], dict[int, Memory]()
+    for cell, weights in _cells(module):
+        if id(cell) not in memories:
+            memories[id(cell)] = _derive_memory(scheme, cell, _hidden_size(cell, weights))
+        result.append((cell, weights, memories[id(cell)]))
+    return result
+
+
+def _check_chrono(scheme: str, steps: float, cells: _Cells) -> None:
+    """Raise ValueError unless the gates of all cells can keep states for this number of steps."""
+    for cell, weights, memory in cells:
+        name, gates = type(cell).__name__, ", ".join(memory.keeping)
+        if not memory.keeping:
+            raise ValueError(
+                f"{scheme}: the cell must have a gate whose bias sets the fraction of a state that a step keeps, got "
+                f"{name} with the gates {', '.join(cell.gates)}; use a cell such as LSTM or GRU, or the scheme "
+                "xavier_orthogonal"
+            )
+        if memory.opposed:
+            raise ValueError(
+                f"{scheme}: a bias of gate {', '.join(sorted(memory.opposed))} of {name} keeps one state longer and "
+                "another one less long; set the biases with gg.init.gate_bias"
+            )
+        if not memory.offsets:
+            raise ValueError(
+                f"{scheme}: the biases of the gates {gates} of {name} also change other units, for example through a "
+                "layer normalisation; declare a parameter per gate that is added to the pre-activation"
+            )
+        offset = _offset(weights, memory)
+        if offset is None:
+            _require_bias(weights, scheme)
+        else:
+            _check_reach(scheme, steps, cell, memory, offset)
+
+
+def _check_reach(scheme: str, steps: float, cell: Cell, memory: Memory, offset: str) -> None:
+    try:
+        magnitudes(cell, memory, offset, tensor([1.0, steps - 1.0], device="cpu"))
+    except Unreachable as error:
+        raise ValueError(
+            f"{scheme}: {steps:g} steps need a gate that can keep 0.5 to {1 - 1 / steps:.3g} of a state per step, and "
+            f"{', '.join(memory.keeping)} of {type(cell).__name__} can keep {error.low:.3g} to {error.high:.3g}; use "
+            "fewer steps, or set the biases with gg.init.gate_bias"
+        ) from error
+
+
+def _draw_chrono(steps: float, cells: _Cells) -> None:
+    for cell, weights, memory in cells:
+        offset = _offset(weights, memory)
+        assert offset is not None
+        u = 1 + (steps - 2) * rand(_hidden_size(cell, weights), device=weights[offset].device)
+        keep, write = magnitudes(cell, memory, offset, u)
+        values = {gate: sign * keep for gate, sign in memory.keeping.items()}
+        values |= {gate: -sign * write for gate, sign in memory.writing.items()}
+        _set_offsets(cell, weights, memory, offset, values)
+
+
+def _offset(weights: Weights, memory: Memory) -> str | None:
+    """The parameter that contains the numbers to add to pre-activations; None if the layer has no such parameter."""
+    return next((name for name in memory.offsets if name in weights), None)
+
+
+def _set_offsets(
+    cell: Cell, weights: Weights, memory: Memory, offset: str, values: Mapping[str, float | Tensor]
+) -> None:
+    """Set the numbers that `offset` adds to the pre-activations of gates. Those of other gates, and biases, are 0."""
+    for name in dict.fromkeys(["bias_ih", "bias_hh", *memory.offsets]):
+        if name in weights:
+            weights[name].fill_(cell.parameters[name].start if name in cell.parameters else 0.0)
+    for gate, value in values.items():
+        weights[offset].chunk(len(cell.gates))[cell.gates.index(gate)].copy_(as_tensor(value))
 
 
 def _set_bias(cell: Cell, weights: Weights, gate: str, value: float | Sequence[float] | Tensor) -> None:

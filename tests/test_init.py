@@ -1,5 +1,7 @@
 """Initialisation schemes: the values that each scheme sets, gate by gate."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -102,12 +104,21 @@ def test_reset_parameters_applies_the_scheme_again():
 
 
 FAULTS = {
-    "chrono: T_max must be above 2 steps, got 2": (ValueError, lambda: init.chrono(2)),
+    "chrono: T_max must be a finite number above 2, got 2": (ValueError, lambda: init.chrono(2)),
+    "long_memory: steps must be a finite number above 2, got inf": (ValueError, lambda: init.long_memory(math.inf)),
     "chrono: the layer must have biases, got bias=False": (
         ValueError,
         lambda: gg.LSTM(3, 4, bias=False, init=init.chrono(9)),
     ),
-    "chrono: the cell must have a gate f or z, got ('h',)": (ValueError, lambda: gg.RNN(3, 4, init=init.chrono(9))),
+    "chrono: the cell must have a gate whose bias sets the fraction of a state that a step keeps, got RNN with the "
+    "gates h; use a cell such as LSTM or GRU, or the scheme xavier_orthogonal": (
+        ValueError,
+        lambda: gg.RNN(3, 4, init=init.chrono(9)),
+    ),
+    "long_memory: the layer must have biases, got bias=False": (
+        ValueError,
+        lambda: gg.LSTM(3, 4, bias=False, init=init.long_memory(9)),
+    ),
     "gate_bias: the layer must have biases, got bias=False": (
         ValueError,
         lambda: gg.GRU(3, 4, bias=False, init=init.gate_bias(z=1.0)),
@@ -150,7 +161,7 @@ def test_wrong_arguments_are_rejected(message):
 def test_an_error_leaves_the_parameters_unchanged():
     layer = gg.RNN(3, 4)
     before = [p.clone() for p in layer.parameters()]
-    with pytest.raises(ValueError, match="chrono: the cell must have a gate f or z"):
+    with pytest.raises(ValueError, match="chrono: the cell must have a gate whose bias"):
         init.chrono(9)(layer)
     with pytest.raises(ValueError, match="gate_bias: the cell has the gates h, got 'f'"):
         init.gate_bias(h=3.0, f=1.0)(layer)
