@@ -109,7 +109,8 @@ def _by_lag(texts: dict[int, str], lags: Sequence[int], own: str) -> list[str]:
 def gradients(content: Content, language: int) -> str:
     """Return the fraction of the gradient that remains a hundred steps back, for each network."""
     head = (("cell", "gradient left 100 steps back"), ("单元", "100 步之前剩余的梯度"))[language]
-    return table(head, [[row["label"], f"{row['h'][-1] / row['h'][0]:.1e}"] for row in content["compare"]["gradients"]])
+    rows = [(row["label"], row["output"]) for row in content["compare"]["gradients"]]
+    return table(head, [[label, f"{norms[-1] / norms[0]:.1e}"] for label, norms in rows])
 
 
 def directions(content: Content, language: int) -> str:

@@ -7,9 +7,9 @@ import json
 import signal
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from glassgate.claims.cells import cell_of, hidden_size
 from glassgate.claims.exponents import lyapunov_exponent
 from glassgate.claims.gradients import gradient_norms
 from glassgate.claims.problems import PROBLEMS
-from glassgate.claims.trial import BATCH_SIZE, Network, Trial, initial_network, train
+from glassgate.claims.trial import BATCH_SIZE, VERSION, Network, Trial, initial_network, is_result_of, start, train
 from glassgate.tasks.runs import write_json
 from glassgate.tasks.training.signals import end_with_parent
 
@@ -81,8 +81,22 @@ class Comparison:
         return sorted(dict.fromkeys(trials), key=lambda trial: (trial.seed, trial.lag))
 
 
+def describe_starts(comparison: Comparison) -> list[str]:
+    """Return a sentence for each cell that does not start from `gg.init.long_memory`."""
+    sentences = []
+    features = PROBLEMS[comparison.problems[0]].features
+    for name in comparison.cells:
+        cell = cell_of(name)
+        scheme, reason = start(cell, hidden_size(cell, features, comparison.parameters), max(comparison.lags))
+        if reason:
+            sentences.append(f"{name} starts from gg.init.{scheme}, because {reason}.")
+    return sentences
+
+
 def run(trials: Sequence[Trial], folder: Path, processes: int, report: Report) -> list[dict[str, Any]]:
     """Run the trials that have no result in `folder`, and return the results of all trials.
+
+    The process that trains stores each result as soon as it is complete.
 
     Args:
         trials: the trials.
@@ -93,18 +107,18 @@ def run(trials: Sequence[Trial], folder: Path, processes: int, report: Report) -
     folder.mkdir(parents=True, exist_ok=True)
     results: dict[Trial, dict[str, Any]] = {}
     for trial in trials:
-        with suppress(OSError, ValueError):
-            results[trial] = json.loads((folder / f"{trial.file_name}.json").read_text())
-            report(trial, results[trial])
+        stored = _read(folder / f"{trial.file_name}.json")
+        if is_result_of(trial, stored):
+            results[trial] = stored
+            report(trial, stored)
     remaining = [trial for trial in trials if trial not in results]
     if remaining:
         with ProcessPoolExecutor(min(processes, len(remaining)), get_context("spawn"), _initialise_worker) as pool:
-            futures: dict[Future[dict[str, Any]], Trial] = {pool.submit(train, trial): trial for trial in remaining}
+            futures = {pool.submit(_train_and_store, trial, folder): trial for trial in remaining}
             try:
                 for future in as_completed(futures):
                     trial = futures[future]
                     results[trial] = future.result()
-                    write_json(folder / f"{trial.file_name}.json", results[trial])
                     report(trial, results[trial])
             except BaseException:
                 for process in list(pool._processes.values()):
@@ -114,39 +128,76 @@ def run(trials: Sequence[Trial], folder: Path, processes: int, report: Report) -
     return [results[trial] for trial in trials]
 
 
+def _train_and_store(trial: Trial, folder: Path) -> dict[str, Any]:
+    result = train(trial)
+    write_json(folder / f"{trial.file_name}.json", result)
+    return result
+
+
+def _read(file: Path) -> Any:
+    """The content of a JSON file; None if there is no such file, or it is damaged."""
+    with suppress(OSError, ValueError):
+        return json.loads(file.read_text())
+    return None
+
+
 def _initialise_worker() -> None:
     """Let a process ignore Ctrl-C, which the parent handles, and end with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
 
 
-def measure_gradients(comparison: Comparison) -> list[dict[str, Any]]:
+def measure_gradients(comparison: Comparison, folder: Path) -> list[dict[str, Any]]:
     """Measure gradient norms and Lyapunov exponents. Returns one row per network.
 
     The networks are: each cell with the initial values of torch.nn, each cell after a short training, and the untrained
-    LSTM with each forget bias.
+    LSTM with each forget bias. Each row is stored in `folder` as soon as it is measured, and read if it is there.
     """
-    problem, rows, sequences = PROBLEMS[GRADIENT_PROBLEM], [], min(GRADIENT_SEQUENCES, comparison.sequences)
-
-    def add_row(label: str, network: Network, exponents: Sequence[dict[str, float]] = (), **settings: Any) -> None:
-        norms = gradient_norms(network, GRADIENT_PROBLEM, GRADIENT_STEPS, seed=0)
-        rows.append({"label": label, "lyapunov": list(exponents) or [_exponent(network)], **settings} | norms)
-
-    for name in comparison.cells:
-        cell = cell_of(name)
-        torch.manual_seed(0)
-        network = Network(cell, problem, hidden_size(cell, problem.features, comparison.parameters))
-        add_row(name, network, cell=name, trained=False, forget_bias=None)
-        trial = Trial(GRADIENT_PROBLEM, name, GRADIENT_STEPS, 0, sequences, comparison.parameters)
-        network, exponents = _train_briefly(trial)
-        add_row(f"{name}, trained", network, exponents, cell=name, trained=True, forget_bias=None)
-    for bias in comparison.biases if "lstm" in comparison.cells else ():
-        torch.manual_seed(0)
-        cell = cell_of("lstm")
-        network = Network(cell, problem, hidden_size(cell, problem.features, comparison.parameters))
-        gg.init.gate_bias(f=bias)(network.layer)
-        add_row(f"lstm, forget bias {bias:g}", network, cell="lstm", trained=False, forget_bias=bias)
+    folder.mkdir(parents=True, exist_ok=True)
+    sequences = min(GRADIENT_SEQUENCES, comparison.sequences)
+    trials = [
+        Trial(GRADIENT_PROBLEM, name, GRADIENT_STEPS, 0, sequences if is_trained else 0, comparison.parameters)
+        for name in comparison.cells
+        for is_trained in (False, True)
+    ]
+    biases = comparison.biases if "lstm" in comparison.cells else ()
+    trials += [
+        Trial(GRADIENT_PROBLEM, "lstm", GRADIENT_STEPS, 0, 0, comparison.parameters, float(bias)) for bias in biases
+    ]
+    rows = []
+    for trial in trials:
+        settings, file = {"version": VERSION} | asdict(trial), folder / f"{trial.file_name}.json"
+        stored = _read(file)
+        if not isinstance(stored, dict) or stored.get("settings") != settings or "row" not in stored:
+            stored = {"settings": settings, "row": _gradient_row(trial)}
+            write_json(file, stored)
+        rows.append(stored["row"])
     return rows
+
+
+def _gradient_row(trial: Trial) -> dict[str, Any]:
+    """Measure a network: trained if the trial has sequences, else with the initial values of torch.nn."""
+    problem, cell, bias = PROBLEMS[trial.problem], cell_of(trial.cell), trial.forget_bias
+    if trial.sequences:
+        network, exponents = _train_briefly(trial)
+    else:
+        torch.manual_seed(trial.seed)
+        network = Network(cell, problem, hidden_size(cell, problem.features, trial.parameters))
+        if bias is not None:
+            gg.init.gate_bias(f=bias)(network.layer)
+        exponents = [_exponent(network)]
+    norms = gradient_norms(network, trial.problem, GRADIENT_STEPS, seed=0)
+    suffix = ", trained" if trial.sequences else ""
+    return {
+        "label": trial.cell + suffix if bias is None else f"{trial.cell}, forget bias {bias:g}",
+        "lyapunov": exponents,
+        "cell": trial.cell,
+        "trained": bool(trial.sequences),
+        "forget_bias": bias,
+        "output": norms[cell.state[0]],
+        "states": {state: norms[state] for state in cell.state},
+        "own_path": norms.get("own_path"),
+    }
 
 
 def _train_briefly(trial: Trial) -> tuple[Network, list[dict[str, float]]]:

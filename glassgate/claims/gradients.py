@@ -1,4 +1,4 @@
-"""Norms of the gradients dL/dh_{t-k} and dL/dc_{t-k} of earlier states, and of dL/dc through forget gates alone."""
+"""Norms of the gradients of earlier states, and of their parts through the gates that keep the state alone."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ import torch
 import glassgate as gg
 from glassgate.claims.problems import PROBLEMS
 from glassgate.claims.trial import Network
+from glassgate.glass.retention import retentions
 
 ROWS = 32
 """The number of sequences."""
@@ -18,9 +19,9 @@ def gradient_norms(network: Network, problem: str, steps: int, seed: int) -> dic
     L is the loss at the last step. Each result is the norm over the units, averaged over the sequences.
 
     Returns:
-        a list of steps + 1 numbers for each state, by its name. If the cell has a gate f and a state c, "own_path" is
-        another list: the norms of the product of the forget gates at the last k steps and the gradient of c at the last
-        step.
+        a list of steps + 1 numbers for each state, by its name. If gates of the cell keep states, "own_path" is another
+        list: the norms of the product of the gradients of these states at the last step and the fractions that the last
+        k steps keep.
     """
     definition = PROBLEMS[problem]
     batch = definition.make(steps + 1, ROWS, torch.Generator().manual_seed(seed))
@@ -34,10 +35,14 @@ def gradient_norms(network: Network, problem: str, steps: int, seed: int) -> dic
     norms: dict[str, Any] = {}
     for state in network.layer.cell.state:
         norms[state] = _mean_norm(tape.grad[f"layer0.forward.{state}"][step_indices, sequences])
-    if {"layer0.forward.f", "layer0.forward.c"} <= set(tape):
-        forget = tape["layer0.forward.f"][step_indices, sequences]
-        decay = torch.cat([torch.ones_like(forget[:1]), forget[:-1]]).cumprod(0)
-        norms["own_path"] = _mean_norm(decay * tape.grad["layer0.forward.c"][batch.lengths - 1, sequences])
+    if gg.init.keeping_gates(network.layer.cell, network.answer.in_features):
+        paths = []
+        for state, (retention, is_direct) in retentions(*tape.call_of("layer0.forward")).items():
+            if is_direct:
+                kept = retention[step_indices, sequences]
+                decay = torch.cat([torch.ones_like(kept[:1]), kept[:-1]]).cumprod(0)
+                paths.append(decay * tape.grad[f"layer0.forward.{state}"][batch.lengths - 1, sequences])
+        norms["own_path"] = _mean_norm(torch.cat(paths, -1))
     return norms
 
 

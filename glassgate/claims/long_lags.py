@@ -1,11 +1,12 @@
 """Writes the page on the long-lag problems, its results as JSON, and its pictures."""
 
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from glassgate.claims import pictures
-from glassgate.claims.comparison import GRADIENT_STEPS, Comparison, summarize
+from glassgate.claims.comparison import GRADIENT_STEPS, Comparison, describe_starts, summarize
 from glassgate.claims.exponents import exponent_texts
 from glassgate.claims.machine import machine
 from glassgate.claims.page import figure, page, save, table
@@ -113,8 +114,15 @@ def check_claims(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, A
 
 
 def _fraction_left(row: dict[str, Any]) -> float:
-    """The norm of the gradient of h at `GRADIENT_STEPS` steps before the last step, relative to that at the last."""
-    return float(row["h"][-1] / row["h"][0])
+    """The norm of the output's gradient `GRADIENT_STEPS` steps before the last step, relative to that at the last."""
+    return float(row["output"][-1] / row["output"][0])
+
+
+def check_gradients(comparison: Comparison, gradients: Sequence[dict[str, Any]]) -> None:
+    """Draw what `write` draws of the gradients, so that an error is raised before the trainings and not after them."""
+    pictures.gradient_flow(gradients, comparison.cells)
+    check_claims([], gradients)
+    _exponents_table(gradients)
 
 
 def _html(
@@ -138,7 +146,7 @@ def _html(
                 by_name["gradients"],
                 "|dL/dh(t-k)| against k, relative to k = 0, averaged over 32 sequences of the adding problem. Left: "
                 "before training, with the initial values of torch.nn, and the LSTM also with other forget biases. "
-                "Right: after 6,400 sequences. Dashed: the part of the gradient through the forget gates alone.",
+                "Right: after 6,400 sequences. Dashed: the part of the gradient through the gates that keep the state.",
             ),
         ),
     ]
@@ -254,7 +262,8 @@ def _method(comparison: Comparison) -> str:
         "0.01 that decays to zero along a cosine, gradients clipped at 1.0, batches of 32, at most "
         f"{comparison.sequences:,} sequences, float32, and one thread. Without a given forget bias, a cell starts from "
         "<code>gg.init.long_memory(lag)</code>: Xavier input weights, orthogonal recurrent weights and, for gates that "
-        "keep the state, biases drawn as in Tallec and Ollivier (2018). A problem counts as solved when "
+        "keep the state, biases drawn as in Tallec and Ollivier (2018). "
+        f"{escape(' '.join(describe_starts(comparison)))} A problem counts as solved when "
         f"{_solved_condition()}. For multiplication, 12 of them may be wrong. A number must be within 0.04 of its "
         "target. In a class, every output must be within 0.3 of 0 or 1. A training stops after half of its sequences "
         "if fewer than half of its answers are correct and its loss did not fall in the second quarter. The networks "

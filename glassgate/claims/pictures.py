@@ -77,7 +77,10 @@ def colours(cells: Sequence[str]) -> dict[str, str]:
 
 
 def gradient_flow(rows: Sequence[dict[str, Any]], cells: Sequence[str]) -> Picture:
-    """Draw |dL/dh_{t-k}| against k, before and after training. Dashed: the part through the forget gates alone."""
+    """Draw |dL/dh_{t-k}| of the output h against k, before and after training.
+
+    Dashed: the part of the gradient of the kept states through the gates that keep them alone.
+    """
     colour_of = colours(cells)
     with drawing(8.2, 3.4, 1, 2, sharey=True) as (figure, ((initial, trained),)):
         for row in rows:
@@ -86,18 +89,16 @@ def gradient_flow(rows: Sequence[dict[str, Any]], cells: Sequence[str]) -> Pictu
             if bias is not None and bias not in (1.0, 3.0, 5.0):
                 continue
             colour = colour_of[row["cell"]]
-            norm_at_end = row["h"][0]
             alpha = 1.0
             if bias is not None:
                 alpha = 0.2 + 0.16 * bias
             elif row["cell"] == "lstm" and not row["trained"]:
                 alpha = 0.25
             label = row["label"].replace(", trained", "")
-            axes.plot([norm / norm_at_end for norm in row["h"]], color=colour, alpha=alpha, label=label, lw=1.4)
-            if "own_path" in row and (row["trained"] or bias == 3.0):
-                norm_at_end = row["c"][0]
+            axes.plot(_relative(row["output"]), color=colour, alpha=alpha, label=label, lw=1.4)
+            if row["own_path"] and (row["trained"] or bias == 3.0):
                 label = "its forget gates alone" if row["trained"] else "forget gates alone, bias 3"
-                axes.plot([norm / norm_at_end for norm in row["own_path"]], color=colour, ls="--", lw=1, label=label)
+                axes.plot(_relative(row["own_path"]), color=colour, ls="--", lw=1, label=label)
         initial.set(title="at the start", ylabel="gradient left", ylim=(1e-12, 10))
         trained.set(title="trained")
         for axes in (initial, trained):
@@ -107,12 +108,14 @@ def gradient_flow(rows: Sequence[dict[str, Any]], cells: Sequence[str]) -> Pictu
         return Picture("gradients", figure, _describe_flow(rows))
 
 
-def _describe_flow(rows: Sequence[dict[str, Any]]) -> str:
-    def fraction_left(row: dict[str, Any]) -> float:
-        return float(row["h"][-1] / row["h"][0])
+def _relative(norms: Sequence[float]) -> list[float]:
+    """Norms relative to the first one, which is that of the last step."""
+    return [norm / norms[0] if norms[0] else math.nan for norm in norms]
 
-    parts = [f"{row['label']} {fraction_left(row):.1e}" for row in rows]
-    steps = len(rows[0]["h"]) - 1 if rows else 0
+
+def _describe_flow(rows: Sequence[dict[str, Any]]) -> str:
+    parts = [f"{row['label']} {_relative(row['output'])[-1]:.1e}" for row in rows]
+    steps = len(rows[0]["output"]) - 1 if rows else 0
     return f"Fraction of the gradient of the output that is left {steps} steps back: {', '.join(parts)}."
 
 
@@ -203,7 +206,7 @@ def forget_bias(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, An
         if solved:
             _plot_sequences_until_solved(panels[0, 0], rows, max_sequences)
         with_bias = [row for row in gradients if row["forget_bias"] is not None]
-        fractions = [row["own_path"][-1] / row["c"][0] for row in with_bias]
+        fractions = [_relative(row["own_path"])[-1] for row in with_bias]
         lower = panels[-1, 0]
         lower.plot([row["forget_bias"] for row in with_bias], fractions, "o-", ms=4, color=_PALETTE[2])
         lower.set(yscale="log", ylim=(1e-12, 3), xlabel="forget bias", ylabel="kept over\n100 steps")

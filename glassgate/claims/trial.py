@@ -8,7 +8,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import torch
@@ -18,6 +18,8 @@ import glassgate as gg
 from glassgate.claims.cells import cell_of, hidden_size
 from glassgate.claims.problems import PROBLEMS, Batch, Problem
 
+VERSION = 2
+"""The version of stored results. In version 1, the initial biases of some cells had the wrong sign."""
 CONSECUTIVE = 2_000
 """The number of latest answers that decide whether a problem is solved: at most `Problem.misses` may be wrong."""
 STALLED_RATIO = 0.99
@@ -40,7 +42,7 @@ class Trial:
         seed: the seed of weights and sequences.
         sequences: the maximum number of sequences.
         parameters: the maximum number of parameters of the recurrent layer.
-        forget_bias: the total bias of the forget gate; None for `gg.init.long_memory`.
+        forget_bias: the total bias of the forget gate; None for the values of `start`.
         closed: whether the initial bias of the input gate is `-forget_bias`, which almost closes the gate.
         learning_rate: the initial learning rate of Adam, which decays to zero along a cosine.
     """
@@ -61,6 +63,31 @@ class Trial:
         return "_".join(f"{value}".replace("/", "-").replace(":", "-") for value in asdict(self).values())
 
 
+@dataclass(frozen=True)
+class Measured:
+    """The measurements of a trial.
+
+    Attributes:
+        units, recurrent_parameters: the size of the recurrent layer.
+        sequences_until_solved: None if the problem was not solved.
+        sequences_seen: the number of sequences of the training.
+        wrong_of_2560: the number of wrong answers of the trained network.
+        curve: the number of sequences, the mean loss and the fraction of correct answers, by time.
+        seconds, milliseconds_per_update: processor times.
+        kept_megabytes: the memory of an update for its backward pass.
+    """
+
+    units: int
+    recurrent_parameters: int
+    sequences_until_solved: int | None
+    sequences_seen: int
+    wrong_of_2560: int
+    curve: list[tuple[int, float, float]]
+    seconds: float
+    milliseconds_per_update: float
+    kept_megabytes: float
+
+
 class Network(nn.Module):
     """One recurrent layer and a linear output layer."""
 
@@ -78,13 +105,29 @@ class Network(nn.Module):
         return answers
 
 
+def start(cell: gg.Cell, units: int, lag: int) -> tuple[str, str]:
+    """Return the name of the initialisation of a cell for a lag, and the reason why it is not "long_memory", if so.
+
+    Cells without a gate that can keep a state for this lag start from "xavier_orthogonal".
+    """
+    try:
+        gg.Recurrent(cell, 1, units, init=gg.init.long_memory(max(lag, 10)))
+    except ValueError as error:
+        return "xavier_orthogonal", str(error)
+    return "long_memory", ""
+
+
 def initial_network(trial: Trial) -> Network:
     """Return the network of a trial before training."""
-    torch.manual_seed(trial.seed)
     problem, cell = PROBLEMS[trial.problem], cell_of(trial.cell)
-    network = Network(cell, problem, hidden_size(cell, problem.features, trial.parameters))
+    units = hidden_size(cell, problem.features, trial.parameters)
+    scheme, _ = start(cell, units, trial.lag)
+    torch.manual_seed(trial.seed)
+    network = Network(cell, problem, units)
     if trial.forget_bias is None:
-        gg.init.long_memory(max(trial.lag, 10))(network.layer)
+        (gg.init.long_memory(max(trial.lag, 10)) if scheme == "long_memory" else gg.init.xavier_orthogonal)(
+            network.layer
+        )
     else:
         gg.init.xavier_orthogonal(network.layer)
         biases = {"f": trial.forget_bias} | ({"i": -trial.forget_bias} if trial.closed else {})
@@ -127,17 +170,25 @@ def train(trial: Trial) -> dict[str, Any]:
         if not math.isfinite(loss.item()) or (update == updates // 2 and _makes_no_progress(curve)):
             break
     seconds = time.process_time() - start
-    return asdict(trial) | {
-        "units": network.answer.in_features,
-        "recurrent_parameters": sum(p.numel() for p in network.layer.parameters()),
-        "sequences_until_solved": solved_after,
-        "sequences_seen": update * BATCH_SIZE,
-        "wrong_of_2560": _count_wrong(network, problem, trial.lag, generator),
-        "curve": curve,
-        "seconds": seconds,
-        "milliseconds_per_update": 1e3 * seconds / update,
-        "kept_megabytes": _saved_bytes(network, problem, batch) / 1e6,
-    }
+    measured = Measured(
+        network.answer.in_features,
+        sum(p.numel() for p in network.layer.parameters()),
+        solved_after,
+        update * BATCH_SIZE,
+        _count_wrong(network, problem, trial.lag, generator),
+        curve,
+        seconds,
+        1e3 * seconds / update,
+        _saved_bytes(network, problem, batch) / 1e6,
+    )
+    return {"version": VERSION} | asdict(trial) | asdict(measured)
+
+
+def is_result_of(trial: Trial, result: object) -> bool:
+    """Whether a value is a complete result of this trial, of the current version."""
+    names = {each.name for each in fields(Measured)}
+    settings = {"version": VERSION} | asdict(trial)
+    return isinstance(result, dict) and names <= result.keys() and settings.items() <= result.items()
 
 
 def _makes_no_progress(curve: Sequence[tuple[int, float, float]]) -> bool:

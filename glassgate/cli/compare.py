@@ -79,11 +79,14 @@ def command(argv: list[str]) -> None:
     arguments = parser.parse_args(argv)
     comparison = _parse_comparison(arguments)
     folder, console = Path(arguments.output), Console(highlight=False)
-    console.print("Gradients at the start and after a short training ...")
-    gradients = comparisons.measure_gradients(comparison)
-    results = _run(comparison, folder / "trials", arguments.processes, console)
-    from glassgate.claims.long_lags import describe_unsolved, write
+    from glassgate.claims.long_lags import check_gradients, describe_unsolved, write
 
+    for sentence in comparisons.describe_starts(comparison):
+        console.print(sentence, soft_wrap=True)
+    console.print("Gradients at the start and after a short training ...")
+    gradients = comparisons.measure_gradients(comparison, folder / "gradients")
+    check_gradients(comparison, gradients)
+    results = _run(comparison, folder / "trials", arguments.processes, console)
     files = write(comparison, results, gradients, folder)
     if sentences := describe_unsolved(comparison, comparisons.summarize(results)):
         console.print(sentences, soft_wrap=True)

@@ -11,6 +11,7 @@ from glassgate.cell import Cell, trace_locals
 from glassgate.engines.reference import advance
 from glassgate.glass.recorded import Recorded
 from glassgate.glass.retention import retentions
+from glassgate.layers.regularisers import without_noise
 
 # A gate is closed below the first number and open above the second (Karpathy, Johnson and Fei-Fei 2015,
 # arXiv:1506.02078).
@@ -68,7 +69,7 @@ def ranges(cell: Cell, hidden_size: int = 8) -> dict[str, str]:
             gates.setdefault(name, value)
 
     with torch.no_grad(), trace_locals(take):
-        advance(cell, weights, _EXTREME_PREACTIVATION * signs, states)
+        advance(without_noise(cell), weights, _EXTREME_PREACTIVATION * signs, states)
     return {name: _range(gates[name]) for name in cell.gates if name in gates}
 
 

@@ -1,7 +1,7 @@
 """The fraction of each state that a step keeps: the diagonal of ds_t/ds_{t-1} at recorded values, by autograd.
 
 The direct path is the path from a state to its next value without the recurrent weights, for example through the forget
-gate of an LSTM.
+gate of an LSTM. The cell's random numbers are replaced by their means.
 """
 
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from glassgate.cell import Cell, Weights
 from glassgate.engines.reference import advance
 from glassgate.layers.base import weights_of
 from glassgate.layers.merge import merge
+from glassgate.layers.regularisers import without_noise
 from glassgate.layers.stack import LayerCall
 
 
@@ -33,16 +34,16 @@ class Retention(NamedTuple):
 def retentions(call: LayerCall, index: int) -> dict[str, Retention]:
     """The retention in one direction: of each state with a direct path, or of the output without a direct path."""
     layer, part = call.layer, call.layer.glassgate.parts[index]
-    weights = {name: w.detach() for name, w in weights_of(layer, part).items()}
+    cell, weights = without_noise(layer.cell), {name: w.detach() for name, w in weights_of(layer, part).items()}
     ih = linear(direction_inputs(call, index), weights["weight_ih"], weights.get("bias_ih"))
     before = states_before(call, index)
     diagonals = {
         name: Retention(diagonal, True)
-        for k, name in enumerate(layer.cell.state)
-        if bool((diagonal := _diagonal(layer.cell, weights, ih, before, k, direct=True)).any())
+        for k, name in enumerate(cell.state)
+        if bool((diagonal := _diagonal(cell, weights, ih, before, k, direct=True)).any())
     }
     if not diagonals:
-        diagonals = {layer.cell.state[0]: Retention(_diagonal(layer.cell, weights, ih, before, 0, direct=False), False)}
+        diagonals = {cell.state[0]: Retention(_diagonal(cell, weights, ih, before, 0, direct=False), False)}
     return {name: Retention(pad_rows(call, each), direct) for name, (each, direct) in diagonals.items()}
 
 

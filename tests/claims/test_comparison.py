@@ -1,4 +1,5 @@
 import json
+import math
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from glassgate.claims.exponents import lyapunov_exponent
 from glassgate.claims.gradients import gradient_norms
 from glassgate.claims.long_lags import describe_unsolved, solved_problems
 from glassgate.claims.problems import PROBLEMS
-from glassgate.claims.trial import Network, Trial, train
+from glassgate.claims.trial import VERSION, Network, Trial, initial_network, is_result_of, train
 from glassgate.cli.compare import command
 from glassgate.tasks.errors import UserError
 
@@ -98,15 +99,17 @@ def written(tmp_path_factory):
     cell_file.write_text(
         "import torch, glassgate as gg\n"
         "class Leaky(gg.Cell):\n"
-        "    gates, state = ('f', 'n'), ('h',)\n"
+        "    gates, state = ('i', 'n'), ('label', 'cell')\n"
         "    def step(self, a, s):\n"
-        "        f = torch.sigmoid(a.f)\n"
-        "        return f * s.h + (1 - f) * torch.tanh(a.n)\n"
+        "        i = torch.sigmoid(a.i)\n"
+        "        cell = (1 - i) * s.cell + i * torch.tanh(a.n)\n"
+        "        return torch.tanh(cell), cell\n"
+        "class Noisy(gg.cells.CTRNN):\n"
+        "    def __init__(self):\n"
+        "        super().__init__(sigma=0.1)\n"
         "not_a_cell = 3\n"
     )
-    words = (
-        f"--cells lstm,{cell_file}:Leaky --problems adding,reber --lags 12 --seeds 1 --sequences 64 --parameters 200"
-    )
+    words = f"--cells lstm,{cell_file}:Leaky,{cell_file}:Noisy --problems adding,reber --lags 12 --seeds 1 --sequences 64 --parameters 200"
     words = [*words.split(), "--processes", "1", "-o", str(folder / "out")]
     command(words)
     return folder, words
@@ -116,7 +119,7 @@ def test_a_comparison_writes_its_page_pictures_and_figures(written):
     folder, _ = written
     content = json.loads((folder / "out" / "compare.json").read_text())
     cells = {row["cell"] for row in content["problems"]}
-    assert cells == {"lstm", f"{folder / 'mine.py'}:Leaky"}
+    assert cells == {"lstm", f"{folder / 'mine.py'}:Leaky", f"{folder / 'mine.py'}:Noisy"}
     assert {claim["holds"] for claim in content["claims"]} <= {True, False}
     html = (folder / "out" / "compare.html").read_text()
     assert "default-src 'none'" in html
@@ -166,6 +169,40 @@ def test_a_repeated_comparison_reads_finished_trials_and_writes_the_same_page(wr
     monkeypatch.setattr(comparison, "GRADIENT_SEQUENCES", 64)
     command(words)
     assert (folder / "out" / "compare.html").read_bytes() == before
+
+
+def test_cells_with_other_states_and_without_a_keeping_gate_are_compared(written):
+    folder, _ = written
+    reason = ":Noisy starts from gg.init.xavier_orthogonal, because long_memory: the cell must have a gate whose bias"
+    html = (folder / "out" / "compare.html").read_text()
+    assert reason in html
+    assert ":Leaky starts from" not in html
+    rows = json.loads((folder / "out" / "compare.json").read_text())["gradients"]
+    keeps = {row["cell"].rpartition(":")[2]: bool(row["own_path"]) for row in rows}
+    assert keeps == {"lstm": True, "Leaky": True, "Noisy": False}
+    assert {state for row in rows for state in row["states"]} == {"h", "c", "label", "cell", "r", "x"}
+
+
+def test_an_mgu_starts_with_gates_that_keep_the_state():
+    """A lower bias of its gate keeps more."""
+    layer = initial_network(Trial("adding", "mgu", 50, 0, 32, 900)).layer
+    f, n = (layer.bias_ih_l0 + layer.bias_hh_l0).chunk(2)
+    assert -math.log(49) <= f.min() < -2
+    assert not n.any()
+
+
+def test_a_process_stores_a_finished_trial_and_only_complete_results_are_read(tmp_path):
+    """If the main process is killed, no finished trial is lost."""
+    trial = Trial("adding", "rnn", 10, 0, 32, 60)
+    result = comparison._train_and_store(trial, tmp_path)
+    reported = []
+    assert comparison.run([trial], tmp_path, 1, lambda *each: reported.append(each)) == [json.loads(json.dumps(result))]
+    assert [each for each, _ in reported] == [trial]
+    assert is_result_of(trial, result)
+    assert not is_result_of(trial, result | {"version": VERSION - 1})
+    assert not is_result_of(Trial("adding", "rnn", 10, 1, 32, 60), result)
+    assert not any(is_result_of(trial, {k: v for k, v in result.items() if k != name}) for name in result)
+    assert not is_result_of(trial, None)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ CONTENT = {
                 "median_sequences_until_solved": None, "reported": 74_000, "reported_in": "1997",
             }
         ],
-        "gradients": [{"label": "lstm", "h": [2.0, 1.0]}],
+        "gradients": [{"label": "lstm", "output": [2.0, 1.0]}],
     },
     "directions": {"taggers": [], "language_models": []},
     "products": {"rows": [], "machine": {"processor": "a processor", "torch": "2.13"}},

@@ -66,6 +66,21 @@ def test_half_life_is_that_of_the_forget_gate(make, state, gate):
         torch.testing.assert_close(value, math.log(0.5) / f.double().log().mean(0), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("options", [{}, {"zoneout": 0.1, "recurrent_dropout": 0.1}, {"bidirectional": True}])
+def test_cells_with_noise_have_measures_and_a_report(options, tmp_path):
+    """A step of a CTRNN keeps 1 - leak of x, whatever the noise is."""
+    for training in (True, False):
+        layer = gg.Recurrent(gg.cells.CTRNN(sigma=0.1), D, H, **options).train(training)
+        tape, output = record_call(layer, torch.randn(L, N, D), lengths=LENGTHS)
+        output.sum().backward()
+        for name, value in tape.half_life().items():
+            assert name.endswith(".x")
+            torch.testing.assert_close(value, torch.full((H,), math.log(0.5) / math.log(0.8)).double())
+        assert tape.memory()["layer0.forward.x"].median[1].item() == pytest.approx(0.8)
+        assert tape.saturation() == {}
+        tape.report(tmp_path / "report.html")
+
+
 @pytest.mark.parametrize("make", [lambda: gg.RNN(D, H), lambda: gg.GRU(D, H), lambda: gg.Recurrent(Leaky(), D, H)])
 def test_retention_equals_autograd_unit_by_unit(make):
     """Retention is the diagonal of the Jacobian, without the recurrent products if a state has a direct path."""

@@ -17,6 +17,7 @@ from glassgate.glass.diagrams.cell import name_of
 from glassgate.glass.diagrams.flow import Value, flow
 from glassgate.glass.retention import direction_inputs, pad_rows, states_before
 from glassgate.layers.base import weights_of
+from glassgate.layers.regularisers import without_noise
 from glassgate.layers.stack import LayerCall
 
 
@@ -68,5 +69,5 @@ def wire_values(cell: Cell, weights: Weights, x: Tensor, before: Sequence[Tensor
 
     ih = linear(x, weights["weight_ih"], weights.get("bias_ih"))
     with trace_locals(keep):
-        advance(GraphCell(equations), weights, ih, tuple(before))
+        advance(without_noise(GraphCell(equations)), weights, ih, tuple(before))
     return named
