@@ -109,7 +109,8 @@ def written(tmp_path_factory):
         "        super().__init__(sigma=0.1)\n"
         "not_a_cell = 3\n"
     )
-    words = f"--cells lstm,{cell_file}:Leaky,{cell_file}:Noisy --problems adding,reber --lags 12 --seeds 1 --sequences 64 --parameters 200"
+    cells = f"lstm,{cell_file}:Leaky,{cell_file}:Noisy"
+    words = f"--cells {cells} --problems adding,reber --lags 12 --seeds 1 --sequences 64 --parameters 200"
     words = [*words.split(), "--processes", "1", "-o", str(folder / "out")]
     command(words)
     return folder, words
