@@ -199,7 +199,7 @@ RULES = (
     Rule(
         "open forget gates",
         "saturation",
-        "{percent} of the {gates} of {direction} are above 0.9.",
+        "{percent} of the {gates} of {direction} are {limit}.",
         "Open forget gates keep the states of their units from step to step. They are the long memory of the network.",
         units.open_gates,
         UNTRAINED,

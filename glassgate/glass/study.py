@@ -165,15 +165,16 @@ class Direction:
     dynamics: Dynamics | None = None
 
     @property
-    def forget_gates(self) -> list[str]:
-        """The names of the gates that equal the fraction of a state that a step keeps."""
-        names = []
+    def keeping_gates(self) -> dict[str, bool]:
+        """The gates that equal the fraction of a state that a step keeps (True), or 1 minus this fraction (False)."""
+        gates = {}
         for retained, direct in self.retained.values():
             for name, kind in self.kinds.items():
-                same = direct and kind == "gate" and name in self.saturation
-                if same and np.allclose(self.values[name], retained, atol=1e-4):
-                    names.append(name)
-        return names
+                if direct and kind == "gate" and name in self.saturation:
+                    for keeps, fraction in ((True, retained), (False, 1 - retained)):
+                        if np.allclose(self.values[name], fraction, atol=1e-4):
+                            gates[name] = keeps
+        return gates
 
 
 class Connections(NamedTuple):

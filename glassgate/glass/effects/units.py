@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 
 import numpy as np
 
+from glassgate.engines.retention import NotDerivable, memory_of
 from glassgate.glass import bootstrap
 from glassgate.glass.bootstrap import Interval
 from glassgate.glass.effects.effect import Effect, passage_groups
@@ -124,21 +126,30 @@ def stuck(study: Study) -> Iterator[Effect]:
 
 
 def open_gates(study: Study) -> Iterator[Effect]:
-    """Fraction of a forget gate's values above 0.9."""
+    """Fraction of the values at which a forget gate keeps more than 0.9."""
     for each in study.directions:
-        for gate in each.forget_gates:
-            by_step = (each.values[gate] > OPEN).mean(1)
+        gates = each.keeping_gates
+        for gate, keeps in gates.items():
+            by_step = (each.values[gate] > OPEN if keeps else each.values[gate] < CLOSED).mean(1)
 
             def interval(by_step: np.ndarray = by_step) -> Interval:
                 return bootstrap.mean_interval(by_step, passage_groups(study))
 
             value = float(by_step.mean())
-            words = {"percent": percent(value), "gates": _gate_words(gate), "direction": each.label}
+            words = {
+                "percent": percent(value),
+                "gates": _gate_words(each, gate) + (f" {gate}" if len(gates) > 1 else ""),
+                "direction": each.label,
+                "limit": f"above {OPEN:g}" if keeps else f"below {CLOSED:g}",
+            }
             yield Effect(f"{each.label}.{gate}", value, interval, words)
 
 
-def _gate_words(name: str) -> str:
-    return {"f": "forget gates", "z": "update gates"}.get(name, f"gates {name}")
+def _gate_words(direction: Direction, gate: str) -> str:
+    """An update gate, such as z of a GRU, also controls what is written to the state."""
+    with suppress(NotDerivable):
+        return "update gates" if gate in memory_of(direction.cell, direction.sizes[1]).coupled else "forget gates"
+    return "gates that keep the state"
 
 
 def lasting(study: Study) -> Iterator[Effect]:

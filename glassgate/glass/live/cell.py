@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from glassgate.cell import Cell
+from glassgate.engines.retention import memory_of
 from glassgate.glass.cell_section import without_style
 from glassgate.glass.diagrams.cell import draw_cell
 from glassgate.glass.diagrams.svg import Diagram
@@ -135,8 +136,10 @@ def _add_layer(cell: Cell, units: int, network: Network, number: int) -> dict[st
                 torch.nn.init.uniform_(parameter, -0.6, 0.6)
             elif name.startswith("bias"):
                 parameter.zero_()
-    if "f" in cell.gates:
-        gate_bias(f=2.0)(layer)
+    memory = memory_of(cell, units)
+    if "bias_ih" in memory.offsets:
+        forget = {gate: 2.0 * sign for gate, sign in memory.keeping.items() if gate not in memory.coupled}
+        gate_bias(**forget)(layer)
     return network.add_layer(layer, f"cell{number}.units{units}")
 
 

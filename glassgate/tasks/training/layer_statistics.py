@@ -1,7 +1,8 @@
 """Statistics of each recurrent layer for the log: norm of the gradient, forget bias, saturation of gates."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from statistics import mean
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +19,9 @@ class LayerStatistics:
     """Measures the recurrent layers of a network. Training calls it only in the steps that are logged.
 
     - gradient_norm: the gradient norm of each direction of a layer, before clipping
-    - forget_bias: the mean over units of the biases (`bias_ih + bias_hh`) of the gate that keeps the state (f or z)
-    - saturation: the fraction of that gate's values below 0.1 or above 0.9, in the first 16 steps of 4 sequences
+    - forget_bias: the mean over units of the bias (`bias_ih + bias_hh`) of the gate that keeps the state, times -1 if a
+      lower bias keeps more. With several such gates, it is their mean
+    - saturation: the fraction of these gates' values below 0.1 or above 0.9, in the first 16 steps of 4 sequences
 
     Args:
         network: the network to measure
@@ -27,6 +29,7 @@ class LayerStatistics:
 
     def __init__(self, network: nn.Module):
         self.layers = recurrent_layers(network)
+        self._gates = {name: _keeping_gates(layer) for name, layer in self.layers.items()}
         self._inputs: dict[str, Tensor] = {}
 
     def store_inputs(self) -> AbstractContextManager[None]:
@@ -50,11 +53,10 @@ class LayerStatistics:
     def values(self) -> dict[str, float]:
         """The forget biases, and the saturation for the inputs that `store_inputs` has stored."""
         statistics = {}
-        for label, weights, cell, gate in self._directions():
-            if gate and "bias_ih" in weights:
-                biases = [weights[name] for name in ("bias_ih", "bias_hh") if name in weights]
-                forget_bias = sum(biases, torch.zeros(())).chunk(len(cell.gates))[cell.gates.index(gate)]
-                statistics[f"forget_bias/{label}"] = float(forget_bias.mean())
+        for label, weights, cell, gates in self._directions():
+            biases = [_bias(cell, weights, gate) for gate in gates if any(name in weights for name in gate.parameters)]
+            if biases:
+                statistics[f"forget_bias/{label}"] = float(torch.stack(biases).mean())
         for name, inputs in self._inputs.items():
             layer = self.layers[name]
             was_training = layer.training
@@ -62,23 +64,36 @@ class LayerStatistics:
             with gg.engine("reference"), gg.record(layer.eval()) as tape:
                 layer(inputs)
             layer.train(was_training)
-            gate = _forget_gate(layer.cell)
-            for path, values in tape.items() if gate else ():
-                if path.endswith(f".{gate}"):
+            names = {gate.name for gate in self._gates[name]}
+            fractions: dict[str, list[float]] = {}
+            for path, values in tape.items() if names else ():
+                direction, _, gate = path.rpartition(".")
+                if gate in names:
                     saturation = ((values < _CLOSED) | (values > _OPEN)).float().mean()
-                    statistics[f"saturation/{direction_label(name, path.rsplit('.', 1)[0])}"] = float(saturation)
+                    fractions.setdefault(direction_label(name, direction), []).append(float(saturation))
+            statistics |= {f"saturation/{label}": mean(values) for label, values in fractions.items()}
         self._inputs.clear()
         return statistics
 
-    def _directions(self) -> Iterator[tuple[str, dict[str, Tensor], gg.Cell, str]]:
-        """Yield the label, parameters by name (such as "bias_ih"), cell and forget gate of each layer and direction."""
+    def _directions(self) -> Iterator[tuple[str, dict[str, Tensor], gg.Cell, tuple[gg.init.KeepingGate, ...]]]:
+        """Yield the label, parameters by name (such as "bias_ih"), cell and keeping gates of each direction."""
         for name, layer in self.layers.items():
             for index, (cell, weights) in enumerate(layer.weights()):
                 depth, direction = divmod(index, layer.num_directions)
                 label = direction_label(name, f"layer{depth}.{('forward', 'reverse')[direction]}")
-                yield label, weights, cell, _forget_gate(cell)
+                yield label, weights, cell, self._gates[name]
 
 
-def _forget_gate(cell: gg.Cell) -> str:
-    """The gate that keeps the state, f or z; empty if the cell has neither."""
-    return next((name for name in ("f", "z") if name in cell.gates), "")
+def _keeping_gates(layer: gg.Recurrent) -> tuple[gg.init.KeepingGate, ...]:
+    """The gates that keep a state; none if they cannot be derived."""
+    size = layer.weight_ih_l0.shape[0] // len(layer.cell.gates)
+    with suppress(ValueError):
+        return gg.init.keeping_gates(layer.cell, size)
+    return ()
+
+
+def _bias(cell: gg.Cell, weights: dict[str, Tensor], gate: gg.init.KeepingGate) -> Tensor:
+    """The mean over units of the numbers that parameters add to a pre-activation, positive if they keep the state."""
+    index, count = cell.gates.index(gate.name), len(cell.gates)
+    added = [weights[name].chunk(count)[index] for name in gate.parameters if name in weights]
+    return gate.sign * torch.stack(added).sum(0).mean()
