@@ -9,10 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from glassgate.export.phases import (
+from glassgate.export.step_values import (
     Affine,
     Constant,
-    Input,
     Pointwise,
     Step,
     StepValue,
@@ -28,9 +27,8 @@ def move_means_into_weights(step: Step) -> Step:
     """Move means over units into the weights of a step, unless the step would then have more weights."""
     rewriting = _Rewriting(step.values)
     new_states = {name: rewriting.rewrite(value) for name, value in step.new_states.items()}
-    values = topologically_sorted(new_states.values())
-    if _weight_count(values) <= _weight_count(step.values):
-        step.values, step.new_states = values, new_states
+    if _weight_count(topologically_sorted(new_states.values())) <= _weight_count(step.values):
+        step.set_new_states(new_states)
     return step
 
 
@@ -74,13 +72,10 @@ class _Rewriting:
             return 0.0
         match value:
             case SumOverUnits(x=x):
-                x = self.rewrite(x)
-                return replace(value, x=x, level=x.level + 1)
+                return replace(value, x=self.rewrite(x))
             case Affine(products=products):
                 products = [replace(product, vector=self.rewrite(product.vector)) for product in products]
-                vectors = [product.vector for product in products]
-                level = max(0 if isinstance(vector, Input) else vector.level + 1 for vector in vectors)
-                return replace(value, level=level, products=products)
+                return replace(value, products=products)
             case Pointwise(op="sub", args=(Affine() as affine, Pointwise(is_scalar=True) | SumOverUnits())) if (
                 coefficients is not None
             ):
@@ -92,8 +87,7 @@ class _Rewriting:
                         return kept
                     case "mul", (0.0, _) | (_, 0.0):
                         return 0.0
-                level = max((arg.level for arg in new if isinstance(arg, StepValue)), default=0)
-                return replace(value, args=new, level=level)
+                return replace(value, args=new)
         return value
 
     def _with_coefficients(self, affine: Affine, coefficients: np.ndarray) -> Affine:

@@ -11,7 +11,7 @@ from glassgate.engines.lowering.expressions import SIGNS_AND_ARITHMETIC, Express
 from glassgate.export.c_dialect import lanes_dialect, scalar_dialect
 from glassgate.export.c_means import move_means_into_weights
 from glassgate.export.network import DirectionSpec
-from glassgate.export.phases import (
+from glassgate.export.step_values import (
     Affine,
     Constant,
     Input,
@@ -136,9 +136,10 @@ class StepFunction:
             match value:
                 case Affine(products=products) if any(product.vector is old for product in products):
                     # A block computes its products before its new states, but after the new states of earlier blocks.
-                    if value.phase > storing_phase or (value.phase == storing_phase and not has_one_block):
+                    phase = self.step.phase_of(value)
+                    if phase > storing_phase or (phase == storing_phase and not has_one_block):
                         return True
-                case Pointwise(args=args) if old in args and value.phase > storing_phase:
+                case Pointwise(args=args) if old in args and self.step.phase_of(value) > storing_phase:
                     return True
         others = (other for name, other in self.step.new_states.items() if name != state)
         return any(other is old for other in others) or isinstance(new, Input)
@@ -147,9 +148,13 @@ class StepFunction:
         """The loop of a phase over its units. Adds the weights of the phase to `packed`."""
         level, axis = phase
         units = self.widths[axis]
-        computed = [v for v in self.step.values if isinstance(v, Affine | Pointwise) and v.phase == phase]
+        computed = [v for v in self.step.values if isinstance(v, Affine | Pointwise) and self.step.phase_of(v) == phase]
         affine = [value for value in computed if isinstance(value, Affine)]
-        totals = [value for value in self.step.values if isinstance(value, SumOverUnits) and value.x.phase == phase]
+        totals = [
+            value
+            for value in self.step.values
+            if isinstance(value, SumOverUnits) and self.step.phase_of(value.x) == phase
+        ]
         constants = self._constants(phase, computed, totals)
         yield from self._scalars(level)
         for total in totals:
@@ -184,7 +189,7 @@ class StepFunction:
         for value in self.step.values:
             if not isinstance(value, Pointwise) or not value.is_scalar or value in self._computed_scalars:
                 continue
-            if value.level <= level:
+            if self.step.levels[value] <= level:
                 self._computed_scalars.add(value)
                 if not self._is_inline(value):
                     name = self._variables[value]
@@ -297,9 +302,9 @@ class StepFunction:
                 return Expression(str(int(arg.numbers.item())))
             case Constant(is_scalar=True):
                 return self.scalars.number(float(arg.numbers.item()))
-            case Pointwise() if self._is_inline(arg) and (arg.is_scalar or arg.phase == phase):
+            case Pointwise() if self._is_inline(arg) and (arg.is_scalar or self.step.phase_of(arg) == phase):
                 return self._expression(arg)
-        if isinstance(arg, Input) or (arg in self._stored and arg.phase != phase):
+        if isinstance(arg, Input) or (arg in self._stored and self.step.phase_of(arg) != phase):
             return Expression(self._load(arg, f"{self._arrays[arg]} + at"))
         return Expression(self._variables[arg])
 
@@ -313,12 +318,13 @@ class StepFunction:
 
     def _expression(self, value: Pointwise) -> Expression:
         """The expression of an operation: on one number for a scalar, otherwise on lanes."""
+        phase = self.step.phase_of(value)
         vectors = [arg for arg in value.args if isinstance(arg, StepValue) and not arg.is_scalar]
         if not vectors:
-            expression = self.scalars.apply(value.op, [self._read(arg, value.phase) for arg in value.args])
+            expression = self.scalars.apply(value.op, [self._read(arg, phase) for arg in value.args])
             if value.is_scalar:
                 return expression
             return Expression(f"{'broadcast_mask' if value.is_mask else 'broadcast'}({expression.text})")
         # The operators of lanes also accept one number as an operand.
         read = self._read if value.op in SIGNS_AND_ARITHMETIC else self._as_lanes
-        return self.lanes.apply(value.op, [read(arg, value.phase) for arg in value.args])
+        return self.lanes.apply(value.op, [read(arg, phase) for arg in value.args])

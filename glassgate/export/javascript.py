@@ -17,7 +17,7 @@ from glassgate.engines.lowering.expressions import Expression
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.export.javascript_dialect import JAVASCRIPT
 from glassgate.export.network import DirectionSpec, levels_of
-from glassgate.export.phases import Affine, Constant, Input, Phase, Pointwise, Step, StepValue, SumOverUnits
+from glassgate.export.step_values import Affine, Constant, Input, Phase, Pointwise, Step, StepValue, SumOverUnits
 from glassgate.layers.edits import REPLACEMENT, SCALE, edited_equations
 from glassgate.layers.stack import Recurrent
 
@@ -235,12 +235,17 @@ class _Emitter:
     def _phase_loop(self, phase: Phase) -> Iterator[str]:
         level, axis = phase
         values, variables = self.step.values, self.variables
-        computed = [v for v in values if isinstance(v, Affine | Pointwise) and v.phase == phase]
+        computed = [v for v in values if isinstance(v, Affine | Pointwise) and self.step.phase_of(v) == phase]
         for value in values:
-            if isinstance(value, Pointwise) and value.is_scalar and value.level <= level and value not in self.emitted:
+            if (
+                isinstance(value, Pointwise)
+                and value.is_scalar
+                and self.step.levels[value] <= level
+                and value not in self.emitted
+            ):
                 self.emitted.add(value)
                 yield f"const {variables[value]} = {self._expression(value).text};"
-        totals = [value for value in values if isinstance(value, SumOverUnits) and value.x.phase == phase]
+        totals = [value for value in values if isinstance(value, SumOverUnits) and self.step.phase_of(value.x) == phase]
         for value in totals:
             yield f"let {variables[value]} = 0;"
         sums = {value: self._affine(value) for value in computed if isinstance(value, Affine)}
@@ -313,11 +318,11 @@ class _Emitter:
             case Constant():
                 self.arrays[self.variables[arg]] = arg.numbers
                 return Expression(f"{self.variables[arg]}[u]")
-            case Pointwise() if self._is_inline(arg) and arg.phase == phase:
+            case Pointwise() if self._is_inline(arg) and self.step.phase_of(arg) == phase:
                 return self._expression(arg)
-        if isinstance(arg, Affine | Pointwise) and not arg.is_scalar and arg.phase != phase:
+        if isinstance(arg, Affine | Pointwise) and not arg.is_scalar and self.step.phase_of(arg) != phase:
             return Expression(self._current(self._stored_name(arg), arg.axis))
         return Expression(f"{self.variables[arg]}[u]" if isinstance(arg, Input) else self.variables[arg])
 
     def _expression(self, value: Pointwise) -> Expression:
-        return JAVASCRIPT.apply(value.op, [self._read(arg, value.phase) for arg in value.args])
+        return JAVASCRIPT.apply(value.op, [self._read(arg, self.step.phase_of(value)) for arg in value.args])

@@ -1,4 +1,4 @@
-"""Writes each phase of a pass as a Triton kernel. `phases.py` splits a pass, `launch.py` launches the kernels."""
+"""Writes each phase of a pass as a Triton kernel. `lowering/step.py` splits a pass, `launch.py` launches kernels."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,10 +18,10 @@ from glassgate.engines.lowering.ir import (
     Sum,
     Value,
 )
+from glassgate.engines.lowering.step import Phase, Phases
 from glassgate.engines.triton_gpu.addresses import Addresses
 from glassgate.engines.triton_gpu.dialect import TRITON
 from glassgate.engines.triton_gpu.kernel import Kernel, StepKernels
-from glassgate.engines.triton_gpu.phases import Phase, Phases
 from glassgate.engines.triton_gpu.products import Product
 
 STAGES = 3

@@ -9,9 +9,9 @@ from functools import lru_cache
 
 from glassgate.engines.lowering.expressions import Expression
 from glassgate.engines.lowering.ir import Block, Carry, Contract, Line, Stack, Value
+from glassgate.engines.lowering.step import Phase, Phases
 from glassgate.engines.triton_gpu.emit import Writer
 from glassgate.engines.triton_gpu.kernel import Kernel
-from glassgate.engines.triton_gpu.phases import Phase, Phases
 from glassgate.engines.triton_gpu.products import Product
 
 

@@ -1,8 +1,7 @@
-"""One step of a direction, divided into phases, for the C and JavaScript emitters.
+"""The values of one step of a direction with its weights, for the C and JavaScript emitters.
 
-A phase is a loop over units that computes matrix products and pointwise operations. A new phase starts where an
-operation needs all units of an earlier value. Examples are the product with the reset state of a GRU (`GRUv3`) and
-the mean over all units.
+`lowering/step.py` divides them into phases. Here, a phase is a loop over units. Examples of operations that need all
+units of an earlier value are the product with the reset state of a GRU (`gg.cells.GRUv3`) and the mean over all units.
 
 A lowered pass has values with several axes. Here, each value is a vector with one number per unit, or a single number.
 A lowered value with a gate axis becomes one value per gate.
@@ -35,15 +34,13 @@ from glassgate.engines.lowering.ir import (
     Value,
     operands,
 )
+from glassgate.engines.lowering.step import Levels
 from glassgate.engines.symbolic.operations import MASKS
 from glassgate.export.lowered import base_extents, lowered_pass
 from glassgate.export.network import DirectionSpec
 
 Phase = tuple[int, Axis]
-"""The level of a phase, and the axis of its loop: units of the cell, or projected units.
-
-Levels start at 0. An operation that needs all units of a value has a higher level than this value.
-"""
+"""The level of a phase, and the axis of its loop: units of the cell, or projected units."""
 
 
 @dataclass(eq=False)
@@ -53,17 +50,10 @@ class StepValue:
     Attributes:
         name: the name in the source of the cell, or a number with a letter: v1, v2. Emitters make the names unique.
         axis: the axis of the vector. `PER_ROW` is the axis of a single number.
-        level: the level of the phase that computes the value; 0 for values that a step only reads.
     """
 
     name: str
     axis: Axis
-    level: int
-
-    @property
-    def phase(self) -> Phase:
-        """The phase that computes the value."""
-        return self.level, self.axis
 
     @property
     def is_scalar(self) -> bool:
@@ -171,6 +161,7 @@ class Step:
         new_states: the states after the step, by name.
         gates: the gates by name; empty unless `observed`.
         values: all values that the results need, in topological order.
+        levels: the levels of the values.
     """
 
     def __init__(self, spec: DirectionSpec, observed: bool = False) -> None:
@@ -181,13 +172,13 @@ class Step:
         self._lines = {line.result: line for line in (*self.program.before, *self.program.loop.body)}
         self._sequences = {read.at: read.sequence for read in self.program.loop.reads}
         self._converted: dict[tuple[Value, int | None], StepValue] = {}
-        self.input = Input("x", FEATURES, 0)
-        self.states = {name: Input(f"{name}_prev", axis, 0) for name, axis in spec.equations.axes.items()}
+        self.input = Input("x", FEATURES)
+        self.states = {name: Input(f"{name}_prev", axis) for name, axis in spec.equations.axes.items()}
         carries = dict(zip(spec.equations.state, self.program.loop.carries, strict=True))
         for name, carry in carries.items():
             self._converted[carry.before, None] = self.states[name]
         self.noise = {
-            port.name: Input(port.name, self._axis_of(lowered), 0)
+            port.name: Input(port.name, self._axis_of(lowered))
             for port, lowered in self.program.inputs.items()
             if port.role is Role.NOISE
         }
@@ -200,9 +191,19 @@ class Step:
             for port, sequence in self.program.outputs.items()
             if observed and port.role is Role.GATE
         }
-        self.values, fused = _fuse_affine({**gates, **new_states})
-        self.new_states = {name: fused[name] for name in new_states}
+        fused = _fuse_affine({**gates, **new_states})
         self.gates = {name: fused[name] for name in gates}
+        self.set_new_states({name: fused[name] for name in new_states})
+
+    def set_new_states(self, new_states: dict[str, StepValue]) -> None:
+        """Set the states after the step, and divide the values that they need into phases."""
+        self.new_states = new_states
+        self.values = topologically_sorted([*self.gates.values(), *new_states.values()])
+        self.levels = levels_of(self.values)
+
+    def phase_of(self, value: StepValue) -> Phase:
+        """The phase that computes a value. Phases of level 0 compute constants and values that the step only reads."""
+        return self.levels[value], value.axis
 
     @property
     def phases(self) -> list[Phase]:
@@ -212,17 +213,19 @@ class Step:
     @property
     def _computing_phases(self) -> set[Phase]:
         """The phases that compute values or sums over units."""
-        phases = {value.phase for value in self.values if isinstance(value, Affine | Pointwise) and not value.is_scalar}
-        return phases | {value.x.phase for value in self.values if isinstance(value, SumOverUnits)}
+        computed = [value for value in self.values if isinstance(value, Affine | Pointwise) and not value.is_scalar]
+        summed = [value.x for value in self.values if isinstance(value, SumOverUnits)]
+        return {self.phase_of(value) for value in (*computed, *summed)}
 
     def storing_phase(self, result: str) -> Phase:
         """The phase that stores a new state or a gate: the one that computes it, or else the last of its axis."""
         value = self.new_states[result] if result in self.new_states else self.gates[result]
         axis = self.states[result].axis if result in self.states else UNITS
         if isinstance(value, Affine | Pointwise) and value.axis == axis:
-            return value.phase
-        later = [phase for phase in self._computing_phases if phase[1] == axis and phase[0] >= value.level]
-        return max(later, default=(value.level, axis))
+            return self.phase_of(value)
+        level = self.levels[value]
+        later = [phase for phase in self._computing_phases if phase[1] == axis and phase[0] >= level]
+        return max(later, default=(level, axis))
 
     @property
     def use_counts(self) -> Counter[StepValue]:
@@ -234,15 +237,11 @@ class Step:
     @property
     def stored_values(self) -> set[StepValue]:
         """The values that must be stored as arrays, because a later phase or a matrix product reads them."""
-        stored: set[StepValue] = set()
-        for value in self.values:
-            match value:
-                case Affine(products=products):
-                    stored |= {product.vector for product in products if not isinstance(product.vector, Input)}
-                case Pointwise(args=args):
-                    vectors = [arg for arg in args if isinstance(arg, Affine | Pointwise) and not arg.is_scalar]
-                    stored |= {arg for arg in vectors if arg.phase != value.phase}
-        return stored
+        published = {
+            value for value, readers in self.levels.published.items() if any(isinstance(r, Affine) for r in readers)
+        }
+        vectors = (v for v in self.levels.read_later if isinstance(v, Affine | Pointwise) and not v.is_scalar)
+        return published.union(vectors)
 
     def _axis_of(self, lowered: Value) -> Axis:
         """The axis of a lowered value, apart from the axes of gates, steps and sequences.
@@ -266,7 +265,7 @@ class Step:
         if lowered in self._constants:
             numbers = self._constants[lowered]
             numbers = numbers if gate is None else numbers[gate]
-            return Constant(lowered.name, self._axis_of(lowered), 0, numbers.reshape(-1))
+            return Constant(lowered.name, self._axis_of(lowered), numbers.reshape(-1))
         if lowered in self._sequences:
             return self._value_of(self._sequences[lowered], gate)
         if lowered not in self._lines:
@@ -287,8 +286,7 @@ class Step:
             case Reshape(x, _) | Broadcast(x, _):
                 return self._value_of(x, gate)
             case Sum(x, _):
-                summed = self._value_of(x, gate)
-                return SumOverUnits(lowered.name, PER_ROW, summed.level + 1, summed)
+                return SumOverUnits(lowered.name, PER_ROW, self._value_of(x, gate))
             case Contract(a, b, _):
                 return self._matrix_product(lowered, a, b, gate, suffix)
             case Elementwise(op, lowered_args):
@@ -296,8 +294,7 @@ class Step:
                     self._value_of(arg, gate if self._has_gates(arg) else None) if isinstance(arg, Value) else arg
                     for arg in lowered_args
                 )
-                level = max((arg.level for arg in args if isinstance(arg, StepValue)), default=0)
-                return Pointwise(lowered.name + suffix, self._axis_of(lowered), level, op, args)
+                return Pointwise(lowered.name + suffix, self._axis_of(lowered), op, args)
         raise AssertionError(f"a forward pass has no {type(operation).__name__}")
 
     def _has_gates(self, lowered: Value) -> bool:
@@ -307,10 +304,9 @@ class Step:
         vector, weight = self._value_of(a, None), self._constants[b]
         matrix = weight if gate is None else weight[gate]
         weight_name = "W_hr" if gate is None else "W_ih" if vector is self.input else "W_hh"
-        level = 0 if isinstance(vector, Input) else vector.level + 1
         axis = PROJECTED if gate is None else UNITS
         product = Product(vector, matrix, f"{weight_name} {vector.name}")
-        return Affine(lowered.name + suffix, axis, level, None, [product])
+        return Affine(lowered.name + suffix, axis, None, [product])
 
 
 def _evaluated_constants(program: Pass, spec: DirectionSpec, sizes: Mapping[str, int]) -> dict[Value, np.ndarray]:
@@ -333,16 +329,18 @@ def _evaluated_constants(program: Pass, spec: DirectionSpec, sizes: Mapping[str,
     return numbers
 
 
-def _fuse_affine(results: Mapping[str, StepValue]) -> tuple[list[StepValue], dict[str, StepValue]]:
+def _fuse_affine(results: Mapping[str, StepValue]) -> dict[str, StepValue]:
     """Merge each sum of matrix products and constants into one `Affine`.
 
     Args:
         results: the new states and the gates, by name.
 
     Returns:
-        all values in topological order, and the results by name.
+        the results by name.
     """
     values = topologically_sorted(results.values())
+    levels = levels_of(values)
+    level = {value: levels[value] for value in values}
     uses = Counter(operand for value in values for operand in operands_of(value)) + Counter(results.values())
     replaced: dict[StepValue, StepValue] = {}
 
@@ -355,13 +353,12 @@ def _fuse_affine(results: Mapping[str, StepValue]) -> tuple[list[StepValue], dic
                 a, b = current(a), current(b)
                 affine = [arg for arg in (a, b) if isinstance(arg, Affine) and uses[arg] <= 1]
                 constants = [arg for arg in (a, b) if isinstance(arg, Constant) and not arg.is_scalar]
-                level = max(a.level, b.level)
-                if affine and len(affine) + len(constants) == 2 and all(arg.level == level for arg in affine):
+                if affine and len(affine) + len(constants) == 2 and all(level[arg] == levels[value] for arg in affine):
                     biases = [arg.bias for arg in affine if arg.bias is not None] + [arg.numbers for arg in constants]
                     bias = sum(biases[1:], biases[0]) if biases else None
                     products = [product for arg in affine for product in arg.products]
-                    merged = Affine(value.name, value.axis, level, bias, products)
-                    uses[merged] = uses[value]
+                    merged = Affine(value.name, value.axis, bias, products)
+                    uses[merged], level[merged] = uses[value], levels[value]
                     replaced[value] = merged
     for value in values:
         target = current(value)
@@ -372,8 +369,16 @@ def _fuse_affine(results: Mapping[str, StepValue]) -> tuple[list[StepValue], dic
                 target.x = current(target.x)
             case Affine():
                 target.products = [replace(product, vector=current(product.vector)) for product in target.products]
-    fused = {name: current(value) for name, value in results.items()}
-    return topologically_sorted(fused.values()), fused
+    return {name: current(value) for name, value in results.items()}
+
+
+def levels_of(values: Iterable[StepValue]) -> Levels[StepValue]:
+    """The levels of values. Products with values that the step only reads can start at once. Sums need a loop."""
+
+    def needs_all_units(value: StepValue, operand: StepValue) -> bool:
+        return isinstance(value, SumOverUnits) or (isinstance(value, Affine) and not isinstance(operand, Input))
+
+    return Levels(values, operands_of, needs_all_units)
 
 
 def operands_of(value: StepValue) -> Iterator[StepValue]:

@@ -1,14 +1,16 @@
-"""Splits each step of a pass into phases.
+"""The program of one step: its phases, and the values that phases keep, recompute, publish or sum over units.
 
-A recurrent product reads all units of a row vector, which several programs compute. The product can only start when all
-programs have stored their units. A *phase* is the part of a step between two such points. `emit.py` writes the kernels.
+Some operations read all units of a value, for example the product of a row vector and a recurrent weight. They can only
+start when all units have been computed, which several programs or iterations of a loop do. A *phase* is the part of a
+step between two such points. Dialects print the phases and decide nothing about them.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, count
+from typing import Generic, TypeVar
 
 from glassgate.engines.lowering.expressions import is_numbered
 from glassgate.engines.lowering.ir import (
@@ -28,6 +30,53 @@ from glassgate.engines.lowering.ir import (
     Write,
     operands,
 )
+
+V = TypeVar("V")
+
+
+class Levels(Generic[V]):
+    """The level of each value of a step: the phase that computes it. Levels begin with 0.
+
+    Args:
+        values: the values, each after its operands. The graph may be that of a pass, or one with a value per gate.
+        operands: returns the operands of a value.
+        needs_all_units: whether a value reads all units of an operand, so that it belongs to a later phase.
+
+    Example:
+        >>> operands = {"h": [], "r": ["h"], "rh": ["r", "h"], "product": ["rh"]}
+        >>> levels = Levels(operands, operands.__getitem__, lambda value, operand: value == "product")
+        >>> levels["rh"], levels["product"], levels.published
+        (0, 1, {'rh': ['product']})
+    """
+
+    def __init__(
+        self,
+        values: Iterable[V],
+        operands: Callable[[V], Iterable[V]],
+        needs_all_units: Callable[[V, V], bool],
+    ) -> None:
+        self._levels: dict[V, int] = {}
+        self.published: dict[V, list[V]] = {}
+        """The values of which later values read all units, with these later values."""
+        later: dict[V, None] = {}
+        for value in values:
+            levels = [self.get(operand) + needs_all_units(value, operand) for operand in operands(value)]
+            self._levels[value] = level = max(levels, default=0)
+            for operand in operands(value):
+                if needs_all_units(value, operand):
+                    self.published.setdefault(operand, []).append(value)
+                elif self.get(operand) < level:
+                    later[operand] = None
+        self.read_later = list(later)
+        """The values that a later phase reads unit by unit. It keeps them, or computes them again."""
+
+    def __getitem__(self, value: V) -> int:
+        return self._levels[value]
+
+    def get(self, value: V) -> int:
+        """The level of a value; 0 for a value from outside of the step."""
+        return self._levels.get(value, 0)
+
 
 CHEAP = 3
 """The maximum number of operations of a cheap value. Phases recompute cheap values that do not depend on a product."""
@@ -72,7 +121,7 @@ class Phases:
 
     Attributes:
         line_of: the line that computes each value of the loop.
-        level_of: for each value of the loop, the largest number of successive products that it depends on in a step.
+        levels: for each value of the loop, the largest number of successive products that it depends on in a step.
 
     Example:
         >>> import glassgate as gg
@@ -87,17 +136,18 @@ class Phases:
 
     program: Pass
     line_of: dict[Value, Line] = field(init=False)
-    level_of: dict[Value, int] = field(init=False)
+    levels: Levels[Value] = field(init=False)
 
     def __post_init__(self) -> None:
         loop = self.loop
         self.line_of = {line.result: line for line in loop.body}
         self.carries = {carry.before: carry for carry in loop.carries}
         self.reads: dict[Value, Read] = {read.at: read for read in loop.reads}
-        self.level_of = dict.fromkeys([*self.carries, *self.reads], 0)
-        for line in loop.body:
-            level = max((self.level_of.get(v, 0) for v in operands(line.operation)), default=0)
-            self.level_of[line.result] = level + isinstance(line.operation, Contract)
+        self.levels = Levels(
+            self.line_of,
+            lambda value: operands(self.line_of[value].operation),
+            lambda value, _: isinstance(self.line_of[value].operation, Contract),
+        )
 
     @property
     def loop(self) -> Loop:
@@ -126,7 +176,7 @@ class Phases:
 
     def left_operands(self, level: int) -> list[Value]:
         """The left operands of the products with this level. The first products of a step have level 1."""
-        contracts = [p.operation for p in self.products if self.level_of[p.result] == level]
+        contracts = [p.operation for p in self.products if self.levels[p.result] == level]
         return [operation.a for operation in contracts if isinstance(operation, Contract)]
 
     @cached_property
@@ -161,7 +211,7 @@ class Phases:
         values: set[Value] = set()
         self._add_ancestors(self.left_operands(1), values)
         for line in self.loop.body:
-            if self.level_of[line.result] == 0 and any(
+            if self.levels[line.result] == 0 and any(
                 v in values and self.is_expensive[v] for v in operands(line.operation)
             ):
                 values.add(line.result)
@@ -193,13 +243,13 @@ class Phases:
         Args:
             early: the carries that phase 0 sets.
         """
-        last = max([1, *(self.level_of[p.result] for p in self.products)])
+        last = max([1, *(self.levels[p.result] for p in self.products)])
         phases = [Phase(number) for number in range(last + 1)]
         phases[last].carries = tuple(carry for carry in self.loop.carries if carry not in early)
         phases[0].carries = early
         for phase in phases:
             level = phase.number
-            phase.products = tuple(p for p in self.products if self.level_of[p.result] == level)
+            phase.products = tuple(p for p in self.products if self.levels[p.result] == level)
             phase.published = tuple(dict.fromkeys(self.origin(a) for a in self.left_operands(level + 1)))
             phase.writes = tuple(w for w in self.loop.writes if self._phase_of(w.value, last) == level)
         stored: dict[int, dict[Value, None]] = {phase.number: {} for phase in phases}
@@ -210,7 +260,7 @@ class Phases:
             from_earlier: dict[Value, None] = {}
             self._collect_needed(phase.results, phase.number, needed, from_earlier)
             for value in from_earlier:
-                stored[self.level_of[value]].setdefault(value)
+                stored[self.levels[value]].setdefault(value)
             phase.lines = tuple(
                 line for line in self.loop.body if line.result in needed and not isinstance(line.operation, Contract)
             )
@@ -220,7 +270,7 @@ class Phases:
         return phases, read_later
 
     def _phase_of(self, value: Value, last: int) -> int:
-        level = self.level_of.get(value, 0)
+        level = self.levels.get(value)
         return level if level or self.origin(value) in self.phase_0_values else last
 
     def _collect_needed(
@@ -230,7 +280,7 @@ class Phases:
         for value in map(self.origin, values):
             if value in needed or value not in self.line_of:
                 continue
-            level, operation = self.level_of[value], self.line_of[value].operation
+            level, operation = self.levels[value], self.line_of[value].operation
             if isinstance(operation, Stack | Block):
                 self._collect_needed(operands(operation), phase, needed, from_earlier)
                 needed[value] = None
