@@ -154,7 +154,7 @@ def _conflicting_name(module: nn.Module, namesake: type[nn.Module]) -> str | Non
 def _counterpart(module: nn.Module, namesake: type[nn.Module]) -> nn.Module:
     """Create a layer of the other library with the same parameter objects, mode, hooks and attached attributes."""
     options: dict[str, Any] = {name: value for name in _COMMON_OPTIONS if (value := getattr(module, name, None))}
-    options |= {"bias": module.bias, "device": "meta"}
+    options |= {"bias": bool(module.bias), "device": "meta"}
     if hasattr(module, "nonlinearity"):
         options["nonlinearity"] = module.nonlinearity
     dropout = options.pop("dropout", 0.0)

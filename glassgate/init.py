@@ -34,7 +34,8 @@ def torch(module: nn.Module) -> None:
         True
     """
     for cell, weights in _cells(module):
-        bound = 1.0 / math.sqrt(_hidden_size(cell, weights))
+        hidden_size = _hidden_size(cell, weights)
+        bound = 1.0 / math.sqrt(hidden_size) if hidden_size else 0.0  # a cell may have no units
         for name, weight in weights.items():
             if name in cell.parameters:
                 weight.fill_(cell.parameters[name].start)

@@ -5,7 +5,9 @@ features of one direction (proj_size or hidden_size). `operation` is the name of
 """
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -67,6 +69,11 @@ def check_parameters(
                 continue
         except AttributeError:  # not a tensor
             pass
+        except RuntimeError as error:  # a subclass of Tensor that supports only some functions, such as ExpandedWeight
+            raise RuntimeError(
+                f"{operation}: {name + suffix} must support torch's usual operations, got the tensor subclass "
+                f"{type(value).__name__}; for per-sample gradients use torch.func.vmap and torch.func.grad"
+            ) from error
         owner = f"weight_ih{'_l0' * bool(suffix)}"
         _check_parameter(operation, name + suffix, value, shapes[name], dtype, device, owner)
 
@@ -92,24 +99,30 @@ def _check_parameter(
     check_like(operation, name, value, dtype, device, owner)
 
 
-def check_size(operation: str, name: str, value: object) -> None:
-    """Raise unless `value` is an int above zero."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{operation}: {name} must be an int above zero, got {value!r} of type {type(value).__name__}")
-    if value <= 0:
-        raise ValueError(f"{operation}: {name} must be greater than zero, got {value}")
+def check_size(operation: str, name: str, value: object, minimum: int = 1) -> int:
+    """Return `value` as an int. Raise unless it is an integer of at least `minimum`, 0 or 1. NumPy's are accepted."""
+    bound = "above zero" if minimum else "of at least zero"
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise TypeError(f"{operation}: {name} must be an int {bound}, got {value!r} of type {type(value).__name__}")
+    if value < minimum:
+        if minimum:
+            raise ValueError(f"{operation}: {name} must be greater than zero, got {value}")
+        raise ShapeError(f"{operation}: {name} must be an int {bound}, got {value}")
+    return int(value)
 
 
-def check_flag(operation: str, name: str, value: object) -> None:
-    """Raise TypeError unless `value` is a bool."""
-    if not isinstance(value, bool):
+def check_flag(operation: str, name: str, value: object) -> bool:
+    """Return `value` as a bool. Raise TypeError unless it is a bool of Python or NumPy."""
+    if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{operation}: {name} must be a bool, got {value!r} of type {type(value).__name__}")
+    return bool(value)
 
 
-def check_rate(operation: str, name: str, value: object) -> None:
-    """Raise ValueError unless `value` is a number from 0 to 1."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+def check_rate(operation: str, name: str, value: object) -> float:
+    """Return `value` as a float. Raise ValueError unless it is a real number from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= 1:
         raise ValueError(f"{operation}: {name} must be a number in range [0, 1], got {value!r}")
+    return float(value)
 
 
 def check_choice(operation: str, name: str, value: object, choices: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 """The base class of `Recurrent`: the options, parameters and internal data of a layer. `stack.py` runs it."""
 
-from collections.abc import Iterator
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
@@ -9,6 +9,24 @@ from glassgate.cell import Cell, Weights
 from glassgate.layers.edits import Edits
 from glassgate.layers.observed import Watcher
 from glassgate.layers.parts import HiddenSizes, Part
+
+
+class Structure(NamedTuple):
+    """The data that follow from the options of a layer.
+
+    Attributes:
+        training_cell: the cell with the noise of the regularisers.
+        eval_cell: the cell without noise.
+        hidden_sizes: the hidden sizes of each layer, one per direction.
+        parts: a description of each direction of each layer, in torch's order.
+        parameter_shapes: the shape of each parameter, by name.
+    """
+
+    training_cell: Cell
+    eval_cell: Cell
+    hidden_sizes: list[tuple[int, ...]]
+    parts: tuple[Part, ...]
+    parameter_shapes: dict[str, tuple[int, ...]]
 
 
 class Internals:
@@ -19,10 +37,8 @@ class Internals:
     Args:
         class_name: the name of the layer's class, for messages.
         default_cell: the class of the cell of `RNN`, `GRU` or `LSTM` without `cell=`; None for other layers.
-        training_cell: the cell with the noise of the regularisers.
-        eval_cell: the cell without noise.
-        hidden_sizes: the hidden sizes of each layer, one per direction.
-        parts: a description of each direction of each layer, in torch's order.
+        structure: the data that follow from the options; their names are also attributes of this object.
+        replaced_methods: the methods that `run_with_replaced_methods` calls.
         prepared_calls: a `PreparedCalls`. Its type is `Any` because `prepared_calls.py` imports this module.
 
     Attributes:
@@ -33,17 +49,20 @@ class Internals:
         self,
         class_name: str,
         default_cell: type[Cell] | None,
-        training_cell: Cell,
-        eval_cell: Cell,
-        hidden_sizes: list[tuple[int, ...]],
-        parts: tuple[Part, ...],
+        structure: Structure,
+        replaced_methods: frozenset[str],
         prepared_calls: Any,
     ) -> None:
         self.class_name, self.default_cell = class_name, default_cell
-        self.training_cell, self.eval_cell = training_cell, eval_cell
-        self.hidden_sizes, self.parts, self.prepared_calls = hidden_sizes, parts, prepared_calls
+        self.replaced_methods, self.prepared_calls = replaced_methods, prepared_calls
         self.watchers: list[Watcher] = []
         self._edits: Edits | None = None
+        self.restructure(structure)
+
+    def restructure(self, structure: Structure) -> None:
+        """Replace the data that follow from the options."""
+        self.training_cell, self.eval_cell, self.hidden_sizes, self.parts, self.parameter_shapes = structure
+        self.prepared_calls.forget()
 
     @property
     def edits(self) -> Edits | None:
@@ -65,7 +84,6 @@ class BaseLayer(nn.Module):
     """The base class of `Recurrent`, for modules that cannot import `stack.py`. `Recurrent` sets the attributes.
 
     Attributes:
-        num_directions: 2 if bidirectional, otherwise 1.
         glassgate: the internal data of the layer.
 
     The other attributes are the arguments of `Recurrent`.
@@ -85,28 +103,26 @@ class BaseLayer(nn.Module):
     proj_size: int
     merge: str
     residual: bool
+    zoneout: float | tuple[float, ...] | Mapping[str, float]
+    recurrent_dropout: float
+    recurrent_dropout_on: str
     weight_dropout: float
     variational_dropout: bool
     learn_initial_state: bool
     recompute: bool
-    num_directions: int
+    output_size: int
     glassgate: Internals
     weight_ih_l0: Tensor
+
+    @property
+    def num_directions(self) -> int:
+        """2 if bidirectional, otherwise 1."""
+        return 2 if self.bidirectional else 1
 
     def weights(self) -> Iterator[tuple[Cell, Weights]]:
         """Yield the cell and its parameters by name, for each layer and direction in torch's order."""
         for part in self.glassgate.parts:
             yield self.cell, weights_of(self, part)
-
-    @property
-    def all_weights(self) -> list[list[Tensor]]:
-        """A list of the parameters of each layer and direction, as in `torch.nn`."""
-        return [list(weights_of(self, part).values()) for part in self.glassgate.parts]
-
-    @property
-    def _flat_weights(self) -> list[Tensor]:
-        """The parameters in torch's order, for code that reads this attribute of `torch.nn` layers."""
-        return [weight for weights in self.all_weights for weight in weights]
 
     @property
     def profile_row(self) -> str:

@@ -16,7 +16,7 @@ from glassgate.engines import choose, torch_kernels
 from glassgate.engines.contract import PLAIN_TYPES, is_eager
 from glassgate.engines.reference import advance
 from glassgate.layers.symbolic_call import symbolic_call
-from glassgate.shapes import ShapeError, check_flag, check_like, check_parameters, check_shape, check_size
+from glassgate.shapes import ShapeError, check_like, check_parameters, check_shape, check_size
 
 _shape, _dtype = attrgetter("shape"), attrgetter("dtype")
 _WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -39,6 +39,8 @@ class RecurrentCell(Drawable, nn.Module):
         output: the new states, with the structure of hx.
     """
 
+    __constants__ = ["input_size", "hidden_size", "bias"]
+
     weight_ih: Tensor
     weight_hh: Tensor
     bias_ih: Tensor
@@ -60,9 +62,9 @@ class RecurrentCell(Drawable, nn.Module):
     ) -> None:
         super().__init__()
         name = type(self).__name__
-        check_size(name, "input_size", input_size)
-        check_size(name, "hidden_size", hidden_size)
-        check_flag(name, "bias", bias)
+        # As in `torch.nn`, the sizes of a cell may be 0, and `bias` may have any type.
+        input_size = check_size(name, "input_size", input_size, 0)
+        hidden_size, bias = check_size(name, "hidden_size", hidden_size, 0), bool(bias)
         check_cell(name, cell)
         check_heads(name, cell, (hidden_size,))
         self.cell, self.input_size, self.hidden_size, self.bias, self.init = cell, input_size, hidden_size, bias, init
@@ -176,6 +178,7 @@ class RNNCell(RecurrentCell):
         torch.Size([2, 4])
     """
 
+    __constants__ = [*RecurrentCell.__constants__, "nonlinearity"]
     _default_cell = cells.RNN
 
     def __init__(

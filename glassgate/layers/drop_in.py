@@ -83,8 +83,16 @@ class RNN(Recurrent):
         super().__init__(
             cell or cells.RNN(nonlinearity), input_size, hidden_size, num_layers, *torch_options, **options
         )
-        self.nonlinearity = nonlinearity
-        self.mode = f"RNN_{nonlinearity.upper()}"
+
+    @property
+    def nonlinearity(self) -> str:
+        """The activation of the cell. Assign another cell to change it: `layer.cell = gg.cells.RNN("relu")`."""
+        return getattr(self.cell, "nonlinearity", "tanh")
+
+    @property
+    def mode(self) -> str:
+        """The name of the layer's kind in `torch.nn`, "RNN_TANH" or "RNN_RELU"."""
+        return f"RNN_{self.nonlinearity.upper()}"
 
 
 class _Gated(Recurrent):

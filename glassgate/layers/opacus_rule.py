@@ -1,6 +1,7 @@
 """Per-sample gradients of layers for Opacus, a library for training with differential privacy."""
 
 import sys
+from collections.abc import MutableMapping
 from typing import Any
 
 import torch
@@ -9,13 +10,37 @@ from torch.func import functional_call, grad, vmap
 
 from glassgate.layers.base import BaseLayer
 
+_COUNTER = "_forward_counter"
+"""The attribute of each trainable parameter of a model that Opacus wraps."""
+
 
 def register(layer_class: type) -> None:
-    """Register `per_sample_gradients` for a class of layers, if Opacus has been imported."""
+    """Register `per_sample_gradients` for a class of layers, if Opacus has been imported.
+
+    Opacus keeps its rules in `GradSampleModule` up to version 1.5, and also in `GradSampleHooks` from 1.6 on. Versions
+    without such a table are left alone.
+    """
     module = sys.modules.get("opacus.grad_sample.grad_sample_module")
-    if module is not None:
-        for hooks in (module.GradSampleHooks, module.GradSampleModule):
-            getattr(hooks, "GRAD_SAMPLERS", {}).setdefault(layer_class, per_sample_gradients)
+    for name in ("GradSampleModule", "GradSampleHooks"):
+        rules = getattr(getattr(module, name, None), "GRAD_SAMPLERS", None)
+        if isinstance(rules, MutableMapping):
+            rules.setdefault(layer_class, per_sample_gradients)
+
+
+def check_call(layer: BaseLayer) -> None:
+    """Raise if Opacus computes per-sample gradients of this layer. It does not pass keyword arguments to the rule.
+
+    Raises:
+        RuntimeError: the layer is wrapped by Opacus.
+    """
+    if torch.compiler.is_compiling() or not (layer.training and torch.is_grad_enabled()):
+        return
+    if any(hasattr(weight, _COUNTER) for weight in layer._parameters.values()):
+        raise RuntimeError(
+            f"{type(layer).__name__}: Opacus passes only the input to the rule for per-sample gradients, so a call "
+            "must not have lengths, resets, restart or return_states; pass a padded batch, and mask the loss at padded "
+            "steps"
+        )
 
 
 class _WithoutHooks(nn.Module):
@@ -36,13 +61,18 @@ def per_sample_gradients(layer: BaseLayer, activations: list[Tensor], backprops:
 
     Args:
         layer: the layer.
-        activations: the input of the layer, (N, L, H_in).
+        activations: the input of the layer, (N, L, H_in), as the only item.
         backprops: the gradient of the output, (N, L, H). Opacus does not pass gradients of final states.
 
     Raises:
-        RuntimeError: the layer draws random numbers in training. The second forward pass in this function would draw
-            different ones.
+        RuntimeError: the call had initial states, or the layer draws random numbers in training. The second forward
+            pass in this function would draw different ones.
     """
+    if len(activations) != 1:
+        raise RuntimeError(
+            f"{type(layer).__name__}: per-sample gradients need a call with the input alone, got "
+            f"{len(activations)} tensors; omit hx"
+        )
     draws_noise = (
         layer.glassgate.training_cell.noise or layer.weight_dropout or (layer.dropout and layer.num_layers > 1)
     )

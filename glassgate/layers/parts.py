@@ -1,6 +1,7 @@
 """The parts of a stack of layers. A part is one direction of one layer."""
 
 from collections.abc import Iterator, Sequence
+from numbers import Integral
 from typing import Any, NamedTuple
 
 from glassgate.cell import Cell, check_heads
@@ -48,22 +49,25 @@ def sizes_by_layer(name: str, hidden_size: Any, layers: int, directions: int) ->
             raise ValueError(
                 f"{name}: hidden_size must be an int or a tuple of {directions} (one per direction), got {entry!r}"
             )
-        for size in sizes:
-            check_size(name, "hidden_size", size)
-        result.append(sizes)
+        result.append(tuple([check_size(name, "hidden_size", size) for size in sizes]))
     return result
 
 
-def check_sizes(
-    name: str, cell: Cell, sizes: Sequence[tuple[int, ...]], proj_size: Any, merge: str, bidirectional: bool
-) -> None:
-    """Raise unless the cell, the projection and the merging of directions support the sizes of each layer."""
-    if not isinstance(proj_size, int) or isinstance(proj_size, bool):
+def check_projection(name: str, proj_size: Any) -> int:
+    """Return `proj_size` as an int. Raise unless it is an integer of at least 0, or False."""
+    if not isinstance(proj_size, Integral) or proj_size is True:
         raise TypeError(f"{name}: proj_size must be an int, got {proj_size!r} of type {type(proj_size).__name__}")
     if proj_size < 0:
         raise ValueError(
             f"{name}: proj_size should be a positive integer or zero to disable projections, got {proj_size!r}"
         )
+    return int(proj_size)
+
+
+def check_sizes(
+    name: str, cell: Cell, sizes: Sequence[tuple[int, ...]], proj_size: int, merge: str, bidirectional: bool
+) -> None:
+    """Raise unless the cell, the projection and the merging of directions support the sizes of each layer."""
     for layer_sizes in sizes:
         if proj_size >= min(layer_sizes):
             raise ValueError(

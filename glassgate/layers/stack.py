@@ -1,7 +1,7 @@
 """`Recurrent`, the layer that runs any cell: it handles depth, directions and options, and calls the engines."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,32 +11,46 @@ from torch.autograd import profiler
 from torch.nn.utils.rnn import PackedSequence
 
 from glassgate import init as schemes
-from glassgate.cell import Cell, check_cell
+from glassgate.cell import Cell
 from glassgate.display import Drawable
 from glassgate.engines import choose
 from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.layers import one_row, opacus_rule, segments, states
-from glassgate.layers.base import BaseLayer, Internals
+from glassgate.layers.base import Internals
 from glassgate.layers.calls import arrange_call, directions_by_layer
 from glassgate.layers.frozen import freeze_layer
 from glassgate.layers.merge import merge
 from glassgate.layers.observed import Observed, graph_leaf
-from glassgate.layers.parts import HiddenSizes, check_sizes, output_size, parts_of, sizes_by_layer
+from glassgate.layers.options import (
+    DERIVED,
+    STRUCTURAL,
+    checked_option,
+    initial_state_shapes,
+    restructure,
+    structure_of,
+    unused_option_warnings,
+)
+from glassgate.layers.parts import (
+    HiddenSizes,
+    output_size,
+)
 from glassgate.layers.prepared_calls import PreparedCalls
-from glassgate.layers.regularisers import add_regularisers, drop_between_layers, with_noise, without_noise
+from glassgate.layers.regularisers import drop_between_layers, with_noise
 from glassgate.layers.states import State, States
 from glassgate.layers.stream import Stream
 from glassgate.layers.symbolic_call import symbolic_call
+from glassgate.layers.torch_interface import (
+    COMPUTED,
+    REPLACEABLE,
+    TorchInterface,
+    replaced_methods,
+    run_with_replaced_methods,
+)
 from glassgate.layout import Layout
-from glassgate.shapes import check_choice, check_flag, check_rate, check_size
 from glassgate.user_warning import warn_user
 
-_FLAGS = (
-    "bias", "batch_first", "bidirectional", "residual", "variational_dropout", "learn_initial_state", "recompute",
-)  # fmt: skip
 
-
-class Recurrent(Drawable, BaseLayer):
+class Recurrent(Drawable, TorchInterface):
     """A stack of recurrent layers that runs any cell over sequences, in one or two directions.
 
     Args:
@@ -106,58 +120,60 @@ class Recurrent(Drawable, BaseLayer):
     ) -> None:
         super().__init__()
         name = type(self).__name__
-        check_cell(name, cell)
-        check_size(name, "input_size", input_size)
-        check_size(name, "num_layers", num_layers)
-        check_rate(name, "dropout", dropout)
-        if isinstance(bidirectional, int):
-            bidirectional = bool(bidirectional)  # `torch.nn` also accepts 0 and 1
-        check_choice(name, "recurrent_dropout_on", recurrent_dropout_on, ("update", "state"))
-        check_choice(name, "merge", merge, ("concat", "sum", "mean", "none"))
-        cell = cell.projected() if proj_size else cell
-        self.cell, self.input_size, self.hidden_size, self.num_layers = cell, input_size, hidden_size, num_layers
-        self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
         self.proj_size, self.merge, self.residual = proj_size, merge, residual
+        self.cell, self.input_size, self.hidden_size, self.num_layers = cell, input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, dropout, bidirectional
         self.zoneout, self.weight_dropout, self.variational_dropout = zoneout, weight_dropout, variational_dropout
         self.recurrent_dropout, self.recurrent_dropout_on = recurrent_dropout, recurrent_dropout_on
         self.learn_initial_state, self.recompute, self.init = learn_initial_state, recompute, init
-        self.num_directions = 2 if bidirectional else 1
-        for flag in _FLAGS:
-            check_flag(name, flag, getattr(self, flag))
-        training_cell = add_regularisers(name, cell, zoneout, recurrent_dropout, recurrent_dropout_on, weight_dropout)
-        hidden_sizes = sizes_by_layer(name, hidden_size, num_layers, self.num_directions)
-        check_sizes(name, cell, hidden_sizes, proj_size, merge, bidirectional)
-        for warning in _unused_option_warnings(self):
+        structure = structure_of(self)
+        for warning in unused_option_warnings(self):
             warn_user(f"{name}: {warning}")
-        parts = tuple(parts_of(cell, input_size, hidden_sizes, proj_size, bias, merge))
-        self.output_size = output_size(parts, merge)
-        cells = training_cell, without_noise(training_cell)
-        self.glassgate = Internals(name, self._default_cell, *cells, hidden_sizes, parts, PreparedCalls())
-        shapes = {part.names[short]: shape for part in parts for short, shape in part.shapes.items()}
-        for parameter, shape in (shapes | _initial_state_shapes(self)).items():
+        self.output_size = output_size(structure.parts, merge)
+        methods = replaced_methods(type(self))
+        self.glassgate = Internals(name, self._default_cell, structure, methods, PreparedCalls())
+        for parameter, shape in structure.parameter_shapes.items():
             self.register_parameter(parameter, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
         self.reset_parameters()
         opacus_rule.register(type(self))
 
     def __setattr__(self, name: str, value: Any) -> None:
+        layer = type(self).__name__
         if name in _RESERVED and isinstance(value, nn.Module):
-            layer, module = type(self).__name__, type(value).__name__
-            raise TypeError(f"{layer}: `{name}` is an attribute of {layer}; give this {module} another name")
+            raise TypeError(
+                f"{layer}: `{name}` is an attribute of {layer}; give this {type(value).__name__} another name"
+            )
+        if name in COMPUTED:
+            raise AttributeError(f"{layer}: {name} is computed from the parameters of the layer; replace a parameter")
+        is_complete = "glassgate" in self.__dict__
+        if name in DERIVED and isinstance(getattr(type(self), name, None), property):
+            if is_complete and value != getattr(self, name):
+                raise AttributeError(f"{layer}: {name} is {getattr(self, name)!r}; for {value!r}, {DERIVED[name]}")
+            return
+        value = checked_option(self, name, value) if name in _DEFAULTS else value
+        previous: Any = getattr(self, name, None) if is_complete else None
         super().__setattr__(name, value)
-        if name in _DEFAULTS and "glassgate" in self.__dict__:
+        if not is_complete:
+            return
+        if name in STRUCTURAL:
+            try:
+                restructure(self, name, previous)
+            except (AttributeError, TypeError, ValueError):
+                super().__setattr__(name, previous)
+                raise
+        elif name in _DEFAULTS:
             self.glassgate.prepared_calls.forget()
+        elif name in REPLACEABLE:
+            self.glassgate.replaced_methods |= {name}
 
     def reset_parameters(self) -> None:
         """Initialise all parameters again."""
         schemes.initialise(self, self.init)
         with torch.no_grad():
-            for name in _initial_state_shapes(self):
+            for name in initial_state_shapes(self, self.glassgate.parts):
                 getattr(self, name).zero_()
 
     __prepare_scriptable__ = choose.refuse_scripting
-
-    def flatten_parameters(self) -> None:
-        """Do nothing. This method exists for code written for `torch.nn`; kernels do not need contiguous parameters."""
 
     def extra_repr(self) -> str:
         """Return the arguments that differ from their defaults, for the repr of the layer."""
@@ -197,16 +213,12 @@ class Recurrent(Drawable, BaseLayer):
                 one or the other.
             TypeError: an argument has the wrong type.
         """
-        results = self.glassgate.prepared_calls.run(self, input, hx, resets, restart, lengths, return_states)
-        if results is not None:
-            return results
-        if isinstance(input, fx.Proxy):
-            options = {"lengths": lengths, "resets": resets, "restart": restart, "return_states": return_states}
-            return symbolic_call(self, (input, hx), options)
-        run = partial(_run_general, self)
-        if not torch.compiler.is_compiling() and profiler._is_profiler_enabled:
-            run = profiler.record_function(self.profile_row)(run)
-        return run(input, hx, lengths, resets, restart, return_states)
+        options = lengths, resets, restart, return_states
+        if return_states or lengths is not None or resets is not None or restart is not None:
+            opacus_rule.check_call(self)
+        if self.glassgate.replaced_methods:
+            return run_with_replaced_methods(self, lambda input, hx: _run(self, input, hx, *options), input, hx)
+        return _run(self, input, hx, *options)
 
     def stream(self, batch_size: int = 1) -> Stream:
         """Return a stream, which runs the layer one step or one block of steps at a time; see `Stream`.
@@ -240,25 +252,26 @@ _RESERVED = {*_DEFAULTS, "num_directions", "output_size", "glassgate"}
 """Attributes that a subclass must not replace by a module, because the layer reads them in each call."""
 
 
-def _unused_option_warnings(layer: Recurrent) -> Iterator[str]:
-    """Yield a warning for each option that has no effect because of another option."""
-    if layer.dropout and layer.num_layers == 1:
-        yield f"dropout acts between layers, so dropout={layer.dropout} does nothing with num_layers=1"
-    if layer.residual and layer.num_layers == 1:
-        yield "the first layer has no residual connection, so residual=True does nothing with num_layers=1"
-    if layer.merge != "concat" and not layer.bidirectional:
-        yield f"merge combines two directions, so merge={layer.merge!r} does nothing with bidirectional=False"
-    if layer.variational_dropout and not layer.dropout:
-        yield "variational_dropout uses one dropout mask per sequence, so it does nothing with dropout=0.0"
-    if layer.recurrent_dropout_on != "update" and not layer.recurrent_dropout:
-        on = f"recurrent_dropout_on={layer.recurrent_dropout_on!r}"
-        yield f"{on} does nothing with recurrent_dropout=0.0, the default"
-
-
-def _initial_state_shapes(layer: Recurrent) -> dict[str, tuple[int]]:
-    """Return the shapes of the learned initial states, by the names of their parameters."""
-    parts = layer.glassgate.parts if layer.learn_initial_state else ()
-    return {f"{state}_0{part.suffix}": (width,) for part in parts for state, width in part.widths.items()}
+def _run(
+    layer: Recurrent,
+    input: Tensor | PackedSequence,
+    hx: State | None,
+    lengths: Tensor | Sequence[int] | None,
+    resets: Tensor | None,
+    restart: State | None,
+    return_states: bool,
+) -> Any:
+    """Run a call. The arguments are those of `Recurrent.forward`."""
+    results = layer.glassgate.prepared_calls.run(layer, input, hx, resets, restart, lengths, return_states)
+    if results is not None:
+        return results
+    if isinstance(input, fx.Proxy):
+        options = {"lengths": lengths, "resets": resets, "restart": restart, "return_states": return_states}
+        return symbolic_call(layer, (input, hx), options)
+    run = partial(_run_general, layer)
+    if not torch.compiler.is_compiling() and profiler._is_profiler_enabled:
+        run = profiler.record_function(layer.profile_row)(run)
+    return run(input, hx, lengths, resets, restart, return_states)
 
 
 def _run_general(
@@ -270,7 +283,7 @@ def _run_general(
     restart: State | None,
     return_states: bool,
 ) -> Any:
-    """Run a call for which `prepared_calls.py` has no prepared call. The arguments are those of `Recurrent.forward`."""
+    """Run a call for which `prepared_calls.py` has no prepared call."""
     if resets is None and restart is None and lengths is None and not return_states:
         torch_results = one_row.run(layer, input, hx)
         if torch_results is not None:

@@ -401,7 +401,9 @@ def test_cells_raise_clear_messages():
     message = "LSTMCell: hx must be a tuple of 2 states ('h', 'c'), got Tensor"
     check_error(cell, lambda: cell(X[0], h[0]), gg.ShapeError, message)
     check_error(cell, lambda: cell([1.0]), TypeError, "LSTMCell: input must be a tensor, got list")
-    with pytest.raises(ValueError, match="LSTMCell: hidden_size must be greater than zero, got 0"):
-        gg.LSTMCell(3, 0)
+    message = r"negative dimension|hidden_size must be an int of at least zero, got -1"
+    for library in (nn, gg):
+        with pytest.raises(RuntimeError, match=message):
+            library.LSTMCell(3, -1)
     with pytest.raises(TypeError, match=r"RecurrentCell: cell must be an instance of glassgate.Cell, got 3"):
         gg.RecurrentCell(3, 3, 4)
