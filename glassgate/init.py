@@ -100,9 +100,9 @@ def keeping_gates(cell: Cell, hidden_size: int | None = None) -> tuple[KeepingGa
 def xavier_orthogonal(module: nn.Module) -> None:
     """Set Xavier-uniform input weights, an orthogonal recurrent matrix per gate, and zero biases.
 
-    The projection `weight_hr` is Xavier-uniform too. A gate that keeps a state and does not also control what is
-    written to it, such as f of an LSTM, gets a bias `bias_ih` + `bias_hh` of 1, or of -1 if it keeps less when its bias
-    rises. Gates that do both, such as z of a GRU, have no bias.
+    The projection `weight_hr` is Xavier-uniform too. A gate that only keeps a state, such as f of an LSTM,
+    gets a bias `bias_ih` + `bias_hh` of 1, or of -1 if it keeps less when its bias rises. A gate that also scales the
+    update of this state, such as z of a GRU, has no bias.
 
     Raises:
         ValueError: the gates that keep the state cannot be derived from the step of a cell.
@@ -136,7 +136,7 @@ class chrono:
     an LSTM, b_f = log u and b_i = -log u. The biases of other gates are 0.
 
     The gates are derived from the step of the cell, not from their names (see `keeping_gates`). If a gate keeps a state
-    and also controls what is written to it, such as z of a GRU, no other gate gets a bias. Behind a layer
+    and also scales its update, such as z of a GRU, only this gate gets a bias. Behind a layer
     normalisation, the values are those of the shifts of the normalisation.
 
     Args:

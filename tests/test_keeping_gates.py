@@ -157,7 +157,7 @@ def test_letters_have_no_meaning(scheme):
 
 
 def test_the_forget_bias_of_xavier_orthogonal_keeps_more():
-    """Only gates that do not also control what is written have it."""
+    """Gates that also scale the update of the state have none."""
     for name, made in {**GATED, **CUSTOM}.items():
         layer = gg.Recurrent(made, 2, 3, init=init.xavier_orthogonal)
         numbers = {

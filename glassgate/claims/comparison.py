@@ -135,7 +135,7 @@ def _train_and_store(trial: Trial, folder: Path) -> dict[str, Any]:
 
 
 def _read(file: Path) -> Any:
-    """The content of a JSON file; None if there is no such file, or it is damaged."""
+    """The content of a JSON file; None if the file is missing or damaged."""
     with suppress(OSError, ValueError):
         return json.loads(file.read_text())
     return None

@@ -32,7 +32,7 @@ _LIMIT = 50.0
 _POINTS = 4001
 """The number of points from `-_LIMIT` to `_LIMIT` at which a number for a gate is tested."""
 _SHUT = 1e-6
-"""A gate is shut if it passes at most this fraction of what it passes when it is open."""
+"""A shut gate writes at most this fraction of the update that the open gate writes."""
 _TOLERANCE = 1e-3
 """The largest relative error of the fraction that a step loses."""
 
@@ -62,8 +62,8 @@ class Memory:
         states: the states that gates keep.
         keeping: the signs of the gates that change the retention of these states.
         coupled: those of the gates in `keeping` that write less when they keep more, such as z of a GRU.
-        writing: the signs of the other gates that scale what is written, between nothing and a maximum. Empty if
-            coupled gates already scale it.
+        writing: the signs of the other gates that scale the update, between nothing and a maximum. Empty if coupled
+            gates already scale it.
         opposed: the gates that keep one state more and another one less when their pre-activation rises.
         units: the number of units of the rows on which the step was run.
         offsets: the parameters that add a number to the pre-activation of each gate in `keeping`. Usually these are
@@ -243,7 +243,7 @@ def _sign(effect: Tensor) -> int:
 
 
 def _is_offset(name: str, effects: _Leaves, signs: Mapping[str, int]) -> bool:
-    """Whether a parameter has an effect on each of some gates, in the gate's direction, and on no other unit."""
+    """Whether a parameter changes each of some gates in the gate's direction, without an effect on other units."""
     return all(
         _sign(effects[name, gate]) == sign and not effects[name, gate][:, 1:].any() for gate, sign in signs.items()
     )

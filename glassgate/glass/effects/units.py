@@ -146,7 +146,7 @@ def open_gates(study: Study) -> Iterator[Effect]:
 
 
 def _gate_words(direction: Direction, gate: str) -> str:
-    """An update gate, such as z of a GRU, also controls what is written to the state."""
+    """The name of a kind of gate. An update gate, such as z of a GRU, also scales the update of the state."""
     with suppress(NotDerivable):
         return "update gates" if gate in memory_of(direction.cell, direction.sizes[1]).coupled else "forget gates"
     return "gates that keep the state"
