@@ -70,6 +70,13 @@ def test_a_regularised_layer_keeps_its_equations() -> None:
     assert plain.steps != noisy.steps
 
 
+def test_a_layer_lists_the_gates_that_keep_the_state() -> None:
+    network = Network()
+    for cell, gates in ((gg.cells.MGU(), ["f"]), (gg.cells.GRU(), ["z"]), (gg.cells.RNN(), [])):
+        description = network.add_layer(gg.Recurrent(cell, 2, 3).eval(), f"layer_{cell._class_name}")
+        assert description["levels"][0]["directions"][0]["keeping"] == gates
+
+
 _CELLS_PAGE = """
 const read = withArrays(data.cells, unpackWeights(data.weights));
 const results = read.map(({ sizes }) => sizes.map(({ levels: [{ directions: [direction] }] }) => {

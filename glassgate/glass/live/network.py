@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from glassgate.cell import Cell
+from glassgate.engines.retention import memory_of
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Node, NotTraceable, topological_order
 from glassgate.engines.symbolic.rewrite import rewrite_graph
@@ -56,10 +57,11 @@ class Network:
         rewrite = partial(name_wires, layer.cell, layer.proj_size > 0)
         script = emit(layer, self.weights, name, rewrite=rewrite)
         self.steps.append(script.steps)
-        kinds = ranges(layer.cell)
+        kinds, units = ranges(layer.cell), layer.glassgate.parts[0].hidden_size
+        keeping = memory_of(layer.cell, units).keeping
         for level in script.layer["levels"]:
             for direction in level["directions"]:
-                direction["kinds"] = kinds
+                direction |= {"kinds": kinds, "keeping": [gate for gate in direction["gates"] if gate in keeping]}
         return script.layer
 
 

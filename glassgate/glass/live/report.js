@@ -194,7 +194,7 @@ const live = (data) => {
 
   byId("live-lede").textContent = model.lede;
   byId("live-diagram").innerHTML = data.diagram;
-  choose({ part: directions[0].label, name: directions[0].gates.includes("f") ? "f" : Object.keys(directions[0].states).at(-1) });
+  choose({ part: directions[0].label, name: directions[0].keeping[0] ?? Object.keys(directions[0].states).at(-1) });
   if (model.kind === "series") now.step = Infinity;
   byId("live").hidden = false;
   for (const item of document.querySelectorAll('a[href="#live"]')) item.parentNode.hidden = false;
