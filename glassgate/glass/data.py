@@ -166,7 +166,7 @@ def _columns_of(shown: list[int], values: np.ndarray) -> list[int]:
 
 
 def _encode_array(values: np.ndarray, bits: int) -> dict[str, Any]:
-    if bits == 32:
+    if bits == 32 or not np.isfinite(values).all():  # only 32 bits can express NaN
         return {"type": "<f4", "b64": _base64(values.astype("<f4"))}
     low, high = float(values.min()), float(values.max())
     spacing = (high - low) / (2**bits - 1) or 1.0

@@ -22,6 +22,7 @@ _LOWEST = 1e-6
 
 def dynamics_section(study: Study) -> Section:
     """The section Dynamics: the exponent, the survival of differences and the fixed points of each direction."""
+    limits = _survival_range(study)
     different = {each.key for rule in RULES if rule.section == "dynamics" for each, *_ in significant(study, rule)}
 
     def block(each: Direction) -> str:
@@ -35,7 +36,7 @@ def dynamics_section(study: Study) -> Section:
             else "No measure differs from the untrained networks by more than its threshold."
         )
         table = f'<div class="scroll" tabindex="0">{_table(each.dynamics, untrained)}</div>'
-        plots = figure_element(_survival_figure(each.dynamics, untrained)) + _points_element(each.dynamics)
+        plots = figure_element(_survival_figure(each.dynamics, untrained, limits)) + _points_element(each.dynamics)
         return f'<div class="measures">{table}<p class="source">{verdict}</p></div>{plots}'
 
     key = (
@@ -129,7 +130,19 @@ def _number(value: float) -> str:
     return words.replace("-", "\N{MINUS SIGN}")
 
 
-def _survival_figure(trained: Dynamics, untrained: Sequence[Dynamics]) -> Figure:
+def _survival_range(study: Study) -> tuple[int, float, float]:
+    """The last lag and the range of the fractions that are left, over all directions on the page."""
+    trained = [each for run in study.on_page for each in run.directions]
+    networks = [each for run in study.on_page for network in run.controls for each in network]
+    tables = [each.dynamics.survival_quantiles for each in (*trained, *networks) if each.dynamics]
+    values = np.concatenate([np.ones(1), *map(np.ravel, tables)])
+    values = values[np.isfinite(values)]
+    bottom = 10 ** math.floor(math.log10(max(_LOWEST, min(0.1, float(values.min())))))
+    last = max((table.shape[1] - 1 for table in tables), default=1)
+    return last, bottom, max(1.0, 10 ** math.ceil(math.log10(float(values.max()))))
+
+
+def _survival_figure(trained: Dynamics, untrained: Sequence[Dynamics], limits: tuple[int, float, float]) -> Figure:
     lags, (median, low, high) = list(range(trained.survival_quantiles.shape[1])), trained.survival_quantiles
     horizon, last = _horizon(trained), lags[-1]
     sentence = (
@@ -146,13 +159,11 @@ def _survival_figure(trained: Dynamics, untrained: Sequence[Dynamics]) -> Figure
         if len(known) < len(untrained):
             number = f"{len(untrained) - len(known)} of {len(untrained)} untrained networks"
             sentence += f" In {number}, more than 1 % is left at the end."
-    curves = np.concatenate([trained.survival_quantiles.ravel(), *(each.survival_quantiles[0] for each in untrained)])
-    bottom = 10 ** math.floor(math.log10(max(_LOWEST, min(0.1, float(curves.min())))))
-    top = max(1.0, 10 ** math.ceil(math.log10(float(curves.max()))))
-    plot = Plot(Axis(0, last, "steps k"), Axis(bottom, top, "fraction left", log=True), 490, 280, sentence)
+    end, bottom, top = limits
+    plot = Plot(Axis(0, end, "steps k", whole=True), Axis(bottom, top, "fraction left", log=True), 490, 280, sentence)
     if bottom < VANISHED:
-        plot.rule(0, VANISHED, last, VANISHED)
-        plot.text(last, VANISHED, "1 %", anchor="end", up=4)
+        plot.rule(0, VANISHED, end, VANISHED)
+        plot.text(end, VANISHED, "1 %", anchor="end", up=4)
     for each in untrained:
         plot.line(lags, _above(each.survival_quantiles[0], bottom), "before")
     plot.band(lags, low.tolist(), high.tolist(), "flow")
@@ -190,18 +201,20 @@ def _plane_figure(points: Points) -> Figure:
     every = np.concatenate([points.visited.reshape(-1, 2), points.coordinates])
     (left, bottom), (right, top) = every.min(0), every.max(0)
     margin = 0.08 * max(right - left, top - bottom, 1e-6)
+    kinds = (("unstable", ~points.stable), ("stable", points.stable))
+    legend = [("path", "visited states"), *((f"dot {kind}", f"{kind} point") for kind, chosen in kinds if chosen.any())]
     plot = Plot(
         Axis(left - margin, right + margin, "first principal component of the states"),
         Axis(bottom - margin, top + margin, "second principal component"),
         490,
         280,
         sentence,
+        legend=legend,
     )
     for path in points.visited.transpose(1, 2, 0):
         x, y = path.tolist()
         plot.line(x, y, "path")
-    for kind, chosen in (("unstable", ~points.stable), ("stable", points.stable)):
+    for kind, chosen in kinds:
         x, y = points.coordinates[chosen].T.tolist()
         plot.dots(x, y, kind, 5, units=False)
-    plot.legend([("path", "visited states")])
     return Figure(plot.svg(), sentence)

@@ -65,6 +65,8 @@ def colour_scale(low: str, high: str, kind: str, name: str = "") -> str:
     return f'<span class="scale {kind}"{data_id}><span>{escape(low)}</span><i></i><span>{escape(high)}</span></span>'
 
 
+_SHORT_LABEL = 0.03
+"""The fraction of a ruler's width that a number needs."""
 _NARROWEST = 0.25
 """The fraction of a ruler's width that the label "sequence 1" needs on the screen of a phone."""
 
@@ -72,7 +74,8 @@ _NARROWEST = 0.25
 def step_ruler(length: int, starts: Sequence[int] = ()) -> str:
     """Return the axis below a picture of `length` steps.
 
-    Its ticks are step numbers, or the starts of the sequences if the picture contains several.
+    Its ticks are step numbers, below the middle of each step, or the starts of the sequences if there are several.
+    Sequences whose number would cover the previous one have none.
 
     Args:
         length: the number of steps
@@ -81,11 +84,18 @@ def step_ruler(length: int, starts: Sequence[int] = ()) -> str:
     Example:
         >>> "sequence 2" in step_ruler(20, [0, 10, 20]), "sequence 2" in step_ruler(20, [0, 2, 20])
         (True, False)
+        >>> '<text x="12.50%" y="15" text-anchor="middle">1</text>' in step_ruler(4)
+        True
     """
-    ticks = [(step, f"{step:g}") for step in round_numbers(0, length, 10) if step == int(step)]
+    numbers = {1, *(int(step) for step in round_numbers(0, length, 10) if step == int(step) and step)}
+    ticks = [(step - 0.5, str(step)) for step in sorted(numbers) if step == 1 or step > 0.05 * length]
     if len(starts) > 2:
         wide = all(end - start >= _NARROWEST * length for start, end in pairwise(starts))
-        ticks = [(start, f"sequence {k + 1}" if wide else str(k + 1)) for k, start in enumerate(starts[:-1])]
+        last, ticks = -length, []
+        for k, start in enumerate(starts[:-1]):
+            if start - last >= _SHORT_LABEL * length:
+                ticks.append((start, f"sequence {k + 1}" if wide else str(k + 1)))
+                last = start
     elements = "".join(
         f'<line x1="{100 * step / length:.2f}%" x2="{100 * step / length:.2f}%" y2="4"/>'
         f'<text x="{100 * step / length:.2f}%" y="15"{_text_anchor(step, length)}>{label}</text>'
@@ -96,7 +106,7 @@ def step_ruler(length: int, starts: Sequence[int] = ()) -> str:
 
 def _text_anchor(step: float, length: int) -> str:
     """The alignment of a label at a step: centred, except at the ends, where it would leave the picture."""
-    return "" if step == 0 else ' text-anchor="end"' if step > 0.97 * length else ' text-anchor="middle"'
+    return "" if step == 0 else ' text-anchor="end"' if step > 0.99 * length else ' text-anchor="middle"'
 
 
 def row_ruler(rows: Sequence[int]) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from glassgate.glass.gradients import VANISHED, vanishing_lag
 from glassgate.glass.study import Direction, Flow, ForecastValue, Passage, Study
 from glassgate.glass.svg import Axis, Plot
-from glassgate.glass.wording import count, percent, steps
+from glassgate.glass.wording import count, percent, rounded, steps
 
 # The width of the plot of a series. In page.css, the strip of steps below it has the same margins.
 SERIES_WIDTH = 640
@@ -60,19 +60,26 @@ def saturation(direction: Direction) -> list[Figure]:
     return figures
 
 
-def half_lives(direction: Direction, state: str) -> Figure:
-    """The half-life of every unit in steps, in ascending order."""
-    values = np.sort(direction.half_life[state])
+def half_life_range(study: Study) -> tuple[float, float]:
+    """The range of all half-lives on the page."""
+    lives = [life for run in study.on_page for each in run.directions for life in each.half_life.values()]
+    values = np.concatenate([np.ones(1), *lives])
     finite = values[np.isfinite(values) & (values > 0)]
-    low = min(1.0, max(0.01, 10 ** math.floor(math.log10(finite.min() if len(finite) else 1))))
-    high = min(1e5, max(10.0, 10 ** math.ceil(math.log10(finite.max() if len(finite) else 10))))
+    low = min(1.0, max(0.01, 10 ** math.floor(math.log10(finite.min()))))
+    return low, min(1e5, max(10.0, 10 ** math.ceil(math.log10(finite.max()))))
+
+
+def half_lives(direction: Direction, state: str, limits: tuple[float, float]) -> Figure:
+    """The half-life of every unit in steps, in ascending order. `limits` are the ends of the vertical axis."""
+    values = np.sort(direction.half_life[state])
+    low, high = limits
     median = float(np.median(values))
     sentence = (
         f"Half-life of {state}: median {_half_life_text(median)}, longest {_half_life_text(float(values[-1]))}, "
         f"shortest {_half_life_text(float(values[0]))}."
     )
     plot = Plot(
-        Axis(0, max(1, len(values) - 1), "units, sorted by half-life"),
+        Axis(0, max(1, len(values) - 1), "units, sorted by half-life", whole=True),
         Axis(low, high, "half-life in steps", log=True),
         490,
         250,
@@ -92,8 +99,19 @@ def _half_life_text(value: float) -> str:
     return "infinite" if value == math.inf else steps(value)
 
 
-def memory(direction: Direction, state: str) -> Figure:
-    """The fraction of a state that remains after k steps."""
+def memory_range(study: Study) -> tuple[int, float]:
+    """The last step and the largest fraction that the plots of all memories on the page show."""
+    memories = [memory for run in study.on_page for each in run.directions for memory in each.memory.values()]
+    last, top = 1, 1.0
+    for each in memories:
+        gone = each.steps[each.high < VANISHED]
+        last = max(last, max(int(gone[0]), 10) if len(gone) else int(each.steps[-1]))
+        top = max(top, min(2.0, float(each.high.nan_to_num().max())))
+    return last, top
+
+
+def memory(direction: Direction, state: str, limits: tuple[int, float]) -> Figure:
+    """The fraction of a state that remains after k steps. `limits` are the last step and the largest fraction."""
     each = direction.memory[state]
     ks, median = each.steps.tolist(), each.median.tolist()
     half = next((k for k, value in zip(ks, median, strict=True) if value < 0.5), None)
@@ -108,27 +126,38 @@ def memory(direction: Direction, state: str) -> Figure:
         + ", and the 90th percentile "
         + (f"after {steps(high_half)}." if high_half is not None else f"stays above it for all {ks[-1]} steps.")
     )
-    top = max(1.0, min(2.0, max(each.high.tolist())))
-    gone = next((k for k, value in zip(ks, each.high.tolist(), strict=True) if value < VANISHED), ks[-1])
-    shown = max(2, sum(k <= max(gone, 10) for k in ks))
-    plot = Plot(Axis(0, ks[:shown][-1], "steps k"), Axis(0, top, f"fraction of {state}"), 490, 250, sentence)
+    last, top = limits
+    shown = sum(k <= last for k in ks)
+    x, y = Axis(0, last, "steps k", whole=True), Axis(0, top, f"fraction of {state}")
+    plot = Plot(x, y, 490, 250, sentence)
     plot.band(ks[:shown], each.low.tolist()[:shown], each.high.tolist()[:shown], "state")
     plot.line(ks[:shown], median[:shown], "state")
-    plot.text(ks[:shown][-1], top, "line: median; band: 10 to 90 %", "tick", "end", -14)
+    plot.text(last, top, "line: median; band: 10 to 90 %", "tick", "end", -14)
     return Figure(plot.svg(), sentence)
 
 
-def flow(direction: Direction, state: str) -> Figure:
-    """The gradient by lag: after training, before training, and along the direct path only."""
-    each = direction.flow[state]
-    sentence = flow_sentence(state, each)
-    curves = [each.quantiles[0], each.quantiles[1], each.quantiles[2], each.initial_median, each.direct_path]
-    norms = np.concatenate([curve for curve in curves if curve is not None])
+def flow_range(study: Study) -> tuple[int, float, float]:
+    """The longest lag, and the smallest and largest norm that the plots of all gradients on the page show."""
+    flows = [flow for run in study.on_page for each in run.directions for flow in each.flow.values()]
+    curves = [curve for each in flows for curve in (each.quantiles, each.initial_median, each.direct_path)]
+    norms = np.concatenate([np.ravel(curve) for curve in curves if curve is not None] or [np.ones(1)])
     positive = norms[np.isfinite(norms) & (norms > 0)]
     high = 10 ** math.ceil(math.log10(positive.max())) if len(positive) else 1.0
     low = max(10 ** math.floor(math.log10(positive.min())) if len(positive) else 1e-6, high * 1e-10)
+    return max((each.lags[-1] for each in flows), default=1), low, high
+
+
+def flow(direction: Direction, state: str, limits: tuple[int, float, float]) -> Figure:
+    """The gradient by lag: after training, before training, and along the direct path only.
+
+    Args:
+        direction, state: the direction and the name of the state
+        limits: the last lag, and the ends of the vertical axis
+    """
+    each, (last, low, high) = direction.flow[state], limits
+    sentence = flow_sentence(state, each)
     plot = Plot(
-        Axis(0, max(1, each.lags[-1]), "lag k in steps"),
+        Axis(0, max(1, last), "lag k in steps", whole=True),
         Axis(low, high, f"norm of ∂L(t) / ∂{state}(t \N{MINUS SIGN} k)", log=True),
         490,
         280,
@@ -136,8 +165,8 @@ def flow(direction: Direction, state: str) -> Figure:
     )
     start = float(each.quantiles[0][0])
     if low < VANISHED * start < high:
-        plot.rule(0, VANISHED * start, each.lags[-1], VANISHED * start)
-        plot.text(each.lags[-1], VANISHED * start, "1 % of lag 0", anchor="end", up=4)
+        plot.rule(0, VANISHED * start, last, VANISHED * start)
+        plot.text(last, VANISHED * start, "1 % of lag 0", anchor="end", up=4)
     plot.band(each.lags, each.quantiles[1].tolist(), each.quantiles[2].tolist(), "flow")
     if each.initial_median is not None:
         plot.line(each.lags, each.initial_median.tolist(), "before")
@@ -171,16 +200,17 @@ def windows(study: Study) -> list[Figure]:
         (study.starts[each.passage] + each.start, study.starts[each.passage] + each.stop, each.loss)
         for each in study.windows
     ]
-    low, high = min(0.0, *(bar[2] for bar in bars)), max(0.0, *(bar[2] for bar in bars))
+    losses = [0.0, *(each.loss for run in study.on_page for each in run.windows)]
+    low, high = min(losses), max(losses)
     most = max(study.windows, key=lambda each: each.loss)
     where = f" of sequence {most.passage + 1}" if len(study.passages) > 1 else ""
     some = f"step {most.stop}" if most.stop - most.start == 1 else f"steps {most.start + 1} to {most.stop}"
     sentence = (
         f"All states are held at their means in windows of about {steps(round(total / len(bars)))}. Holding "
-        f"{some}{where} increases the loss most, by {most.loss:.3g} {study.unit}."
+        f"{some}{where} increases the loss most, by {rounded(most.loss)} {study.unit}."
     )
     plot = Plot(
-        Axis(0, total, "step"),
+        Axis(0, total, "step", whole=True),
         Axis(low, high or 1.0, f"increase of the loss, {study.unit}"),
         490,
         280,
@@ -201,27 +231,29 @@ def training(study: Study) -> list[Figure]:
     groups = [("loss", ["train_loss", "dev_loss"]), (study.monitor, [f"train_{study.monitor}", f"dev_{study.monitor}"])]
     seen = sorted({name.split("/")[0] for row in rows for name in row if "/" in name})
     groups += [(group, sorted({n for row in rows for n in row if n.startswith(f"{group}/")})) for group in seen]
-    last = max(row["step"] for row in rows)
+    last = max(row["step"] for run in study.on_page for row in run.training)
     for title, names in groups:
         curves = [(name, [(row["step"], row[name]) for row in rows if name in row]) for name in names]
         curves = [(name, points) for name, points in curves if points]
         if not curves:
             continue
-        values = [value for _, points in curves for _, value in points if math.isfinite(value)]
+        logged = [row[name] for run in study.on_page for row in run.training for name in names if name in row]
+        values = [value for value in logged if math.isfinite(value)] or [0.0]
         low, high = min(values), max(values)
         margin = 0.08 * ((high - low) or abs(high) or 1.0)
         if all(len(points) == 1 for _, points in curves):
             continue  # one point needs no curve: the introduction of the section states its value
-        ends = [f"{_curve_name(name)} {points[-1][1]:.4g}" for name, points in curves]
+        ends = [f"{_curve_name(name)} {rounded(points[-1][1], 4)}" for name, points in curves]
         words = title.replace("_", " ")
         sentence = f"{words[0].upper()}{words[1:]} at the end: {', '.join(ends)}."
-        plot = Plot(Axis(0, last, "training steps"), Axis(low - margin, high + margin, words), 340, 220, sentence)
+        legend = [(f"k{k % 6}", _curve_name(name)) for k, (name, _) in enumerate(curves)]
+        x, y = Axis(0, last, "training steps", whole=True), Axis(low - margin, high + margin, words)
+        plot = Plot(x, y, 340, 220, sentence, legend=legend)
         for k, (_, points) in enumerate(curves):
             kind = f"k{k % 6}"
             plot.line([x for x, _ in points], [y for _, y in points], kind)
             if len(points) < 40:
                 plot.dots([x for x, _ in points], [y for _, y in points], kind, 2, units=False)
-        plot.legend([(f"k{k % 6}", _curve_name(name)) for k, (name, _) in enumerate(curves[:6])])
         figures.append(Figure(plot.svg(), sentence))
     return figures
 
@@ -237,35 +269,54 @@ def series(study: Study, number: int, start: int) -> Figure | None:
         return None
     values, forecasts = np.asarray(passage.series, dtype=float), passage.forecasts
     channel_count, length, rows_per_step = values.shape[1], len(passage.steps), passage.rows_per_step
-    shown, single = values[:, :_MAX_CHANNELS], channel_count == 1
-    if not single:
-        shown = (shown - shown.mean(0)) / np.maximum(shown.std(0), 1e-9)
-    numbers = np.concatenate(
-        [shown.ravel(), *([[each.value, _drawn_value(each)] for each in forecasts] if single else [])]
-    )
-    margin = 0.08 * (float(np.ptp(numbers)) or 1.0)
+    shown, single = _drawn_channels(values), channel_count == 1
+    low, high = _series_range(study)
     end = max(length, *(each.position + 0.5 / rows_per_step for each in forecasts)) if forecasts else max(1, length)
     names = list(passage.names) or [f"channel {k + 1}" for k in range(channel_count)]
-    label = names[0] if single else "standard deviations"
+    legend = [(_channel_kind(k), name) for k, name in enumerate(names[: shown.shape[1]])] if not single else []
+    legend += [("thin k0", f"{names[0]}, true values"), ("forecast", "forecast")] if forecasts and single else []
     plot = Plot(
-        Axis(0, end, "" if passage.times else "step", ticks=_dates(passage, end)),
-        Axis(float(numbers.min()) - margin, float(numbers.max()) + margin, label),
+        Axis(0, end, "" if passage.times else "step", ticks=_dates(passage, end), whole=True),
+        Axis(low, high, names[0] if single else "standard deviations"),
         SERIES_WIDTH,
         200,
         _series_sentence(passage, names, forecasts),
         time=(start, length),
+        legend=legend,
     )
     xs = [(row + 0.5) / rows_per_step for row in range(len(shown))]
     for channel in range(shown.shape[1]):
-        plot.line(xs, shown[:, channel].tolist(), f"thin k{channel % 6}")
+        plot.line(xs, shown[:, channel].tolist(), _channel_kind(channel))
     if forecasts and single:
         positions = [each.position for each in forecasts]
         plot.line(positions, [math.nan if each.target is None else each.target for each in forecasts], "thin k0")
         plot.line(positions, [each.value for each in forecasts], "forecast")
-    legend = [(f"thin k{k % 6}", name) for k, name in enumerate(names[: shown.shape[1]])] if not single else []
-    legend += [("thin k0", f"{names[0]}, true values"), ("forecast", "forecast")] if forecasts and single else []
-    plot.legend(legend)
     return Figure(plot.svg(), _series_sentence(passage, names, forecasts))
+
+
+def _channel_kind(channel: int) -> str:
+    """The CSS class of a channel: one of six colours, and a dashed line for the second six."""
+    return f"thin k{channel % 6}{' second' if channel >= 6 else ''}"
+
+
+def _drawn_channels(series: np.ndarray) -> np.ndarray:
+    """The channels that are drawn, (L, C). Several channels are each in units of their standard deviation."""
+    values = np.asarray(series, dtype=float)[:, :_MAX_CHANNELS]
+    return values if series.shape[1] == 1 else (values - values.mean(0)) / np.maximum(values.std(0), 1e-9)
+
+
+def _series_range(study: Study) -> tuple[float, float]:
+    """The range of all series of a study, so that their plots have the same scale."""
+    numbers = []
+    for passage in (passage for run in study.on_page for passage in run.passages):
+        if passage.series is not None:
+            numbers.append(_drawn_channels(passage.series).ravel())
+            if passage.series.shape[1] == 1:
+                numbers += [np.array([each.value, _drawn_value(each)]) for each in passage.forecasts]
+    values = np.concatenate(numbers)
+    finite = values[np.isfinite(values)] if np.isfinite(values).any() else np.zeros(1)
+    margin = 0.08 * (float(np.ptp(finite)) or 1.0)
+    return float(finite.min()) - margin, float(finite.max()) + margin
 
 
 def _series_sentence(passage: Passage, names: list[str], forecasts: list[ForecastValue]) -> str:
@@ -279,7 +330,7 @@ def _series_sentence(passage: Passage, names: list[str], forecasts: list[Forecas
     if forecasts:
         errors = [abs(each.value - each.target) for each in forecasts if each.target is not None]
         sentence += f" The forecast of the next {steps(len(forecasts))}"
-        sentence += f" has a mean absolute error of {np.mean(errors):.3g}." if errors else " follows."
+        sentence += f" has a mean absolute error of {rounded(float(np.mean(errors)))}." if errors else " follows."
     return sentence
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from glassgate.glass.effects import answers, dynamics, flow, marks, units
 from glassgate.glass.effects.effect import Effect
 from glassgate.glass.study import Study
+from glassgate.glass.wording import rounded
 
 # The null models, in words.
 UNTRAINED = "untrained networks"
@@ -291,7 +292,8 @@ def findings(study: Study) -> list[Finding]:
     all_findings: list[Finding] = []
     for rule in RULES:
         for effect, low, limit in significant(study, rule):
-            evidence = f"Size {effect.value:.2g} ({rule.unit}), lower bound {low:.2g}, threshold {limit:.2g}"
+            size, bound, least = (rounded(each, 2) for each in (effect.value, low, limit))
+            evidence = f"Size {size} ({rule.unit}), lower bound {bound}, threshold {least}"
             sentence, meaning = rule.sentence.format(**effect.words), rule.meaning.format(**effect.words)
             all_findings.append(Finding(rule.name, rule.section, sentence, meaning, evidence, rule.fault, effect.unit))
     return all_findings

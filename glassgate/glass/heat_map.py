@@ -68,6 +68,7 @@ def similarity_order(values: np.ndarray) -> list[int]:
     """
     if values.shape[1] < 3 or len(values) < 2:
         return list(range(values.shape[1]))
+    values = np.nan_to_num(values, posinf=0.0, neginf=0.0)
     centred = values - values.mean(0)
     scaled = (centred / np.maximum(np.linalg.norm(centred, axis=0), 1e-9)).T.astype(np.float64)
     left, sizes, _ = np.linalg.svd(scaled, full_matrices=False)

@@ -7,7 +7,7 @@ import numpy as np
 from glassgate.glass.elements import Section, colour_scale, for_each_direction, row_ruler, step_ruler
 from glassgate.glass.heat_map import Scale, heat_map, similarity_order
 from glassgate.glass.study import Direction, Study
-from glassgate.glass.wording import count, quoted, steps
+from glassgate.glass.wording import count, quoted, rounded, steps
 
 # If there are several passages, only this many have a connectivity picture.
 _MAX_PICTURES = 4
@@ -18,7 +18,7 @@ def connectivity_section(study: Study) -> Section:
     blocks, has_attention = [], False
     for index, each in enumerate(study.connections[:_MAX_PICTURES] if len(study.passages) > 1 else study.connections):
         passage = study.passages[index]
-        sentence = f"{count(len(passage.answers), 'answer', 'answers')}, {len(passage.steps)} steps. "
+        sentence = f"{count(len(passage.answers), 'answer', 'answers')}, {steps(len(passage.steps))}. "
         peak = np.maximum(np.abs(each.matrix).max(1, keepdims=True), 1e-12)
         legend = colour_scale("against", "for", "signed")
         blocks.append(
@@ -90,7 +90,7 @@ def gates_section(study: Study) -> Section:
                 shown = shown / np.maximum(np.quantile(np.abs(shown), 0.99, axis=0), 1e-9)
                 low, high = "\N{MINUS SIGN}99th percentile of the row", "99th percentile of the row"
             picture = heat_map(shown.T, "gate" if gate else "signed")
-            numbers = f"mean {values.mean():.3g}, standard deviation {values.std():.3g}"
+            numbers = f"mean {rounded(float(values.mean()))}, standard deviation {rounded(float(values.std()))}"
             parts.append(
                 f'<figure class="heat time {_height(values.shape[1])}" data-name="{escape(name)}"><figcaption>'
                 f"<b>{escape(name)}</b> <span>{_kind(kind)}: {numbers}, <output></output></span>"
@@ -105,6 +105,8 @@ def gates_section(study: Study) -> Section:
         "Each row is a unit, and each column a step. Similar units are adjacent, in the same order in all panels. "
         "Click a row to select its unit."
     )
+    if len(study.passages) > 1:
+        intro += " The numbers below the columns are those of the sequences."
     return Section("gates", "Gates by time", intro, for_each_direction(study, plots, "stack"))
 
 

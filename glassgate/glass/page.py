@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from html import escape
 
+import numpy as np
+
 from glassgate.glass import data
 from glassgate.glass.live.page import Live
 from glassgate.glass.page_parts import as_json, page_policy, page_style, resource
 from glassgate.glass.sections import sections, side_by_side
 from glassgate.glass.study import Study
 
-_SCRIPTS = ("words", "values", "shading", "search", "marks", "saving", "report", "start")
+_SCRIPTS = ("numbers", "fields", "words", "values", "shading", "search", "marks", "saving", "report", "start")
 
 
 def page(*studies: Study, live: Live | None = None) -> str:
@@ -20,8 +22,10 @@ def page(*studies: Study, live: Live | None = None) -> str:
         live: the interactive part; None for a page without it.
     """
     study, is_pair = studies[0], len(studies) > 1
+    for each in studies:
+        each.compared = studies
     style = page_style(resource("search.css"), live.style if live else "")
-    script = "\n".join(resource(f"script/{name}.js") for name in _SCRIPTS)
+    script = "\n".join(['"use strict";', *(resource(f"script/{name}.js") for name in _SCRIPTS)])
     policy = page_policy(style, script, *([live.script] if live else []))
     shown_sections = side_by_side(studies) if is_pair else sections(study)
     embedded = [data.page_data(each, len(studies)) for each in studies]
@@ -45,10 +49,13 @@ def page(*studies: Study, live: Live | None = None) -> str:
 <p class="kicker">Glassgate report</p>
 <h1>{escape(title)}</h1>
 {_subtitles(studies)}
+{"".join(map(_not_finite, studies))}\
 <p class="hint">All plots share one cursor. Point at a step, or press <kbd>←</kbd> <kbd>→</kbd> to change the step, \
 <kbd>↑</kbd> <kbd>↓</kbd> the unit, <kbd>L</kbd> the layer, {_next_answer_hint(study)}<kbd>T</kbd> light or dark. \
 To <a href="#search">search</a> for similar steps, select text, or hold <kbd>Shift</kbd> and press <kbd>←</kbd> \
 <kbd>→</kbd>.</p>
+<p class="hint touch">All plots share one cursor. Touch a step of the text or of a picture to move it. The bar at the \
+bottom shows the values there, and changes the step, the layer and the unit.</p>
 </header>
 <nav aria-label="Sections"><ol>{'<li hidden><a href="#live">Try it</a></li>' if live else ""}\
 {_contents([(each.name, each.title) for each in shown_sections])}</ol></nav>
@@ -89,7 +96,7 @@ _CURSOR = """<div class="cursor" data-run="{run}">{name}<output id="now{end}" ar
 <button id="previous-unit{end}" type="button" aria-label="previous unit">↑</button>\
 <button id="next-unit{end}" type="button" aria-label="next unit">↓</button></span>
 <label>shade by <select id="shade{end}"></select></label>
-{theme}</div>
+{theme}<output id="problem{end}" class="problem" aria-live="polite"></output></div>
 </div>
 """
 
@@ -112,6 +119,25 @@ def _subtitles(studies: Sequence[Study]) -> str:
     if len(studies) == 1:
         return f'<p class="sub">{escape(studies[0].subtitle)}</p>'
     return "".join(f'<p class="sub"><b>{escape(each.title)}</b> · {escape(each.subtitle)}</p>' for each in studies)
+
+
+def _not_finite(study: Study) -> str:
+    """A warning that names the first value that is NaN or infinite, if there is one."""
+    first: tuple[int, str] | None = None
+    for each in study.directions:
+        for name, values in each.values.items():
+            bad = np.flatnonzero(~np.isfinite(values).all(1))
+            if len(bad) and (first is None or bad[0] < first[0]):
+                first = int(bad[0]), f"{each.label}.{name}"
+    if first is None:
+        return ""
+    passage = max(k for k, start in enumerate(study.starts[:-1]) if start <= first[0])
+    where = f" of sequence {passage + 1}" if len(study.passages) > 1 else ""
+    return (
+        f'<p class="sub problem">Some recorded values are NaN or infinite: {escape(first[1])} at step '
+        f"{first[0] - study.starts[passage] + 1}{where}, for example. Measures and findings that need all values are "
+        "not reliable. Check the input and the weights for NaN, and lower the learning rate.</p>\n"
+    )
 
 
 def _contents(entries: Sequence[tuple[str, str]]) -> str:

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import math
 import re
 from importlib.resources import files
 from typing import Any
@@ -32,9 +33,17 @@ def resource(name: str, package: str = "glassgate.glass") -> str:
 
 
 def as_json(content: Any) -> str:
-    """Convert to JSON that is safe inside HTML."""
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    """Convert to JSON that is safe inside HTML. NaN and infinite numbers become null."""
+    text = json.dumps(_without_nan(content), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c")
+
+
+def _without_nan(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {name: _without_nan(each) for name, each in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [_without_nan(each) for each in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def _hash(content: str) -> str:

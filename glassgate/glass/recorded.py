@@ -2,16 +2,19 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import lru_cache, partial
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from glassgate.cell import Cell
 from glassgate.conversion import description
+from glassgate.declarations import shared_names
 from glassgate.glass.contexts import uncompiled
 from glassgate.layers.stack import LayerCall, Recurrent
 from glassgate.layout import Layout
+from glassgate.user_warning import warn_user
 
 R = TypeVar("R", bound="Recorded")
 Rows = Mapping[str, tuple[Layout, Tensor]]
@@ -202,6 +205,11 @@ class Recorded(Values):
                 grad.zero_()
 
 
+@lru_cache(maxsize=64)
+def _shared_names(cell: Cell) -> str:
+    return shared_names(cell)
+
+
 def _join(*names: str) -> str:
     return ".".join(filter(None, names))
 
@@ -225,6 +233,9 @@ class Watch(AbstractContextManager[R]):
         if not self._layers:
             got = description(module)
             raise TypeError(f"record: the module must be or hold a recurrent layer of glassgate, got {got}")
+        for cell in {id(layer.cell): layer.cell for layer in self._layers.values()}.values():
+            if set(cell.gates) & set(cell.state) and (names := _shared_names(cell)):
+                warn_user(f"record: cell {type(cell).__name__}: {names}")
 
     def __enter__(self) -> R:
         self._uncompiled = uncompiled("record")

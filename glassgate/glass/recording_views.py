@@ -17,6 +17,7 @@ from glassgate.glass.page import page
 from glassgate.glass.recorded import Recorded
 from glassgate.glass.study import Passage, Study, directions
 from glassgate.glass.svg import number, round_numbers
+from glassgate.glass.wording import fixed
 from glassgate.storage import write_file
 
 _WIDTH, _HEIGHT = 560, 160
@@ -108,8 +109,8 @@ def html_table(tape: Recorded) -> str:
     for name in tape:
         values = _values(tape, name, 0)
         rows.append(
-            f"<tr><td><code>{escape(name)}</code></td><td>{tuple(tape[name].shape)}</td><td>{values.mean():.3f}</td>"
-            f"<td>{values.min():.3f} to {values.max():.3f}</td>"
+            f"<tr><td><code>{escape(name)}</code></td><td>{tuple(tape[name].shape)}</td>"
+            f"<td>{fixed(values.mean(), 3)}</td><td>{fixed(values.min(), 3)} to {fixed(values.max(), 3)}</td>"
             f'<td><img alt="" width="280" height="48" style="image-rendering:pixelated" '
             f'src="{_heat(values, _kind(tape, name))}"></td></tr>'
         )

@@ -13,6 +13,7 @@ from glassgate.glass.findings import RULES, Finding, findings
 from glassgate.glass.heat_map_sections import connectivity_section, gates_section
 from glassgate.glass.study import Direction, Study
 from glassgate.glass.text_section import text_section
+from glassgate.glass.wording import rounded, signed
 
 _MAX_CAUSES = 16
 _NONE = "\N{EN DASH}"
@@ -44,8 +45,8 @@ def _scores_section(studies: Sequence[Study]) -> Section:
     for column, study in enumerate(studies):
         for data in ("dev", "test"):
             for name, value in (study.metrics.get(data) or {}).items():
-                rows.setdefault(f"{name.replace('_', ' ')}, {data} data", [_NONE] * len(studies))[column] = (
-                    f"{value:.4g}"
+                rows.setdefault(f"{name.replace('_', ' ')}, {data} data", [_NONE] * len(studies))[column] = rounded(
+                    value, 4
                 )
         for each in answers(study):
             rows.setdefault("on this page", [_NONE] * len(studies))[column] = each.words["right"]
@@ -68,8 +69,8 @@ def _findings_section(study: Study) -> Section:
         checked = f"{len(RULES)} rules were checked, and no effect exceeds its threshold."
         body = f"<p>Nothing stands out. {checked}</p>"
     intro = (
-        "Each finding is an effect that is larger than in a null model, for example in the same network without "
-        "training. Click a finding to see its plot. An answer is a prediction of the network."
+        "Each finding is an effect that is larger than expected by chance, for example larger than in the same "
+        "network without training. Click a finding to see its plot. An answer is a prediction of the network."
     )
     return Section("findings", "Findings", intro, body)
 
@@ -95,9 +96,12 @@ def _saturation_section(study: Study) -> Section:
 
 
 def _memory_section(study: Study) -> Section:
+    life_range, memory_range = figures.half_life_range(study), figures.memory_range(study)
+
     def plots(each: Direction) -> str:
         return "".join(
-            figure_element(figures.half_lives(each, state)) + figure_element(figures.memory(each, state))
+            figure_element(figures.half_lives(each, state, life_range))
+            + figure_element(figures.memory(each, state, memory_range))
             for state in each.half_life
         )
 
@@ -116,8 +120,10 @@ def _memory_section(study: Study) -> Section:
 
 
 def _flow_section(study: Study) -> Section:
+    limits = figures.flow_range(study)
+
     def plots(each: Direction) -> str:
-        return "".join(figure_element(figures.flow(each, state)) for state in each.flow)
+        return "".join(figure_element(figures.flow(each, state, limits)) for state in each.flow)
 
     lines = [("flow", "trained: median and 10 to 90 % over answers")]
     if any(flow.initial_median is not None for each in study.directions for flow in each.flow.values()):
@@ -141,11 +147,11 @@ def _flow_section(study: Study) -> Section:
 
 
 def _causes_section(study: Study) -> Section:
-    most = max((abs(each.loss) for each in study.causes), default=1.0) or 1.0
+    most = max((abs(each.loss) for run in study.on_page for each in run.causes), default=1.0) or 1.0
     shown = study.causes[:_MAX_CAUSES]
     rows = "".join(
-        f'<tr><td>{escape(_part_in_words(each.name))}</td><td class="num">{each.loss:+.4f}</td>'
-        + (f'<td class="num">{each.points:+.1f}</td>' if study.points else "")
+        f'<tr><td>{escape(_part_in_words(each.name))}</td><td class="num">{signed(each.loss, 4)}</td>'
+        + (f'<td class="num">{signed(each.points, 1)}</td>' if each.points is not None else "")
         + '<td><svg class="bar" viewBox="0 0 100 8" aria-hidden="true">'
         f'<rect width="{max(0.0, 100 * each.loss / most):.0f}" height="8"/></svg></td></tr>'
         for each in shown
@@ -215,13 +221,14 @@ def _search_section(study: Study) -> Section:
 def _training_section(study: Study) -> Section:
     body = "".join(map(figure_element, figures.training(study)))
     scores = study.metrics.get("dev") or study.metrics.get("test") or {}
-    scores_text = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in scores.items())
+    scores_text = ", ".join(f"{name.replace('_', ' ')} {rounded(value, 4)}" for name, value in scores.items())
     where = "dev data" if study.metrics.get("dev") else "test data"
     intro = f"The scores of the run on its {where}: {escape(scores_text)}." if scores_text else "The training log."
     if not body and study.training:
         last = {name: value for name, value in study.training[-1].items() if name != "step"}
         rows = "".join(
-            f"<tr><th>{escape(name.replace('_', ' '))}</th><td>{value:.4g}</td></tr>" for name, value in last.items()
+            f"<tr><th>{escape(name.replace('_', ' '))}</th><td>{rounded(value, 4)}</td></tr>"
+            for name, value in last.items()
         )
         body = f'<table class="cost"><tbody>{rows}</tbody></table>'
     return Section("training", "Training", intro, f'<div class="row">{body}</div>' if body or scores_text else "")

@@ -273,6 +273,7 @@ class Study:
         nulls: the effects that each rule of `effects` measures in untrained networks, by rule
         diagrams: the caption and the SVG of each diagram
         notes: sentences that the page shows, such as the reason why a section is left out
+        compared: the studies on the same page, whose plots have the same scales; empty for one study
     """
 
     title: str
@@ -298,6 +299,12 @@ class Study:
     nulls: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     diagrams: list[tuple[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    compared: Sequence["Study"] = ()
+
+    @property
+    def on_page(self) -> Sequence["Study"]:
+        """The studies on the same page, this one included."""
+        return self.compared or [self]
 
     @property
     def starts(self) -> list[int]:

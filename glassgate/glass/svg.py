@@ -6,6 +6,7 @@ from html import escape
 from typing import NamedTuple
 
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 12, 34
+_ROW = 15  # the height of a row of a legend
 
 
 def number(value: float) -> str:
@@ -50,6 +51,7 @@ class Axis(NamedTuple):
         label: the label below or next to the axis
         log: whether the scale is logarithmic
         ticks: the marked values and their labels; chosen automatically if empty
+        whole: whether only whole numbers are marked, such as steps
     """
 
     low: float
@@ -57,6 +59,7 @@ class Axis(NamedTuple):
     label: str = ""
     log: bool = False
     ticks: Sequence[tuple[float, str]] = ()
+    whole: bool = False
 
     def position(self, value: float) -> float:
         """The position of a value along the axis, from 0 to 1. Values outside of the axis are clipped."""
@@ -70,7 +73,8 @@ class Axis(NamedTuple):
         if self.ticks:
             return self.ticks
         if not self.log:
-            return [(value, number(value)) for value in round_numbers(self.low, self.high)]
+            values = round_numbers(self.low, self.high)
+            return [(value, number(value)) for value in values if not self.whole or value == int(value)]
         first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
         stride = max(1, math.ceil((last - first + 1) / 6))
         return [(10.0**k, number(10.0**k)) for k in range(first, last + 1, stride)]
@@ -84,16 +88,28 @@ class Plot:
         width, height: the size in pixels
         label: the description of the plot for screen readers, a sentence
         time: for the time cursor, the first step and the number of steps on the x axis; None without a cursor
+        legend: the CSS class and the name of each line, above the plot. The plot grows if they need several rows
     """
 
-    def __init__(self, x: Axis, y: Axis, width: int, height: int, label: str, time: tuple[int, int] | None = None):
-        self.x, self.y, self.width, self.height, self.label, self.time = x, y, width, height, label, time
+    def __init__(
+        self,
+        x: Axis,
+        y: Axis,
+        width: int,
+        height: int,
+        label: str,
+        time: tuple[int, int] | None = None,
+        legend: Sequence[tuple[str, str]] = (),
+    ):
+        self.x, self.y, self.width, self.label, self.time = x, y, width, label, time
         self.parts: list[str] = []
+        more = (self._legend(legend) - 1) * _ROW
+        self.top, self.height = TOP + more, height + more
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """The coordinates of a point."""
-        right, down = self.width - LEFT - RIGHT, self.height - TOP - BOTTOM
-        return LEFT + right * self.x.position(x), TOP + down * (1 - self.y.position(y))
+        right, down = self.width - LEFT - RIGHT, self.height - self.top - BOTTOM
+        return LEFT + right * self.x.position(x), self.top + down * (1 - self.y.position(y))
 
     def line(self, xs: Sequence[float], ys: Sequence[float], kind: str) -> None:
         """Add a line through points, interrupted at NaN."""
@@ -146,16 +162,27 @@ class Plot:
             f'<text class="{kind}" x="{a:.1f}" y="{b - up:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
         )
 
-    def legend(self, entries: Sequence[tuple[str, str]]) -> None:
-        """Add a legend above the plot, from the right. Entries (CSS class, text) that do not fit are left out."""
-        right = float(self.width - RIGHT)
-        for kind, words in reversed(entries):
-            right -= 6.2 * len(words)
-            if right < LEFT + 90:
-                break
-            self.parts.append(f'<text class="tick" x="{right:.1f}" y="{TOP - 3}">{escape(words)}</text>')
-            self.parts.append(f'<path class="line {kind}" d="M{right - 18:.1f} {TOP - 7}h14"/>')
-            right -= 30
+    def _legend(self, entries: Sequence[tuple[str, str]]) -> int:
+        """Add the legend, from the right, and return its number of rows. The last row is next to the axis label."""
+        rows: list[list[tuple[str, str]]] = [[]]
+        left, first = float(self.width - RIGHT), LEFT + 7.0 * len(self.y.label)
+        for entry in reversed(entries):
+            width = 6.2 * len(entry[1]) + 30
+            if rows[-1] and left - width < first:
+                rows.append([])
+                left, first = float(self.width - RIGHT), 4.0
+            left -= width
+            rows[-1].append(entry)
+        for row, row_entries in enumerate(reversed(rows)):
+            x, y = float(self.width - RIGHT), TOP - 3 + row * _ROW
+            for kind, words in row_entries:
+                x -= 6.2 * len(words)
+                symbol = f'<path class="line {kind}" d="M{x - 18:.1f} {y - 4}h14"/>'
+                if kind.startswith("dot "):
+                    symbol = f'<circle class="{kind}" cx="{x - 11:.1f}" cy="{y - 4}" r="4"/>'
+                self.parts.append(f'{symbol}<text class="tick" x="{x:.1f}" y="{y}">{escape(words)}</text>')
+                x -= 30
+        return len(rows)
 
     def svg(self) -> str:
         """The SVG of the plot."""

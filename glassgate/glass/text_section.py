@@ -9,7 +9,7 @@ from glassgate.glass.elements import Section, colour_scale, figure_element
 from glassgate.glass.followers import best_followers
 from glassgate.glass.study import Passage, PassageAnswer, Study
 from glassgate.glass.svg import number
-from glassgate.glass.wording import percent, signed
+from glassgate.glass.wording import fixed, percent
 
 _SHADES = 10
 # The maximum number of rows of wrong answers.
@@ -47,7 +47,7 @@ def text_section(study: Study) -> Section:
     rows = "".join(
         f'<tr><td>{escape(each.mark)}</td><td>{escape(each.direction)}</td><td class="num">'
         f'<button data-part="{escape(each.direction)}" data-unit="{each.unit}" data-name="{escape(each.state)}">'
-        f'{each.unit}</button></td><td class="num">{signed(each.correlation)}</td></tr>'
+        f'{each.unit}</button></td><td class="num">{fixed(each.correlation)}</td></tr>'
         for each in ranked[:12]
     )
     table = (
@@ -86,15 +86,8 @@ def _accuracy_sentence(study: Study) -> str:
         score = (study.metrics.get(data) or {}).get("accuracy")
         if score is not None and correct:
             here = float(np.mean(correct))
-            return (
-                f"{_percent(here)} of the answers on this page are correct, and {_percent(score)} on all {data} data."
-            )
+            return f"{percent(here)} of the answers on this page are correct, and {percent(score)} on all {data} data."
     return ""
-
-
-def _percent(fraction: float) -> str:
-    """A percentage with one decimal."""
-    return f"{100 * fraction:.1f}\N{NARROW NO-BREAK SPACE}%"
 
 
 def _mistakes(study: Study) -> str:

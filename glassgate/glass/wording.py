@@ -1,8 +1,46 @@
-"""Numbers, percentages and texts of steps in the wording of a report."""
+"""Numbers, percentages and texts of steps in the wording of a report. script/numbers.js is the same for scripts."""
 
 import math
+import re
 
 NARROW = "\N{NARROW NO-BREAK SPACE}"
+
+
+_VISIBLE = {"\n": "↵", " ": "␣"}
+_ZERO = re.compile(r"-(?=0(?:\.0*)?$)")
+
+
+def fixed(value: float, digits: int = 2) -> str:
+    """A number with a fixed number of decimals. Small negative numbers are "0.00" and not "-0.00".
+
+    Example:
+        >>> fixed(-1.234), fixed(-0.001), fixed(2.5, 3), fixed(float("nan"))
+        ('\N{MINUS SIGN}1.23', '0.00', '2.500', 'NaN')
+    """
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "\N{INFINITY}" if value > 0 else "\N{MINUS SIGN}\N{INFINITY}"
+    return _ZERO.sub("", f"{value:.{digits}f}").replace("-", "\N{MINUS SIGN}")
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """A number with its sign, and zero without one.
+
+    Example:
+        >>> signed(0.5), signed(-0.5), signed(-0.001)
+        ('+0.50', '\N{MINUS SIGN}0.50', '0.00')
+    """
+    words = fixed(value, digits)
+    return f"+{words}" if value > 0 and words.strip("0.") else words
+
+
+def rounded(value: float, digits: int = 3) -> str:
+    """A number with some significant digits.
+
+    Example:
+        >>> rounded(0.12345), rounded(-12.0), rounded(float("nan"))
+        ('0.123', '\N{MINUS SIGN}12', 'NaN')
+    """
+    return f"{value:.{digits}g}".replace("-", "\N{MINUS SIGN}") if math.isfinite(value) else fixed(value)
 
 
 def percent(fraction: float) -> str:
@@ -12,42 +50,36 @@ def percent(fraction: float) -> str:
         >>> [words.replace(NARROW, " ") for words in (percent(0.381), percent(0.004), percent(0.0001), percent(0))]
         ['38 %', '0.4 %', 'under 0.1 %', '0 %']
     """
+    if not math.isfinite(fraction):
+        return fixed(fraction)
     if 0 < fraction < 0.0005:
         return f"under 0.1{NARROW}%"
-    digits = 0 if fraction >= 0.1 or not fraction else 1
-    return f"{100 * fraction:.{digits}f}{NARROW}%"
-
-
-def signed(correlation: float) -> str:
-    """Return a correlation as text, with a minus sign instead of a hyphen.
-
-    Example:
-        >>> signed(0.754), signed(-0.5) == "\N{MINUS SIGN}0.50"
-        ('0.75', True)
-    """
-    return f"{correlation:.2f}".replace("-", "\N{MINUS SIGN}")
+    return f"{fixed(100 * fraction, 0 if fraction >= 0.1 or not fraction else 1)}{NARROW}%"
 
 
 def quoted(words: str) -> str:
-    """The text of a step, in quotes if it is short.
+    """The text of a step, in quotes if it is short. Line ends and spaces become visible.
 
     Example:
         >>> quoted("word"), quoted(" "), quoted("x")
-        ('word', '“ ”', '“x”')
+        ('word', '“␣”', '“x”')
     """
-    return words if len(words.strip()) > 1 else f"“{words}”"
+    return words if len(words.strip()) > 1 else f"“{_VISIBLE.get(words, words)}”"
 
 
 def steps(count: float) -> str:
     """A number of steps in words.
 
     Example:
-        >>> steps(1), steps(2.345), steps(61.2), steps(float("inf"))
-        ('1 step', '2.3 steps', '61 steps', 'ever')
+        >>> steps(1), steps(0.14), steps(2.345), steps(61.2), steps(float("inf"))
+        ('1 step', '0.14 steps', '2.3 steps', '61 steps', 'ever')
     """
     if count == math.inf:
         return "ever"
-    words = f"{count:.0f}" if count >= 10 or count == int(count) else f"{count:.1f}"
+    if count >= 10 or count == int(count):
+        words = fixed(count, 0)
+    else:
+        words = fixed(count, 1).removesuffix(".0") if count >= 0.95 else f"{count:.2g}"
     return f"{words} step" if words == "1" else f"{words} steps"
 
 

@@ -8,7 +8,7 @@ from glassgate.glass import bootstrap
 from glassgate.glass.bootstrap import Interval
 from glassgate.glass.effects.effect import Effect
 from glassgate.glass.study import Cause, PassageAnswer, Study, WindowCause
-from glassgate.glass.wording import percent, quoted
+from glassgate.glass.wording import fixed, percent, quoted, rounded
 
 # The minimum number of answers for an estimate of the spread.
 _MIN_SPREAD_ANSWERS = 8
@@ -92,7 +92,7 @@ def direction(study: Study) -> Iterator[Effect]:
             words = {
                 "name": each.name,
                 "cost": lost_in_words(study, each),
-                "loss": f"{each.loss:.3g}",
+                "loss": rounded(each.loss),
                 "unit": study.unit,
             }
             yield _loss_effect(study, each.name, each, words, each.control)
@@ -111,7 +111,7 @@ def window(study: Study) -> Iterator[Effect]:
     words = {
         "window": _window_words(study, most),
         "cost": lost_in_words(study, most),
-        "loss": f"{most.loss:.3g}",
+        "loss": rounded(most.loss),
         "unit": study.unit,
         "text": f", {quoted(text[:30])}," if text else "",
     }
@@ -141,7 +141,7 @@ def lost_in_words(study: Study, each: Cause | WindowCause) -> str:
         ('4.2 points of accuracy', '0.335 nats per answer')
     """
     loses_points = each.points is not None and each.points >= 1
-    return f"{each.points:.1f} {study.points}" if loses_points else f"{each.loss:.3g} {study.unit}"
+    return f"{fixed(each.points or 0.0, 1)} {study.points}" if loses_points else f"{rounded(each.loss)} {study.unit}"
 
 
 def overfitting(study: Study) -> Iterator[Effect]:
@@ -155,10 +155,10 @@ def overfitting(study: Study) -> Iterator[Effect]:
     noise = float(np.median(np.abs(np.diff(losses, 2)))) if len(losses) > 4 else 0.0
     scale = max(fall, 0.1 * float(losses[0]), 1e-9)
     words = {
-        "best": f"{losses[best]:.3g}",
+        "best": rounded(losses[best]),
         "step": f"{rows[best]['step']:.0f}",
-        "last": f"{losses[-1]:.3g}",
-        "train": f"{rows[-1]['train_loss']:.3g}" if "train_loss" in rows[-1] else "less",
+        "last": rounded(losses[-1]),
+        "train": rounded(rows[-1]["train_loss"]) if "train_loss" in rows[-1] else "less",
     }
     interval = Interval((rise - noise) / scale, (rise + noise) / scale)
     yield Effect("overfitting", rise / scale, lambda: interval, words)

@@ -10,7 +10,7 @@ from glassgate.glass.bootstrap import Interval
 from glassgate.glass.effects.effect import Effect
 from glassgate.glass.gradients import vanishing_lag
 from glassgate.glass.study import Direction, Flow, Study
-from glassgate.glass.wording import steps
+from glassgate.glass.wording import rounded, steps
 
 # Only gradients that vanish within this number of steps are findings.
 MAX_VANISHING_LAG = 30
@@ -92,7 +92,7 @@ def exploding(study: Study) -> Iterator[Effect]:
             return bootstrap.interval(np.array([log_growth(curve) for curve in _median_curves(flow.norms)]))
 
         value = log_growth(flow.quantiles[0])
-        words = {"direction": each.label, "times": f"{10**value:.3g}", "lag": steps(flow.lags[-1])}
+        words = {"direction": each.label, "times": rounded(10**value), "lag": steps(flow.lags[-1])}
         null = 0.0 if flow.initial_median is None else max(0.0, log_growth(flow.initial_median))
         yield Effect(each.label, value, interval, words, null)
 

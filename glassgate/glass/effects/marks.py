@@ -19,7 +19,7 @@ from glassgate.glass.followers import (
     marks_are_targets,
 )
 from glassgate.glass.study import Direction, Study
-from glassgate.glass.wording import signed
+from glassgate.glass.wording import fixed
 
 # Correlations over fewer steps than this are not shown as findings.
 _MIN_STEPS = 20
@@ -90,7 +90,7 @@ def _effect(study: Study, direction: Direction, follower: Follower, mark_values:
         "unit": str(follower.unit),
         "direction": follower.direction,
         "label": follower.mark,
-        "r": signed(follower.correlation),
+        "r": fixed(follower.correlation),
         "opposite": " with the opposite sign" if follower.correlation < 0 else "",
         "down": " down" if follower.correlation < 0 else "",
     }

@@ -20,8 +20,10 @@ DEAD_DEVIATION = 0.005
 TWIN_CORRELATION = 0.985
 # A gate is stuck if it is closed, or open, at this fraction of the steps or more.
 STUCK = 0.98
-# The minimum number of steps for a comparison of units.
+# The minimum number of steps for a statement about units. The states of a few steps are alike by chance.
 _MIN_STEPS = 20
+# The minimum number of steps at which a gate can be called stuck: fewer steps cannot distinguish 98 % from all steps.
+_MIN_STUCK_STEPS = round(1 / (1 - STUCK))
 # The maximum half-life in steps.
 _MAX_HALF_LIFE = 2.0**20
 # Besides the gate with the most stuck units, the sentence names gates with at least this fraction of stuck units.
@@ -33,7 +35,7 @@ def dead(study: Study) -> Iterator[Effect]:
     for each in study.directions:
         values = each.values[each.states[0]].astype(np.float64)
         constant = np.flatnonzero(values.std(0) < DEAD_DEVIATION)
-        if len(values) < 2:
+        if len(values) < _MIN_STEPS:
             continue
 
         def interval(values: np.ndarray = values) -> Interval:
@@ -97,6 +99,8 @@ def _twins_interval(values: np.ndarray, groups: np.ndarray, first: np.ndarray, s
 
 def stuck(study: Study) -> Iterator[Effect]:
     """Fraction of units whose gate is closed, or open, at 98 % of the steps or more."""
+    if study.starts[-1] < _MIN_STUCK_STEPS:
+        return
     for each in study.directions:
         for word in ("closed", "open"):
             by_gate = {}
@@ -127,6 +131,8 @@ def stuck(study: Study) -> Iterator[Effect]:
 
 def open_gates(study: Study) -> Iterator[Effect]:
     """Fraction of the values at which a forget gate keeps more than 0.9."""
+    if study.starts[-1] < _MIN_STEPS:
+        return
     for each in study.directions:
         gates = each.keeping_gates
         for gate, keeps in gates.items():

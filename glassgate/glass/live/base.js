@@ -26,14 +26,8 @@ const onFrame = (work) => {
   };
 };
 
-const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
 const sum = (numbers) => numbers.reduce((total, each) => total + each, 0);
-const withMinus = (text) => text.replace("-", "−");
-const brief = (value, digits = 2) => (value === undefined || Number.isNaN(value) ? "–" : withMinus(value.toFixed(digits)));
-const percent = (fraction) => `${fraction >= 0.1 || fraction === 0 ? (100 * fraction).toFixed(0) : (100 * fraction).toPrecision(2)} %`;
-const plural = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
 const argmax = (numbers) => numbers.reduce((best, value, index) => (value > numbers[best] ? index : best), 0);
-const quoted = (text) => (text.trim().length > 1 ? text : `“${text === "\n" ? "↵" : text === " " ? "␣" : text}”`);
 
 const softmax = (scores) => {
   const peak = scores.reduce((most, each) => Math.max(most, each), -Infinity);

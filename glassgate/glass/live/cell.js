@@ -1,5 +1,6 @@
 // One or several cells on a signal that the user draws: states and gates over time, and a slider for each weight.
 const STEPS = 60;
+const SIGNAL_ENDS = [-1.2, 1.2];
 const SIGNALS = {
   pulse: (t) => (t >= 8 && t < 12 ? 1 : 0),
   "two pulses": (t) => (t >= 6 && t < 10 ? 1 : t >= 34 && t < 38 ? -1 : 0),
@@ -15,7 +16,7 @@ const svgElement = (tag, attributes = {}) => {
   return node;
 };
 
-// A plot over all steps, with a line for each unit and a cursor. Its coordinates are 0 to 100.
+// A plot over all steps, with a line for each unit, a cursor, and the ends of the vertical axis. Its coordinates are 0 to 100.
 const makePlot = (label, height) => {
   const svg = svgElement("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", class: "plot", role: "img", "aria-label": label });
   svg.style.height = `${height}px`;
@@ -23,9 +24,12 @@ const makePlot = (label, height) => {
   const cursor = svgElement("path", { class: "cursor" });
   svg.append(zero, cursor);
   const lines = [];
+  const [top, bottom] = [element("span"), element("span")];
   return {
     svg,
+    ends: element("div", { className: "ends", ariaHidden: "true" }, top, bottom),
     draw(series, low, high) {
+      [top.textContent, bottom.textContent] = [high, low].map((end) => fixed(end, Number.isInteger(end) ? 0 : 1));
       const y = (value) => 96 - (92 * (clamp(value, low, high) - low)) / (high - low);
       zero.setAttribute("d", `M0 ${y(0)}H100`);
       while (lines.length < series.length) {
@@ -38,22 +42,32 @@ const makePlot = (label, height) => {
   };
 };
 
+// The numbers of some steps, below the plots.
+const stepAxis = () => {
+  const numbers = [1, 10, 20, 30, 40, 50, STEPS].map((step) => {
+    const number = element("span", {}, step === STEPS ? `step ${step}` : `${step}`);
+    number.style.left = `${((step - 0.5) * 100) / STEPS}%`;
+    return number;
+  });
+  return element("div", { className: "lane step-axis", ariaHidden: "true" }, element("b"), element("i"), element("div", {}, ...numbers));
+};
+
 // The signal: drawn with the pointer, or changed at the cursor by the keyboard.
 const makeSignal = (container, now, changed) => {
-  const plot = makePlot("the signal; arrows move the cursor and change the value", 120);
+  const plot = makePlot("the signal x; arrows move the cursor and change the value", 120);
   plot.svg.classList.add("signal");
   Object.assign(plot.svg, { tabIndex: 0 });
   plot.svg.setAttribute("role", "slider");
   const show = () => {
-    plot.draw([now.signal], -1.2, 1.2);
+    plot.draw([now.signal], ...SIGNAL_ENDS);
     plot.mark(now.step);
-    for (const [name, value] of [["valuenow", now.signal[now.step].toFixed(2)], ["valuemin", -1], ["valuemax", 1], ["valuetext", `step ${now.step + 1}, ${brief(now.signal[now.step])}`]])
+    for (const [name, value] of [["valuenow", now.signal[now.step].toFixed(2)], ["valuemin", -1], ["valuemax", 1], ["valuetext", `step ${now.step + 1}, ${fixed(now.signal[now.step])}`]])
       plot.svg.setAttribute(`aria-${name}`, value);
   };
   let last = null;
   const at = (event) => {
     const box = plot.svg.getBoundingClientRect();
-    return [clamp(Math.floor((STEPS * (event.clientX - box.left)) / box.width), 0, STEPS - 1), clamp(1.2 - (2.4 * (event.clientY - box.top - 0.04 * box.height)) / (0.92 * box.height), -1, 1)];
+    return [clamp(Math.floor((STEPS * (event.clientX - box.left)) / box.width), 0, STEPS - 1), clamp(SIGNAL_ENDS[1] - ((SIGNAL_ENDS[1] - SIGNAL_ENDS[0]) * (event.clientY - box.top - 0.04 * box.height)) / (0.92 * box.height), -1, 1)];
   };
   const drawTo = (event) => {
     const [step, value] = at(event);
@@ -87,7 +101,8 @@ const makeSignal = (container, now, changed) => {
     now.signal.forEach((_, t) => (now.signal[t] = value(t)));
     changed();
   } }, name));
-  container.append(plot.svg, element("div", { className: "live-controls" }, element("span", { className: "live-note" }, "Draw on the signal, or begin with"), ...buttons));
+  const lane = element("div", { className: "lane" }, element("b", {}, "x"), plot.ends, plot.svg);
+  container.append(lane, stepAxis(), element("div", { className: "live-controls" }, element("span", { className: "live-note" }, "Draw on the signal, or begin with"), ...buttons));
   return { show };
 };
 
@@ -114,10 +129,10 @@ const makeWeights = (container, direction, changed) => {
     const rows = arrays.flatMap(([words, array]) => [...array.keys()].map((k) => {
       const columns = array.length / direction.units;
       const indices = direction.units === 1 ? "" : columns === 1 ? ` ${k}` : ` ${k % columns} to ${Math.floor(k / columns)}`;
-      const readout = element("output", {}, brief(array[k]));
+      const readout = element("output", {}, fixed(array[k]));
       const slider = element("input", { type: "range", min: -4, max: 4, step: 0.05, value: array[k], oninput: () => {
         array[k] = Number(slider.value);
-        readout.textContent = brief(array[k]);
+        readout.textContent = fixed(array[k]);
         changed();
       } });
       return element("label", { className: "weight" }, element("span", {}, `${words}${indices}`), slider, readout);
@@ -155,37 +170,42 @@ const makeCell = (container, spec, now) => {
       const kind = Object.hasOwn(direction.states, name) ? "state" : "gate";
       const plot = makePlot(`${kind} ${name} over time`, kind === "state" ? 84 : 46);
       readout.set(name, element("output"));
-      stack.append(element("div", { className: `lane ${kind}` }, element("b", {}, name), plot.svg, readout.get(name)));
+      stack.append(element("div", { className: `lane ${kind}` }, element("b", {}, name), plot.ends, plot.svg, readout.get(name)));
       plots.set(name, plot);
       plot.svg.addEventListener("pointermove", (event) => {
         const box = plot.svg.getBoundingClientRect();
         now.go(clamp(Math.floor((STEPS * (event.clientX - box.left)) / box.width), 0, STEPS - 1));
       });
     }
+    stack.append(stepAxis());
   };
   const show = () => {
     for (const [name, plot] of plots) {
       plot.mark(now.step);
       const units = direction.values[name];
-      readout.get(name).textContent = brief(run.values[name][now.step * units + Math.min(now.unit, units - 1)]);
+      readout.get(name).textContent = fixed(run.values[name][now.step * units + Math.min(now.unit, units - 1)]);
     }
     const where = { run, step: now.step, unit: Math.min(now.unit, direction.units - 1) };
     showWires(diagram, where);
     if (products.parentNode.open) showProducts(products, where, ["x"]);
   };
   products.parentNode.addEventListener("toggle", () => run && show());
+  // Runs the cell on the signal. Returns the range of each gate and state.
   const update = () => {
     run = runDirection(direction, steps[direction.label], now.signal, STEPS);
+    return [...plots.keys()].map((name) => [name, rangeOf(run.values[name], direction.kinds[name])]);
+  };
+  // Draws the plots. `peaks` are the largest values, by name, so that cells side by side have the same scale.
+  const draw = (peaks) => {
     for (const [name, plot] of plots) {
       const units = direction.values[name];
       const series = Array.from({ length: units }, (_, u) => Float32Array.from({ length: STEPS }, (_, t) => run.values[name][t * units + u]));
-      const { gate, peak } = rangeOf(run.values[name], direction.kinds[name]);
-      const wide = Math.max(1, Math.ceil(peak));
-      plot.draw(series, gate ? 0 : -wide, gate ? 1 : wide);
+      const wide = peaks.get(name);
+      plot.draw(series, rangeOf(run.values[name], direction.kinds[name]).gate ? 0 : -wide, wide);
     }
     show();
   };
-  return { choose, update, show, get run() { return run; }, get direction() { return direction; } };
+  return { choose, update, draw, show, get run() { return run; }, get direction() { return direction; } };
 };
 
 const liveCells = (data) => {
@@ -193,7 +213,9 @@ const liveCells = (data) => {
   const now = { step: 20, unit: 0, signal: Float32Array.from({ length: STEPS }, (_, t) => SIGNALS["two pulses"](t)) };
   const updateAll = () => {
     signal.show();
-    for (const cell of cells) cell.update();
+    const peaks = new Map();
+    for (const [name, { peak }] of cells.flatMap((cell) => cell.update())) peaks.set(name, Math.max(peaks.get(name) ?? 1, Math.ceil(peak)));
+    for (const cell of cells) cell.draw(peaks);
     showStep();
   };
   now.changed = updateAll;
@@ -207,7 +229,7 @@ const liveCells = (data) => {
   const showStep = () => {
     slider.value = now.step;
     slider.setAttribute("aria-valuetext", `step ${now.step + 1}`);
-    byId("cell-now").textContent = `step ${now.step + 1} of ${STEPS}, x = ${brief(now.signal[now.step])}`;
+    byId("cell-now").textContent = `step ${now.step + 1} of ${STEPS}, x = ${fixed(now.signal[now.step])}`;
   };
   const cells = withArrays(data.cells, arrayOf).map((spec, k) => makeCell(byId(`cell-${k}`), spec, now));
   const signal = makeSignal(byId("cell-signal"), now, updateAll);
@@ -216,6 +238,7 @@ const liveCells = (data) => {
     now.unit = Math.min(now.unit, units - 1);
     unit.replaceChildren(...Array.from({ length: units }, (_, u) => new Option(u, u, false, u === now.unit)));
     unit.parentNode.hidden = units === 1;
+    byId("cell-key").replaceChildren(...(units === 1 ? [] : Array.from({ length: units }, (_, u) => element("span", {}, element("i", { className: `k${u}` }), `unit ${u}`))));
     for (const cell of cells) cell.choose(units);
     updateAll();
   };

@@ -13,13 +13,13 @@ from glassgate.glass.cell_section import without_style
 from glassgate.glass.diagrams.cell import draw_cell
 from glassgate.glass.diagrams.svg import Diagram
 from glassgate.glass.live.network import Network
-from glassgate.glass.live.page import resource, script_part, wrap_script
+from glassgate.glass.live.page import SHARED_SCRIPTS, resource, script_part, wrap_script
 from glassgate.glass.page_parts import as_json, page_policy, page_style
 from glassgate.init import gate_bias
 from glassgate.layers.stack import Recurrent
 from glassgate.storage import write_file
 
-_SCRIPTS = ("base", "activity", "step", "cell")
+_SCRIPTS = (*SHARED_SCRIPTS, "base", "activity", "step", "cell")
 MAX_UNITS = 4
 """The maximum number of units, because the page has a slider for each weight."""
 
@@ -176,6 +176,7 @@ _PAGE = """<!doctype html>
 aria-label="next step">→</button>
 <output id="cell-now"></output>
 </div>
+<p class="key" id="cell-key"></p>
 </div>
 <div class="cells">{sections}</div>
 </main>

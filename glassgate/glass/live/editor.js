@@ -1,7 +1,9 @@
+const MAX_CHARACTERS = 4000;
+
 // A text field that colours its text: a transparent textarea over the same text in spans.
 const makeEditor = (container, label, text, listeners) => {
   const paint = element("div", { className: "live-paint", ariaHidden: "true" });
-  const area = element("textarea", { value: text, spellcheck: false, rows: 1, maxLength: 4000, autocomplete: "off", oninput: () => listeners.typed(area.value) });
+  const area = element("textarea", { value: text, spellcheck: false, rows: 1, maxLength: MAX_CHARACTERS, autocomplete: "off", oninput: () => listeners.typed(area.value) });
   area.setAttribute("aria-label", label);
   area.setAttribute("autocapitalize", "off");
   container.append(element("div", { className: "live-editor" }, paint, area));

@@ -1,16 +1,6 @@
 // Edits of gates and states: a row of controls for each edit, its description, and its Python code.
 const KINDS = { hold: "hold at", scale: "multiply by", replace: "take from another text" };
 
-// Parses "3" or "0-7, 12" as a list of units or steps below `count`. Returns null for "all".
-const parseNumbers = (words, count) => {
-  if (/^\s*(all)?\s*$/i.test(words)) return null;
-  const found = words.split(",").flatMap((part) => {
-    const [first, last = first] = part.split(/[-–]/).map((each) => Number.parseInt(each, 10));
-    return Number.isNaN(first) || Number.isNaN(last) ? [] : Array.from({ length: Math.max(0, last - first + 1) }, (_, k) => first + k);
-  });
-  return [...new Set(found)].filter((unit) => unit >= 0 && unit < count).sort((a, b) => a - b);
-};
-
 const spansOf = (units) => {
   const spans = [];
   for (const unit of units) {
@@ -56,7 +46,8 @@ const pythonOf = (edits, { setup, call, other }) => {
   return lines.join("\n");
 };
 
-// The list of edits. `page` provides the directions, the selected gate or state, and the values of another text.
+// The list of edits. `page` provides the directions, the selected gate or state, the number of steps, and the values of
+// another text. Edits with a problem are not applied; their row shows the problem.
 const makeEdits = (container, page, changed) => {
   const readers = [];
   const list = element("div");
@@ -78,16 +69,18 @@ const makeEdits = (container, page, changed) => {
     const units = element("input", { value: chosen.unit === undefined ? "all" : String(chosen.unit), placeholder: "all, 3 or 0-7", autocomplete: "off" });
     const kind = element("select", {}, ...Object.entries(KINDS).filter(([key]) => key !== "replace" || page.valuesFor).map(([key, words]) => new Option(words, key, false, key === chosen.kind)));
     const slider = element("input", { type: "range", step: 0.01 });
-    const exact = element("input", { type: "number", step: 0.01 });
+    const exact = element("input", { type: "number", step: "any" });
     slider.setAttribute("aria-label", "value");
     exact.setAttribute("aria-label", "value, as a number");
-    const other = element("input", { value: "", placeholder: "another text", autocomplete: "off" });
+    const other = element("textarea", { value: "", rows: 2, placeholder: "another text", autocomplete: "off", spellcheck: false, dir: "auto" });
     const steps = element("input", { value: chosen.steps ?? "all", placeholder: "all or 5-12", autocomplete: "off" });
     const values = element("div", { className: "slider wide" }, slider, exact);
     const texts = element("label", { className: "wide" }, "the text", other);
+    const problems = [units, steps, exact, other].map((field) => [field, element("output", { className: "live-warning wide" })]);
+    for (const [, output] of problems) output.setAttribute("aria-live", "polite");
     const remove = element("button", { type: "button", onclick: () => { readers.splice(readers.indexOf(readEdit), 1); node.remove(); clear.hidden = !readers.length; hint.hidden = readers.length > 0; changed(); } }, "Remove");
     const node = element("div", { className: "live-edit" }, element("label", {}, "gate or state", name), element("label", {}, "units", units),
-      element("label", {}, "change", kind), element("label", {}, "steps", steps), values, texts, remove);
+      element("label", {}, "change", kind), element("label", {}, "steps", steps), values, texts, ...problems.map(([, output]) => output), remove);
     // A decoder takes one step at a time, for which neither a range of steps nor values of another text are defined.
     const isDecoder = () => name.value.startsWith("decoder");
     const updateControls = () => {
@@ -104,15 +97,26 @@ const makeEdits = (container, page, changed) => {
       exact.value = value;
       slider.value = value;
     };
+    // Returns the edit, or null if a field has a problem.
     const readEdit = () => {
       const direction = page.directions.find(({ label }) => name.value.startsWith(`${label}.`));
-      const short = name.value.slice(direction.label.length + 1);
-      const span = parseNumbers(steps.value.replaceAll(" ", ""), Infinity);
-      const edit = { name: name.value, kind: kind.value, value: Number(exact.value) || 0, units: parseNumbers(units.value, Object.hasOwn(direction.states, short) ? direction.states[short] : direction.units),
-        from: span === null || !span.length ? null : span[0] - 1, to: span === null || !span.length ? null : span.at(-1), text: other.value };
-      if (edit.kind !== "replace") return edit;
-      const { values, count } = page.valuesFor(edit.text, edit.name);
-      return { ...edit, values, from: edit.from ?? 0, to: Math.min(edit.to ?? count, count) };
+      const width = direction.values[name.value.slice(direction.label.length + 1)];
+      const replaces = kind.value === "replace";
+      const value = exact.value === "" ? NaN : Number(exact.value);
+      const given = replaces && other.value.trim() ? page.valuesFor(other.value, name.value) : null;
+      const count = Math.min(page.count(), given?.count ?? Infinity);
+      const chosenUnits = isAll(units.value) ? null : numbersIn(units.value, 0, width - 1);
+      const range = isAll(steps.value) ? null : rangeIn(steps.value, count);
+      const found = [
+        isAll(units.value) || chosenUnits?.length ? "" : unitsProblem(units.value, width),
+        isAll(steps.value) || range ? "" : count ? stepsProblem(steps.value, count) : "Steps: there are none. Type some text above.",
+        replaces || Number.isFinite(Math.fround(value)) ? "" : `Value: expected a number, got ${exact.value || "none"}.`,
+        !replaces || given?.count ? "" : "The other text: expected at least one token, got none.",
+      ];
+      problems.forEach(([field, output], k) => setProblem(field, output, found[k]));
+      if (found.some(Boolean)) return null;
+      const [from, to] = range ?? (replaces ? [0, count] : [null, null]);
+      return { name: name.value, kind: kind.value, value, units: chosenUnits, from, to, text: other.value, values: given?.values };
     };
     kind.addEventListener("input", () => set(kind.value === "scale" ? 1 : 0));
     slider.addEventListener("input", () => (exact.value = slider.value));
@@ -130,5 +134,5 @@ const makeEdits = (container, page, changed) => {
     changed();
     return node;
   };
-  return { get: () => readers.map((readEdit) => readEdit()).filter(({ from, to }) => from === null || from < to), append, reset };
+  return { get: () => readers.map((readEdit) => readEdit()).filter(Boolean), append, reset };
 };

@@ -38,13 +38,18 @@ const showAnswers = (container, plain, shown, step, title) => {
   container.replaceChildren(...blocks);
 };
 
+const OVERFLOW = "the answers are no numbers, because the values are too large.";
+const changedInWords = (changed, total) => (total === 1 ? `the answer ${changed ? "changes" : "does not change"}` : `${changed} of ${total} answers change${changed === 1 ? "s" : ""}`);
+const lossInWords = (nats, end = "") => `${nats < 0 ? "gain" : "lose"}${end} ${Number.isFinite(nats) ? Number(Math.abs(nats).toPrecision(2)) : "infinitely many"} nats`;
+
 // A description of how the answers differ: the number of changed answers, the loss of the original ones, and the largest change.
 const compareAnswers = (plain, shown) => {
   const pairs = plain.answers.map((before, k) => [before, shown.answers[k]]);
   const changed = pairs.filter(([before, now]) => before.chosen !== now.chosen);
   const losses = pairs.map(([before, now]) => Math.log(before.chances[before.chosen]) - Math.log(now.chances[before.chosen]));
   const cost = sum(losses) / Math.max(1, losses.length);
-  const words = `${changed.length} of ${plural(plain.answers.length, "answer")} change, and the original answers ${cost < 0 ? "gain" : "lose"} ${Math.abs(cost).toPrecision(2)} nats each on average.`;
+  if (Number.isNaN(cost)) return OVERFLOW;
+  const words = `${changedInWords(changed.length, plain.answers.length)}, and the original ${plain.answers.length === 1 ? `one ${lossInWords(cost, "s")}` : `answers ${lossInWords(cost)} each on average`}.`;
   if (!changed.length) return words;
   const most = argmax(losses);
   const [before, now] = pairs[most];

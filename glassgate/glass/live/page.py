@@ -13,6 +13,8 @@ resource = partial(package_resource, package="glassgate.glass.live")
 
 LIMIT = 20_000_000
 """The maximum size of a page, in bytes."""
+SHARED_SCRIPTS = ("numbers", "fields")
+"""The files of the script that plain reports have, too."""
 _SCRIPTS = ("base", "tokens", "editor", "edits", "activity", "step", "models", "series")
 
 
@@ -53,7 +55,8 @@ def live_part(
         "run": run,
         "diagram": diagram,
     }
-    whole_script = wrap_script(network, [*map(script_part, _SCRIPTS), script, script_part("report")], "live")
+    parts = [*map(script_part, (*SHARED_SCRIPTS, *_SCRIPTS)), script, script_part("report")]
+    whole_script = wrap_script(network, parts, "live")
     return Live(resource("section.html"), resource("live.css"), whole_script, as_json(content), network.weights.error)
 
 
@@ -66,7 +69,7 @@ def wrap_script(network: Network, parts: list[str], start: str) -> str:
 
 def script_part(name: str) -> str:
     """The text of one file of the script."""
-    return resource(f"{name}.js")
+    return package_resource(f"script/{name}.js") if name in SHARED_SCRIPTS else resource(f"{name}.js")
 
 
 def check_size(content: str) -> int:

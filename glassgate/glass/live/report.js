@@ -23,7 +23,8 @@ const live = (data) => {
     shown = edits.length ? model.read(input.get(), edits) : plain;
     const unknown = plain.unknown ?? [];
     byId("live-timing").textContent = plain.count ? `${plural(plain.count, "step")}, answered in ${Math.ceil(performance.now() - before)} ms` : "Type some text.";
-    byId("live-unknown").textContent = unknown.length ? `Not in the training data and read as unknown: ${unknown.slice(0, 12).map(quoted).join(" ")}${unknown.length > 12 ? " …" : ""}` : "";
+    const full = model.kind === "text" && input.get().length >= MAX_CHARACTERS ? `The field holds at most ${MAX_CHARACTERS} characters. ` : "";
+    byId("live-unknown").textContent = full + (unknown.length ? `Not in the training data and read as unknown: ${unknown.slice(0, 12).map(quoted).join(" ")}${unknown.length > 12 ? " …" : ""}` : "");
     now.step = clamp(now.step, 0, Math.max(0, labels().length - 1));
     byId("live-step").max = Math.max(0, labels().length - 1);
     input.shown(plain, shown, now);
@@ -50,7 +51,11 @@ const live = (data) => {
     if (!plain.count) return;
     const values = shown.parts[now.part].values[now.name];
     const range = paintHeat(byId("live-heat"), values, widthOf(now.name), now.order, current().kinds[now.name]);
-    byId("live-heat").setAttribute("aria-label", `${now.name} of ${now.part}: ${now.order.length} units at ${labels().length} steps, ${range.gate ? "0 to 1" : `−${brief(range.peak)} to ${brief(range.peak)}`}`);
+    const [low, high] = range.gate ? ["0, closed", "1, open"] : [fixed(-range.peak), fixed(range.peak)];
+    const scale = byId("live-scale");
+    scale.className = `scale ${range.gate ? "gate" : "signed"}`;
+    [scale.firstChild.textContent, scale.lastChild.textContent] = [low, high];
+    byId("live-heat").setAttribute("aria-label", `${now.name} of ${now.part}: ${plural(now.order.length, "unit")} at ${plural(labels().length, "step")}, from ${low} to ${high}`);
   });
 
   // Shows the values of the selected step and unit on the wires of the diagram, and its matrix products.
@@ -75,7 +80,7 @@ const live = (data) => {
     across.style.top = `${(100 * (now.order.indexOf(unit) + 0.5)) / now.order.length}%`;
     const value = valueOn(now.name, where);
     const was = edits.length ? valueOn(now.name, { ...where, run: plain.parts[now.part] }) : value;
-    byId("live-where").textContent = `step ${step + 1} of ${labels().length} reads ${quoted(labels()[step])} · ${now.name} of unit ${unit} is ${brief(value, 3)}${was === value ? "" : `, was ${brief(was, 3)}`}`;
+    byId("live-where").textContent = `step ${step + 1} of ${labels().length} reads ${quoted(labels()[step])} · ${now.name} of unit ${unit} is ${fixed(value, 3)}${was === value ? "" : `, was ${fixed(was, 3)}`}`;
     showDetails();
   };
 
@@ -99,9 +104,12 @@ const live = (data) => {
   // Controls of the heat map.
   const part = element("select", { onchange: () => choose({ part: part.value }) });
   const name = element("select", { onchange: () => choose({ name: name.value }) });
-  const unit = element("input", { type: "number", min: 0, step: 1, oninput: () => unit.value !== "" && choose({ unit: Number(unit.value) }) });
+  const unit = element("input", { type: "number", min: 0, step: 1 });
+  const problem = element("output", { className: "live-warning" });
+  problem.setAttribute("aria-live", "polite");
+  checkNumber(unit, problem, "Unit", { limits: () => [0, widthOf(now.name) - 1], current: () => now.unit, chosen: (chosen) => choose({ unit: chosen }) });
   byId("live-choice").append(element("label", {}, "layer ", part), element("label", {}, "value ", name), element("label", {}, "unit ", unit),
-    element("button", { type: "button", onclick: () => changes.append() }, "Change this unit"));
+    element("button", { type: "button", onclick: () => changes.append() }, "Change this unit"), problem);
   part.append(...directions.map(({ label }) => new Option(label.replace(/^encoder\./, ""), label)));
   const fill = () => {
     name.replaceChildren(...namesOf(current()).map((each) => new Option(each, each, false, each === now.name)));
@@ -159,10 +167,11 @@ const live = (data) => {
   const valuesOf = (text, edited) => {
     const read = model.read(text, []);
     const label = edited.slice(0, edited.lastIndexOf("."));
-    return { values: read.parts[label].values[edited.slice(label.length + 1)], count: read.count };
+    return { values: read.parts[label]?.values[edited.slice(label.length + 1)], count: read.count };
   };
   const changes = makeEdits(byId("live-edits"), {
     directions,
+    count: () => plain.count,
     chosen: () => ({ name: `${now.part}.${now.name}`, unit: now.unit, steps: now.marked ? `${now.marked[0] + 1}-${now.marked[1]}` : "all" }),
     rangeOf: (edited) => {
       const label = edited.slice(0, edited.lastIndexOf("."));

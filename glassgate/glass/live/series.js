@@ -6,7 +6,7 @@ const seriesModel = ({ title }) => ({
     const channels = rows[0].length;
     const total = rows.length + (given.target?.length ?? 0);
     const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    const [width, height, edge] = [900, 230, 8];
+    const [width, height, edge, left, below] = [900, 250, 8, 56, 26];
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.setAttribute("class", "live-series");
     svg.setAttribute("tabindex", "0");
@@ -22,9 +22,10 @@ const seriesModel = ({ title }) => ({
       listeners.typed();
     } }, "Undo changes");
     const readout = element("output");
-    container.append(svg, element("div", { className: "live-controls" }, ...(channels > 1 ? [element("label", {}, "channel ", choice)] : []), reset, element("span", { className: "live-note" }, "Drag a value, or use the arrow keys."), readout));
+    const key = element("p", { className: "key" });
+    container.append(key, svg, element("div", { className: "live-controls" }, ...(channels > 1 ? [element("label", {}, "channel ", choice)] : []), reset, element("span", { className: "live-note" }, "Drag a value, or use the arrow keys."), readout));
 
-    const x = (t) => edge + ((t + 0.5) * (width - 2 * edge)) / total;
+    const x = (t) => left + ((t + 0.5) * (width - left - edge)) / total;
     const range = () => {
       const forecasts = [plain, shown].flatMap((each) => (each?.forecast ? [...each.forecast.values, ...(each.forecast.quantiles ?? []).flat()] : []));
       const every = [...given.rows.map((row) => row[channel]), ...rows.map((row) => row[channel]), ...(given.target ?? []), ...forecasts].filter(Number.isFinite);
@@ -33,7 +34,7 @@ const seriesModel = ({ title }) => ({
       return [low - pad, high + pad];
     };
     let scale = [0, 1];
-    const y = (value) => height - edge - ((value - scale[0]) / (scale[1] - scale[0])) * (height - 2 * edge);
+    const y = (value) => height - below - ((value - scale[0]) / (scale[1] - scale[0])) * (height - edge - below);
     const path = (values, first = 0) => values.map((value, k) => `${k ? "L" : "M"}${x(first + k).toFixed(1)} ${y(value).toFixed(1)}`).join("");
     const pathElement = (kind, d) => {
       const node = document.createElementNS("http://www.w3.org/2000/svg", "path");
@@ -41,32 +42,52 @@ const seriesModel = ({ title }) => ({
       node.setAttribute("d", d);
       return node;
     };
+    const label = (words, x, y, anchor) => {
+      const node = document.createElementNS("http://www.w3.org/2000/svg", "text");
+      for (const [name, value] of Object.entries({ x, y, "text-anchor": anchor })) node.setAttribute(name, value);
+      node.textContent = words;
+      return node;
+    };
+    // Lines and labels of round values, and the numbers of some steps.
+    const axis = () => [
+      ...roundNumbers(...scale, 4).flatMap((value) => [pathElement("grid", `M${left} ${y(value)}H${width}`), label(withMinus(String(value)), left - 6, y(value) + 4, "end")]),
+      ...roundNumbers(1, total, 8).filter(Number.isInteger).map((step, k) => label(k ? String(step) : `step ${step}`, x(step - 1), height - 4, "middle")),
+    ];
     const draw = () => {
       scale = range();
       const past = rows.map((row) => row[channel]);
-      const parts = [pathElement("original", path(given.rows.map((row) => row[channel]))), pathElement("past", path(past))];
-      if (given.target && channel === 0) parts.push(pathElement("target", path([past.at(-1), ...given.target], rows.length - 1)));
+      const original = given.rows.map((row) => row[channel]);
+      const dragged = past.some((value, t) => value !== original[t]);
+      const parts = [...axis(), ...(dragged ? [pathElement("original", path(original))] : []), pathElement("past", path(past))];
+      const legend = [...(dragged ? [["original", "original values"]] : []), ["past", dragged ? "your values" : names[channel]]];
+      const add = (kind, words, values) => {
+        parts.push(pathElement(kind, path([past.at(-1), ...values], rows.length - 1)));
+        legend.push([kind, words]);
+      };
+      if (given.target && channel === 0) add("target", "true values", given.target);
       for (const [result, kind] of [[plain, "plain"], [shown, "forecast"]]) {
         if (!result?.forecast || channel || (result === plain && shown === plain && kind === "plain")) continue;
         const { values, quantiles } = result.forecast;
         const bands = quantiles && kind === "forecast" ? Math.floor(quantiles[0].length / 2) : 0;
+        if (bands) legend.push(["band", bands > 1 ? `${bands} intervals of the forecast` : "interval of the forecast"]);
         for (let k = 0; k < bands; k++) {
           const [low, high] = [k, quantiles[0].length - 1 - k].map((q) => quantiles.map((row) => row[q]));
           const back = path(low, rows.length).slice(1).split("L").reverse().join("L");
           parts.push(pathElement("band", `${path(high, rows.length)}L${back}Z`));
         }
-        parts.push(pathElement(kind, path([past.at(-1), ...values], rows.length - 1)));
+        add(kind, kind === "plain" ? "forecast without the changes" : "forecast", values);
       }
+      key.replaceChildren(...legend.map(([kind, words]) => element("span", {}, element("i", { className: kind }), words)));
       parts.push(pathElement("cursor", `M${x(step)} 0V${height}`));
       svg.replaceChildren(...parts);
-      svg.setAttribute("aria-valuetext", `step ${step + 1}: ${brief(past[step])}`);
+      svg.setAttribute("aria-valuetext", `step ${step + 1}: ${fixed(past[step])}`);
       svg.setAttribute("aria-valuenow", past[step]);
-      readout.textContent = `step ${step + 1}: ${brief(past[step])}`;
+      readout.textContent = `step ${step + 1}: ${fixed(past[step])}`;
     };
     const at = (event) => {
       const box = svg.getBoundingClientRect();
-      const t = Math.floor(((((event.clientX - box.left) / box.width) * width - edge) / (width - 2 * edge)) * total);
-      const value = scale[0] + ((height - edge - ((event.clientY - box.top) / box.height) * height) / (height - 2 * edge)) * (scale[1] - scale[0]);
+      const t = Math.floor(((((event.clientX - box.left) / box.width) * width - left) / (width - left - edge)) * total);
+      const value = scale[0] + ((height - below - ((event.clientY - box.top) / box.height) * height) / (height - edge - below)) * (scale[1] - scale[0]);
       return [clamp(t, 0, rows.length - 1), value];
     };
     let dragging = false;
@@ -133,6 +154,7 @@ const showNumbers = (container, plain, shown, title) => {
 
 const compareNumbers = (plain, shown) => {
   const moves = [...shown.numbers].map((value, k) => value - plain.numbers[k]);
+  if (moves.some(Number.isNaN)) return OVERFLOW;
   const most = argmax(moves.map(Math.abs));
-  return `the predictions change by ${brief(sum(moves.map(Math.abs)) / moves.length, 3)} on average. The prediction ${shown.names?.[most] ?? most + 1} changes most, from ${brief(plain.numbers[most], 3)} to ${brief(shown.numbers[most], 3)}.`;
+  return `the predictions change by ${fixed(sum(moves.map(Math.abs)) / moves.length, 3)} on average. The prediction ${shown.names?.[most] ?? most + 1} changes most, from ${fixed(plain.numbers[most], 3)} to ${fixed(shown.numbers[most], 3)}.`;
 };

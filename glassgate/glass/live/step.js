@@ -25,7 +25,7 @@ const showWires = (diagram, where) => {
     if (!label) continue;
     const name = wire.dataset.name ?? "";
     const value = valueOn(name, where);
-    label.textContent = value === undefined ? "" : name === "x" ? `‖x‖ ${brief(value)}` : brief(value);
+    label.textContent = value === undefined ? "" : name === "x" ? `‖x‖ ${fixed(value)}` : fixed(value);
   }
 };
 
@@ -64,18 +64,20 @@ const signedBar = (value, peak) => {
   return element("dd", { className: "bar-of", ariaHidden: "true" }, fill);
 };
 
-// Shows a block for each matrix product of the unit: the sum of its terms, and the largest terms.
+// Shows a block for each matrix product of the unit: the sum of its terms, and the largest terms. All bars have one scale.
 const showProducts = (container, where, inputs) => {
   const { direction } = where.run;
-  const blocks = Object.entries(direction.products).map(([name, parts]) => {
+  const products = Object.entries(direction.products).map(([name, parts]) => {
     const found = parts.map((part) => ({ ...part, ...termsOf(part, where, inputs) }));
     const bias = direction.weights[`${name}_bias`]?.[where.unit];
-    const rows = [...(bias === undefined ? [] : [["bias", bias]]), ...found.flatMap(({ largest }) => largest)];
-    const peak = Math.max(1e-9, ...rows.map(([, value]) => Math.abs(value)));
+    return { name, found, bias, rows: [...(bias === undefined ? [] : [["bias", bias]]), ...found.flatMap(({ largest }) => largest)] };
+  });
+  const peak = Math.max(1e-9, ...products.flatMap(({ rows }) => rows.map(([, value]) => Math.abs(value))));
+  const blocks = products.map(({ name, found, bias, rows }) => {
     const total = sum(found.map((part) => part.total)) + (bias ?? 0);
-    const summands = found.map(({ vector, total: subtotal }) => `${vector === "x" ? "W x" : `U ${vector.replace(/_prev$/, "")}`} ${brief(subtotal)}`);
-    const title = element("h4", {}, element("b", {}, name.replace(/_pre$/, "")), ` before its activation: ${brief(total)} = ${summands.join(" + ")}${bias === undefined ? "" : ` + bias ${brief(bias)}`}`);
-    const bars = rows.flatMap(([label, value]) => [element("dt", {}, label), signedBar(value, peak), element("dd", { className: "number" }, brief(value, 3))]);
+    const summands = found.map(({ vector, total: subtotal }) => `${vector === "x" ? "W x" : `U ${vector.replace(/_prev$/, "")}`} ${fixed(subtotal)}`);
+    const title = element("h4", {}, element("b", {}, name.replace(/_pre$/, "")), ` before its activation: ${fixed(total)} = ${summands.join(" + ")}${bias === undefined ? "" : ` + bias ${fixed(bias)}`}`);
+    const bars = rows.flatMap(([label, value]) => [element("dt", {}, label), signedBar(value, peak), element("dd", { className: "number" }, fixed(value, 3))]);
     return element("div", { className: "live-product" }, title, element("dl", { className: "live-bars" }, ...bars));
   });
   container.replaceChildren(...blocks);

@@ -3,18 +3,6 @@ const MAX_PLACES = 12;
 // The list shows this number of steps before and after each place.
 const CONTEXT_STEPS = 4;
 
-// Converts "5-9" to [4, 9]. Returns null if it is not a range of steps from 1 to `count`.
-const rangeIn = (words, count) => {
-  const found = /^\s*(\d+)(?:\s*[-–]\s*(\d+))?\s*$/.exec(words);
-  const [first, last] = found ? [Number(found[1]), Number(found[2] ?? found[1])] : [0, 0];
-  return first >= 1 && first <= last && last <= count ? [first - 1, last] : null;
-};
-
-const unitsIn = (words, known) => {
-  const units = words.split(/[\s,]+/).filter(Boolean).map(Number);
-  return units.every((unit) => known.includes(unit)) ? [...new Set(units)] : null;
-};
-
 const tag = (name, text, className = "") => {
   const node = document.createElement(name);
   node.textContent = text;
@@ -43,7 +31,7 @@ const placeRow = (source, place, length, unit, series) => {
     parent.append(step);
   }
   const number = source.numbers[place.sequence] + 1;
-  row.append(tag("b", place.distance.toFixed(2)), tag("small", `sequence ${number}, step ${place.start + 1}`), words);
+  row.append(tag("b", fixed(place.distance)), tag("small", `sequence ${number}, step ${place.start + 1}`), words);
   return row;
 };
 
@@ -83,8 +71,10 @@ const marking = (data, reading, now, stepSpans, elements, panes) => {
     const { first, stop } = marks;
     const k = reading.passageOf(first);
     const known = source.units.filter((unit) => valueHere(unit, first) !== undefined);
-    const named = unitsIn(unitsField.value, known);
-    if (!named) return explain(`Units: expected numbers from 0 to ${part.units - 1}, separated by commas, got ${unitsField.value}.`);
+    const named = numbersIn(unitsField.value, 0, part.units - 1);
+    if (!named) return explain(unitsProblem(unitsField.value, part.units));
+    const missing = named.find((unit) => !known.includes(unit));
+    if (missing !== undefined) return explain(`The page has no values of unit ${missing}. Select or type another unit.`);
     const active = named.length ? [] : activeUnits({ ...source, units: known }, valueHere, first, stop, data.starts[k], data.starts[k + 1]);
     const units = [named, active, [now.unit]].find((each) => each.length);
     if (!known.includes(units[0])) return explain(`The page has no values of unit ${units[0]}. Select or type another unit.`);
@@ -100,7 +90,7 @@ const marking = (data, reading, now, stepSpans, elements, panes) => {
       counts.set(words, (counts.get(words) ?? 0) + 1);
     }
     const repeated = [...counts].filter(([, count]) => count > 1).sort((a, b) => b[1] - a[1]).slice(0, 5);
-    const frequent = repeated.length && !data.series ? `Most frequent steps: ${repeated.map(([words, count]) => `${quote(words)} ${count}`).join(", ")}. ` : "";
+    const frequent = repeated.length && !data.series ? `Most frequent steps: ${repeated.map(([words, count]) => `${quoted(words)} ${count}`).join(", ")}. ` : "";
     const closeness = found.length ? `${percent(found.at(-1).closer)} of all windows are at least as close as the last one in this list.` : "";
     note.textContent = `${frequent}${closeness}`;
   };
@@ -121,11 +111,15 @@ const marking = (data, reading, now, stepSpans, elements, panes) => {
 
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    const k = passage ? clamp(Number(passage.value) - 1, data.starts.length - 2) : 0;
+    const most = data.starts.length - 1;
+    const sequence = passage ? Number(passage.value || 1) : 1;
+    if (passage?.validity.badInput || !Number.isInteger(sequence) || sequence < 1 || sequence > most)
+      return explain(`Sequence: expected a number from 1 to ${most}, got ${passage.value || "no number"}.`);
+    const k = sequence - 1;
     const count = data.starts[k + 1] - data.starts[k];
     const range = rangeIn(stepsField.value, count);
-    if (range) mark(data.starts[k] + range[0], data.starts[k] + range[1] - 1);
-    else explain(`Steps: expected a range from 1 to ${count} such as 2-3, got ${stepsField.value || "nothing"}.`);
+    if (!range) return explain(stepsProblem(stepsField.value, count));
+    mark(data.starts[k] + range[0], data.starts[k] + range[1] - 1);
   });
   // With Shift, the arrow keys extend the marked steps from the cursor.
   const extend = (by) => {

@@ -54,7 +54,7 @@ const report = (data, run, reports) => {
     const unit = `Unit ${now.unit}`;
     if (measure === "half_life") {
       const steps = part.half_life[name][now.unit];
-      return steps === undefined ? "" : `${unit}: ${steps === null ? "infinite" : `${Number(steps.toPrecision(3))} steps`}.`;
+      return steps === undefined ? "" : `${unit}: ${steps === null ? "infinite" : stepsInWords(steps)}.`;
     }
     const [low, high] = part.saturation[name].map((each) => each[now.unit]);
     return low === undefined ? "" : `${unit}: ${percent(low)} and ${percent(high)} of the steps.`;
@@ -70,12 +70,12 @@ const report = (data, run, reports) => {
     const k = passageOf(now.step);
     const where = data.steps.length > 1 ? `sequence ${k + 1}, step ${now.step - data.starts[k] + 1}` : `step ${now.step + 1} of ${total}`;
     const answered = describeAnswer(answerAt(now.step));
-    $("now").textContent = `${where} reads ${quote(steps[now.step])}${answered && `, ${answered}`}`;
+    $("now").textContent = `${where} reads ${quoted(steps[now.step])}${answered && `, ${answered}`}`;
     $("wires").replaceChildren(
       ...Object.keys(part.values).map((name) => {
         const span = document.createElement("span");
         const number = document.createElement("b");
-        number.textContent = brief(value(part, name, now.step, now.unit));
+        number.textContent = fixed(value(part, name, now.step, now.unit), 3);
         span.append(`${name} `, number);
         return span;
       }),
@@ -86,7 +86,7 @@ const report = (data, run, reports) => {
     }
     for (const { label, name } of wires) {
       const v = value(part, name, now.step, now.unit);
-      label.textContent = v === undefined ? "" : name === "x" ? `‖x‖ ${v.toFixed(2)}` : v.toFixed(2);
+      label.textContent = v === undefined ? "" : name === "x" ? `‖x‖ ${fixed(v)}` : fixed(v);
     }
     const x = `${(100 * (now.step + 0.5)) / total}%`;
     for (const { figure, down, across, output } of timeMaps) {
@@ -112,7 +112,7 @@ const report = (data, run, reports) => {
       const isAttention = figure.dataset.scale === "gate";
       const numbers = isAttention ? row.attention : row.numbers;
       const most = numbers.reduce((best, each, index) => (Math.abs(each) > Math.abs(numbers[best]) ? index : best), 0);
-      const where = `step ${most + 1}, ${quote(steps[row.start + most])}`;
+      const where = `step ${most + 1}, ${quoted(steps[row.start + most])}`;
       output.textContent = isAttention
         ? `The answer at the cursor attends most to ${where} (${short(numbers[most])}).`
         : `The largest contribution to the answer at the cursor is that of ${where} (${short(numbers[most])}).`;
@@ -140,7 +140,7 @@ const report = (data, run, reports) => {
     });
   };
   const follow = (step) => {
-    now.step = clamp(Math.round(step), total - 1);
+    now.step = clamp(Math.round(step), 0, total - 1);
     scheduleShow();
   };
   const go = (step) => {
@@ -149,11 +149,11 @@ const report = (data, run, reports) => {
   };
   const moveUnit = (by) => {
     const part = data.parts[now.part];
-    choose(now.part, part.order[clamp(part.order.indexOf(now.unit) + by, part.order.length - 1)]);
+    choose(now.part, part.order[clamp(part.order.indexOf(now.unit) + by, 0, part.order.length - 1)]);
   };
   const choose = (part, unit = now.unit, name = null) => {
     now.part = part;
-    now.unit = clamp(unit, data.parts[part].units - 1);
+    now.unit = clamp(unit, 0, data.parts[part].units - 1);
     $("part").value = part;
     $("unit").value = now.unit;
     $("unit").max = data.parts[part].units - 1;
@@ -201,21 +201,21 @@ const report = (data, run, reports) => {
     onPoint(pane, (x, y, clicked) => {
       const part = data.parts[now.part];
       const units = part.values[figure.dataset.name].units;
-      if (clicked && units === part.order.length) choose(now.part, part.order[clamp(Math.floor(y * units), units - 1)]);
+      if (clicked && units === part.order.length) choose(now.part, part.order[clamp(Math.floor(y * units), 0, units - 1)]);
       go(Math.floor(x * total));
     });
   for (const { passage, pane } of matrices)
     onPoint(pane, (x, y) => {
       const { shape, targets } = data.connections[passage];
-      const target = targets[clamp(Math.floor(y * shape[0]), shape[0] - 1)];
+      const target = targets[clamp(Math.floor(y * shape[0]), 0, shape[0] - 1)];
       const step = data.answers[passage][target][0];
       if (step === null) now.answer = target;
-      go(data.starts[passage] + (step === null ? clamp(Math.floor(x * shape[1]), shape[1] - 1) : step));
+      go(data.starts[passage] + (step === null ? clamp(Math.floor(x * shape[1]), 0, shape[1] - 1) : step));
     });
   for (const { svg, first, count, x1, x2 } of timePlots)
     onPoint(svg, (x) => {
       const width = svg.viewBox.baseVal.width;
-      go(first + clamp(Math.floor(((x * width - x1) / (x2 - x1)) * count), count - 1));
+      go(first + clamp(Math.floor(((x * width - x1) / (x2 - x1)) * count), 0, count - 1));
     });
   // Dragging marks steps, and in a picture of gates also units. `stepAndRow` returns {step, row} for an event.
   const markOnDrag = (pane, stepAndRow) => {
@@ -237,14 +237,14 @@ const report = (data, run, reports) => {
       const box = pane.getBoundingClientRect();
       const { order, values } = data.parts[now.part];
       const own = values[figure.dataset.name].units === order.length;
-      const row = clamp(Math.floor(((event.clientY - box.top) / box.height) * order.length), order.length - 1);
-      return { step: clamp(Math.floor(((event.clientX - box.left) / box.width) * total), total - 1), row: own ? row : undefined };
+      const row = clamp(Math.floor(((event.clientY - box.top) / box.height) * order.length), 0, order.length - 1);
+      return { step: clamp(Math.floor(((event.clientX - box.left) / box.width) * total), 0, total - 1), row: own ? row : undefined };
     });
   for (const { svg, first, count, x1, x2 } of timePlots)
     markOnDrag(svg, (event) => {
       const box = svg.getBoundingClientRect();
       const x = ((event.clientX - box.left) / box.width) * svg.viewBox.baseVal.width;
-      return { step: first + clamp(Math.floor(((x - x1) / (x2 - x1)) * count), count - 1) };
+      return { step: first + clamp(Math.floor(((x - x1) / (x2 - x1)) * count), 0, count - 1) };
     });
   // Selecting text marks its steps, too.
   const stepUnder = (node) => {
@@ -288,7 +288,7 @@ const report = (data, run, reports) => {
   // Controls.
   data.parts.forEach((part, k) => $("part").append(new Option(part.label, k)));
   $("part").addEventListener("change", () => choose(Number($("part").value)));
-  $("unit").addEventListener("input", () => $("unit").value !== "" && choose(now.part, Number($("unit").value)));
+  checkNumber($("unit"), $("problem"), "Unit", { limits: () => [0, data.parts[now.part].units - 1], current: () => now.unit, chosen: (unit) => choose(now.part, unit) });
   $("shade").addEventListener("change", () => choose(now.part, now.unit, $("shade").value));
   $("previous-unit").addEventListener("click", () => moveUnit(-1));
   $("next-unit").addEventListener("click", () => moveUnit(1));

@@ -1,13 +1,8 @@
-"use strict";
-// Numbers and answers in words.
-const clamp = (number, most) => Math.max(0, Math.min(most, number));
-const quote = (words) => (words.trim().length > 1 ? words : `“${words === "\n" ? "↵" : words}”`);
-const quoteLetter = (words) => (words.length === 1 ? quote(words) : words);
-const chance = (p) => (p === null ? "" : p >= 0.1 ? ` ${(100 * p).toFixed(0)} %` : ` ${(100 * p).toPrecision(2)} %`);
-const percent = (fraction) => `${fraction >= 0.995 ? 100 : (100 * fraction).toPrecision(2).replace(/\.0$/, "")} %`;
-const brief = (v) => (v === undefined ? "–" : v.toFixed(3).replace("-", "−"));
-const short = (v) => (v === undefined ? "–" : Math.abs(v) >= 1000 || (v && Math.abs(v) < 1e-4) ? v.toExponential(2) : v.toFixed(4)).replace("-", "−");
-const signed = (v) => `${v < 0 ? "−" : "+"}${Math.abs(v).toFixed(2)}`;
+// Answers in words.
+const quoteLetter = (words) => (words.length === 1 ? quoted(words) : words);
+const chance = (p) => (p === null ? "" : ` ${percent(p)}`);
+const short = (v) => (v && (Math.abs(v) >= 1000 || Math.abs(v) < 1e-4) ? withMinus(v.toExponential(2)) : fixed(v, 4));
+const signed = (v) => `${v < 0 ? "" : "+"}${fixed(v)}`;
 
 const describeAnswer = (answer) => {
   if (!answer) return "";

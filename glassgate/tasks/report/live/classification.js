@@ -38,14 +38,14 @@ models.classification = (info, run) => {
   };
   const readSeries = (rows, edits) => {
     const x = Float32Array.from(rows.flatMap((row) => row.map((value, k) => (value - info.series[0][k]) / info.series[1][k])));
-    return resultOf(x, rows.length, rows.map((row) => row.map((value) => brief(value)).join(", ")), edits, { rows });
+    return resultOf(x, rows.length, rows.map((row) => row.map((value) => fixed(value)).join(", ")), edits, { rows });
   };
 
   const weight = ({ attention, decisive }, k) => (attention ? attention[k] / Math.max(...attention) : decisive?.length ? decisive[k] / Math.max(0.05, ...decisive.map(Math.abs)) : 0);
   const base = text
     ? textModel({
         colour: (result, k) => signedShade(weight(result, k)),
-        titled: ({ attention, decisive }, k) => (attention ? `attention ${percent(attention[k])}` : decisive?.length ? `the answer loses ${brief(decisive[k], 3)} nats without it` : ""),
+        titled: ({ attention, decisive }, k) => (attention ? `attention ${percent(attention[k])}` : decisive?.length ? `the answer loses ${fixed(decisive[k], 3)} nats without it` : ""),
         legend: ({ attention }) => attention
           ? [element("span", {}, "Shaded by attention:"), element("b", { className: "p1" }, "little"), element("b", { className: "p10" }, "much")]
           : [element("span", {}, "Shaded by what the answer loses without each token:"), element("b", { className: "n8" }, "against it"), element("b", { className: "p8" }, "for it")],

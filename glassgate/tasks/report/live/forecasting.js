@@ -89,7 +89,7 @@ models.forecasting = (info, run) => {
     const { raw, parts, count } = kinds[info.model](window, edits, info.target);
     const steps = raw.map((row) => forecastOf(row, window));
     const quantiles = steps[0].quantiles ? steps.map((step) => step.quantiles) : null;
-    const label = (t) => (info.model === "segments" ? `values ${t * info.segment + 1} to ${Math.min(back, (t + 1) * info.segment)}` : brief([...values, ...info.target][t]));
+    const label = (t) => (info.model === "segments" ? `values ${t * info.segment + 1} to ${Math.min(back, (t + 1) * info.segment)}` : fixed([...values, ...info.target][t]));
     return {
       count, parts, labels: Array.from({ length: count }, (_, t) => label(t)), answers: [], numbers: steps.map(({ value }) => value),
       names: steps.map((_, k) => info.times[k] ?? `${k + 1} ahead`), forecast: { values: steps.map(({ value }) => value), quantiles },

@@ -5,7 +5,7 @@ models["language-model"] = (info, run) => (info.keys ? musicModel(info, run) : t
 const writer = (next) => (container, model, listeners) => {
   const slider = element("input", { type: "range", min: 0, max: 2, step: 0.05, value: 0.8 });
   const readout = element("output", {}, "0.80");
-  slider.addEventListener("input", () => (readout.textContent = Number(slider.value).toFixed(2)));
+  slider.addEventListener("input", () => (readout.textContent = fixed(Number(slider.value))));
   let left = 0;
   const write = () => {
     if (left-- <= 0) return stop();
@@ -137,7 +137,8 @@ const musicModel = (info, run) => {
       const changed = plain.answers.filter(({ chosen }, k) => chosen !== shown.answers[k].chosen).length;
       const nats = (result) => sum(result.answers.slice(0, -1).map((answer) => answer.nats)) / Math.max(1, result.answers.length - 1);
       const cost = nats(shown) - nats(plain);
-      return `the predicted notes change at ${changed} of ${plural(plain.answers.length, "step")}, and the given notes ${cost < 0 ? "gain" : "lose"} ${Math.abs(cost).toPrecision(2)} nats a step on average.`;
+      if (Number.isNaN(cost)) return OVERFLOW;
+      return `the predicted notes change at ${changed} of ${plural(plain.answers.length, "step")}, and the given notes ${lossInWords(cost)} a step on average.`;
     },
   };
 };

@@ -17,7 +17,7 @@ models.regression = (info, run) => {
   };
   const readSeries = (rows, edits) => {
     const x = Float32Array.from(rows.flatMap((row) => row.map((value, k) => (value - info.series[0][k]) / info.series[1][k])));
-    return predict(x, rows.length, edits, { rows, labels: rows.map((row) => row.map((value) => brief(value)).join(", ")) });
+    return predict(x, rows.length, edits, { rows, labels: rows.map((row) => row.map((value) => fixed(value)).join(", ")) });
   };
   const title = () => "The prediction:";
   const base = text ? textModel({ colour: () => "", titled: () => "", legend: () => [], title }) : seriesModel({ title });
