@@ -76,6 +76,8 @@ def steps(count: float) -> str:
     """
     if count == math.inf:
         return "ever"
+    if 0 < count < 0.01:
+        return "under 0.01 steps"
     if count >= 10 or count == int(count):
         words = fixed(count, 0)
     else:

@@ -22,16 +22,16 @@ L, H = 60, 8
 NARROW = "\N{NARROW NO-BREAK SPACE}"
 
 
-def study(change: Callable[[gg.LSTM], None] = lambda layer: None, seed: int = 3) -> Study:
+def study(change: Callable[[gg.LSTM], None] = lambda layer: None, seed: int = 3, length: int = L) -> Study:
     """A study of an LSTM whose weights were changed, and of its untrained controls."""
     torch.manual_seed(seed)
     layer = gg.LSTM(4, H)
     with torch.no_grad(), gg.engine("reference"):
         change(layer)
         with gg.record(layer) as tape:
-            layer(torch.randn(L, 1, 4))
+            layer(torch.randn(length, 1, 4))
         controls = [directions(with_random_weights(tape, k), brief=True) for k in range(CONTROLS)]
-    return Study("x", "", [Passage([str(k) for k in range(L)])], directions(tape), controls=controls)
+    return Study("x", "", [Passage([str(k) for k in range(length)])], directions(tape), controls=controls)
 
 
 def sentences(made: Study) -> str:
@@ -91,6 +91,13 @@ def test_planted_structure_is_found(change: Callable[[gg.LSTM], None], sentence:
     assert sentence in sentences(made)
     (finding,) = [each for each in findings(made) if sentence in each.sentence.replace(NARROW, " ")]
     assert finding.fault == fault
+
+
+@pytest.mark.parametrize("change", [bias(0, -30.0), bias(3, 30.0), bias(1, 30.0), dead, twins])
+def test_seven_steps_are_too_few_for_statements_about_units(change: Callable[[gg.LSTM], None]) -> None:
+    made = study(change, length=7)
+    about_units = ("stuck gates", "open forget gates", "dead units", "twins")
+    assert not [each for each in findings(made) if each.rule in about_units]
 
 
 @pytest.mark.parametrize(("equal", "is_finding"), [(None, True), (20, False)])

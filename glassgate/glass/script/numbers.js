@@ -20,6 +20,7 @@ const plural = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one :
 // A number of steps in words.
 const stepsInWords = (count) => {
   if (count === Infinity) return "ever";
+  if (count > 0 && count < 0.01) return "under 0.01 steps";
   const words = count >= 10 || Number.isInteger(count) ? fixed(count, 0) : count >= 0.95 ? fixed(count, 1).replace(/\.0$/, "") : String(Number(count.toPrecision(2)));
   return words === "1" ? "1 step" : `${words} steps`;
 };
