@@ -20,6 +20,7 @@ from tests.tasks.test_every_task import SPLITS
 TEXT = "play it now stop it"
 L, H = 5, 6
 Values = dict[str, list[Tensor]]
+MINUS = "\N{MINUS SIGN}"
 
 
 class Made(NamedTuple):
@@ -90,7 +91,7 @@ def test_gates_states_wires_and_what_follows_from_them(made: Made) -> None:
             value[-1 if part["reverse"] else 0] = 0
         for name, value in values.items():
             np.testing.assert_allclose(decode_array(part["values"][name]).reshape(L, H), value, atol=1e-5)
-            said = f"mean {value.mean():.3g}, standard deviation {value.std(correction=0):.3g}"
+            said = f"mean {value.mean():.3g}, standard deviation {value.std(correction=0):.3g}".replace("-", MINUS)
             assert f"{H} units over {L} steps: {said}." in made.text
         carried = [values["f"] * before["c"], values["i"] * values["g"], values["c"].tanh(), before["h"], before["c"]]
         wires = {name: decode_array(wire).reshape(L, -1) for name, wire in part["wires"].items()}
