@@ -119,10 +119,10 @@ def _flag(option: str) -> str:
 
 
 def _describe_default(option: "dataclasses.Field[Any]", builtin: Mapping[str, Any]) -> str:
-    """The description of the default, with and without --data."""
+    """The description of the default, for a file and for built-in data."""
     value, if_unset = option.default, option.metadata["if_unset"]
     text = if_unset if if_unset and value in (None, "", 0) else _format(value)
-    without_data = f"; {_format(builtin[option.name])} without --data" if option.name in builtin else ""
+    without_data = f"; {_format(builtin[option.name])} with --demo" if option.name in builtin else ""
     return f"(default: {text}{without_data})"
 
 

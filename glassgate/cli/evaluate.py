@@ -1,15 +1,19 @@
 """`glassgate evaluate`: print the scores of a trained run on a labelled file."""
 
+import filecmp
 import json
+import os
 import sys
 from pathlib import Path
 
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import format_scores
 from glassgate.cli.trained import add_run, add_weight_precision, load, read
+from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.unknown_labels import unknown_label_warnings
 from glassgate.tasks.data.unknown_tokens import unknown_fraction, unknown_tokens_note
 from glassgate.tasks.metrics.scores import by_label, label_table
+from glassgate.tasks.options import Options
 from glassgate.tasks.training.scoring import compute_metrics, scores_of
 
 
@@ -24,6 +28,12 @@ def command(argv: list[str]) -> None:
     arguments = parser.parse_args(argv)
     task = load(arguments)
     examples = read(task, arguments.file, labelled=True)
+    if _contains_training_data(task.options, arguments.file):
+        print(
+            f"note: {arguments.file} contains the data that the run was trained on, so the scores are higher than on "
+            "new data",
+            file=sys.stderr,
+        )
     encoded = task.encoded(examples)
     unknown = unknown_fraction(task.input_field, encoded) if task.vocabularies else None
     for sentence in (
@@ -53,3 +63,13 @@ def command(argv: list[str]) -> None:
             print(file, file=sys.stderr)
         if not files:
             print(f"{task.name} has no results other than its scores", file=sys.stderr)
+
+
+def _contains_training_data(options: Options, file: str) -> bool:
+    """Whether a file is the training file of a run, or a copy of it."""
+    trained = options.training_file
+    if trained is None or STDIN in (trained, file):
+        return False
+    if not Path(trained).is_file() or not Path(file).is_file():
+        return os.path.realpath(trained) == os.path.realpath(file)
+    return os.path.samefile(trained, file) or filecmp.cmp(trained, file, shallow=False)

@@ -15,6 +15,7 @@ from glassgate.tasks.forecasting.output import MAX_DRAWN, fan_picture, header, r
 from glassgate.tasks.forecasting.task import Forecasting
 from glassgate.tasks.pictures.charts import has_matplotlib
 from glassgate.tasks.runs import write
+from glassgate.tasks.wording import shortened_list
 
 
 def command(argv: list[str]) -> None:
@@ -33,6 +34,9 @@ def command(argv: list[str]) -> None:
     task = load_as(Forecasting, arguments)
     with display(Console(stderr=True)) as bars:
         examples = task.read_for_forecast(arguments.file, Bar(bars, task.name))
+    if unseen := [each.name for each in examples if each.name not in task.statistics.indices]:
+        names, scale = shortened_list(unseen, 5), "its scale is" if len(unseen) == 1 else "their scales are"
+        print(f"note: the run was not trained on {names}; {scale} computed from the file", file=sys.stderr)
     origins = list(task.forecast_from_end(examples))
     content = io.StringIO()
     writer = csv.writer(content, lineterminator="\n")

@@ -58,6 +58,8 @@ def _start(task_name: str, argv: list[str]) -> None:
     add_help(parser, task_type.options_type.common)
     parser.add_argument("--run", metavar="FOLDER", help=f"new folder for the run (default: runs/{task_name}-N)")
     parser.add_argument("--config", metavar="FILE", help="YAML or JSON file of options; the command line overrides it")
+    builtin = task_type.builtin_data or "none"
+    parser.add_argument("--demo", action="store_true", help=f"train on the built-in data of the task: {builtin}")
     parser.add_argument("--print-config", action="store_true", help="print all options as YAML and stop")
     add_processes(parser)
     add_options(parser, task_type.options_type, task_type.builtin_options)
@@ -70,11 +72,27 @@ def _start(task_name: str, argv: list[str]) -> None:
     if arguments.print_config:
         print(options.to_yaml(), end="")
         return
+    if options.training_file is None and not (arguments.demo or options.dev or options.test):
+        raise OptionError(_describe_demo(task_type))
     run = str(arguments.run or next_folder(task_name))
     with resumable(run), display(Console(stderr=True)) as bars:
         task = task_type(options)
         result = task.fit(run=run, progress=Bar(bars, task_name))
     _print_result(run, result, task)
+
+
+def _describe_demo(task_type: type[Task[Any, Any, Any]]) -> str:
+    """The message for a training without data: its built-in data, and the options for them."""
+    if not task_type.builtin_data:
+        return "data: expected a file to train on, got none; give one with --data FILE"
+    options = task_type.options_type.from_mapping(task_type.builtin_options)
+    plan = {"epochs": options.epochs or "by the size of the data", "hidden_size": options.hidden_size}
+    plan |= task_type.builtin_options
+    settings = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in plan.items())
+    return (
+        "data: expected a file to train on, got none; give one with --data FILE, or add --demo to train on "
+        f"{task_type.builtin_data} ({settings})"
+    )
 
 
 def _resume(run: str) -> None:

@@ -62,6 +62,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         input_field: the field of an encoded example that contains the indices of the input tokens; in most
             tasks "units", which is also the name of the token vocabulary in stored runs
         target_field: the field that contains the indices of the targets; empty if the targets are not indices
+        builtin_data: the built-in data in words; empty if there are none
         builtin_options: defaults that differ for built-in data
         summary_type: the class that formats the scores
         vocabularies: the symbols of the training data; set by `fit` and `load`
@@ -84,6 +85,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
     targets: ClassVar[dict[str, str]] = {}
     input_field: ClassVar[str] = "units"
     target_field: ClassVar[str] = ""
+    builtin_data: ClassVar[str] = ""
     builtin_options: ClassVar[dict[str, Any]] = {}
     summary_type: ClassVar[type[Summary]] = Summary
 

@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hi
 import yaml
 
 from glassgate.tasks import cells
+from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.errors import OptionError
 
 _MAX_INTEGER = 2**31 - 1  # for options without a maximum; larger integers would overflow
@@ -179,6 +181,16 @@ class Options:
         """Return all names and values in a form that JSON and YAML can store."""
         values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         return values | {"cell": cells.as_json(self.cell)}
+
+    def with_absolute_paths(self) -> Self:
+        """Return the options with absolute paths of files, so that a run can be used from any folder."""
+        changed: dict[str, Any] = {}
+        for each in dataclasses.fields(self):
+            value = getattr(self, each.name)
+            if each.metadata["metavar"] == "FILE" and value is not None and value != STDIN:
+                names = [value] if Path(value).exists() else value.split(",")  # two parallel files, A,B
+                changed[each.name] = ",".join(os.path.abspath(name) for name in names)
+        return dataclasses.replace(self, **changed)
 
     def to_yaml(self) -> str:
         """Return all names and values as a YAML file, each with its explanation."""

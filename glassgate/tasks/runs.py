@@ -147,8 +147,13 @@ class Run:
         return content
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        """Write metrics.json, which marks the run as finished."""
+        """Write metrics.json, which marks the run as finished, and remove the checkpoint."""
         write_json(self.path / METRICS, result)
+        self.remove_checkpoint()
+
+    def remove_checkpoint(self) -> None:
+        """Remove the checkpoint; the weights of the best epoch are in the model's file."""
+        (self.path / CHECKPOINT).unlink(missing_ok=True)
 
     def check_unfinished(self, usage: str) -> None:
         """Check that the run can be resumed.

@@ -308,7 +308,8 @@ class Task(Definition[OptionsType, Example, Prediction]):
 
     def _content(self) -> dict[str, Any]:
         symbols = {name: vocabulary.symbols for name, vocabulary in self.vocabularies.items()}
-        return {"task": self.name, "options": self.options.to_mapping(), "vocabularies": symbols, "fitted": self.fitted}
+        options = self.options.with_absolute_paths().to_mapping()
+        return {"task": self.name, "options": options, "vocabularies": symbols, "fitted": self.fitted}
 
     @classmethod
     def from_run(cls, run: Run) -> Self:

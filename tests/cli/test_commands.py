@@ -75,7 +75,7 @@ def test_a_run_on_no_data_ends_with_what_can_be_tried_without_any(
     name: str, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(task_class(name), "fit", lambda *_, **__: {"dev": {}, "test": {}})
-    assert main(["train", name, "--run=runs/x"]) == 0
+    assert main(["train", name, "--demo", "--run=runs/x"]) == 0
     assert f"try next:\n  glassgate {words}" in capsys.readouterr().out
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from glassgate.tasks.pictures import charts
+from glassgate.tasks.runs import Run
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -31,4 +32,12 @@ def pictures(_no_pictures: None) -> Iterator[None]:
     """Draw pictures in the tests of a module that request this fixture, and in the tests after them."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(charts, "find_spec", importlib.util.find_spec)
+        yield
+
+
+@pytest.fixture(scope="module")
+def kept_checkpoints() -> Iterator[None]:
+    """Keep the last checkpoint of a finished run, to compare the states of two trainings."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Run, "remove_checkpoint", lambda run: None)
         yield

@@ -25,6 +25,8 @@ from glassgate.tasks.progress import Interrupted
 from glassgate.tasks.runs import CHECKPOINT, MODEL
 from tests.tasks.training.test_resume import CtrlC, same_files
 
+pytestmark = pytest.mark.usefixtures("kept_checkpoints")
+
 HOUR = Frequency(TIME, 3600 * 10**6)
 HOURS = [f"2024-01-01 {hour:02}:00" for hour in range(15)]
 SMALL = {

@@ -59,6 +59,7 @@ class Classification(LabelledTask[ClassificationOptions, Answer]):
     target_field = "label"
     summary_type = LabelSummary
     builtin_try_next = ('predict {run} - <<< "task = loop.create_task(reader.read())"',)
+    builtin_data = "Python's standard library"
     builtin_options = {"hidden_size": 64, "pooling": "max", "dropout": 0.3, "epochs": 4}
 
     def read_builtin(self) -> Split[Labelled]:

@@ -38,7 +38,6 @@ TOKEN_KINDS = tuple(_SPLITTERS)
 class TextOptions(Options):
     """The options of tasks on plain text."""
 
-    data: str | None = override("data", None, if_unset="Python's documentation")
     tokens: str = option(
         "character",
         "kind of tokens; 'token' means text between spaces",

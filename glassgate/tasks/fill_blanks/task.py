@@ -69,6 +69,7 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
     try_next = (f'fill {{run}} "some words {BLANK} and more"', "evaluate {run} {file}")
     padding = {"units": PADDING}
     target_field = "units"
+    builtin_data = "Python's documentation"
     builtin_options = {"hidden_size": 192, "dropout": 0.0, "epochs": 4, "learning_rate": 5e-3}
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Text | str]:

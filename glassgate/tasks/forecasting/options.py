@@ -25,7 +25,7 @@ class ForecastingOptions(Options):
 
     common: ClassVar = (*Options.common, "horizon", "target")
 
-    data: str | None = override("data", None, help="table of series", if_unset="a generated series")
+    data: str | None = override("data", None, help="table of series")
     horizon: int = option(24, "number of steps to forecast", group="data", minimum=1, maximum=2**16)
     look_back: int = option(
         0, "steps of history per forecast", group="data", minimum=0, maximum=2**20, if_unset="four times the horizon"

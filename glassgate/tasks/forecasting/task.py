@@ -57,6 +57,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     try_next = ("forecast {run} -o forecast.csv", "evaluate {run} {file}")
     builtin_try_next = ("forecast {run} -o forecast.csv",)
     padding = {"values": 0, "known": 0, "past": 0, "series": 0, "shift": 0, "scale": 1, "naive_mae": 1, "naive_mse": 1}
+    builtin_data = "a generated series"
     builtin_options = {
         "head": "quantiles",
         "normalize": "window",

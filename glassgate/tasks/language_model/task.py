@@ -34,7 +34,7 @@ from glassgate.tasks.text_task import TextTask
 from glassgate.tasks.wording import printable
 
 if TYPE_CHECKING:
-    from torchmetrics import Metric, MetricCollection
+    from torchmetrics import MetricCollection
 
 
 class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
@@ -55,6 +55,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
     input_field = target_field = (
         "targets"  # the tokens; "inputs" has the tokens of the steps before, and begins with padding
     )
+    builtin_data = "Python's documentation"
     builtin_options = {"dropout": 0.0, "epochs": 3, "batch_size": 16, "learning_rate": 5e-3}
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Text | Roll]:
@@ -65,6 +66,11 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
         if self.options.tokens != NOTES:
             return super().read(path, labelled, progress)
         parts = read_rolls(path)
+        name = "test" if parts["test"] else "train and dev" if parts["train"] and parts["dev"] else None
+        if progress is not None:
+            counts = ", ".join(f"{len(pieces)} in {part}" for part, pieces in parts.items() if pieces)
+            used = f"; the {name} part{' is' if name == 'test' else 's are'} used" if name else ""
+            progress.note(f"{path}: piano rolls, {counts}{used}")
         return [*(parts["test"] or [*parts["train"], *parts["dev"]])]
 
     def from_rows(self, rows: Iterator[tuple[int, Any, records.LabelNames]]) -> list[Text | Roll]:
@@ -76,12 +82,16 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
         return super().read_builtin()
 
     def read_split(self, progress: Progress) -> Split[Text | Roll]:
-        split, options = super().read_split(progress), self.options
-        if options.data is None or options.tokens != NOTES:
+        data = self.options.data
+        if data is None or not (self.options.tokens == NOTES or is_music(data)):
+            return super().read_split(progress)
+        progress.reading()
+        split, options = super().read_split(Progress()), self.options  # each part of the file has its own use
+        if options.tokens != NOTES:
             return split
-        parts = read_rolls(options.data)
+        parts = read_rolls(data)
         if not parts["train"]:
-            raise DataError(options.data, None, "expected pieces to train on, got none; add a part named train")
+            raise DataError(data, None, "expected pieces to train on, got none; add a part named train")
         if not (parts["dev"] or parts["test"]):
             return split
         files = split if options.dev or options.test else Split(())
@@ -125,18 +135,18 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
     def metrics(self) -> "MetricCollection":
         from torchmetrics import MetricCollection
 
-        from glassgate.tasks.metrics.scores import Accuracy, Likelihood
+        from glassgate.tasks.metrics.scores import Accuracy, Likelihood, NoteF1
 
-        scores: dict[str, Metric | MetricCollection] = {"likelihood": Likelihood()}
-        if self.options.tokens != NOTES:
-            scores["accuracy"] = Accuracy()
-        return MetricCollection(scores)
+        if self.options.tokens == NOTES:
+            return MetricCollection({"likelihood": Likelihood(per_token=False), "note_f1": NoteF1()})
+        return MetricCollection({"likelihood": Likelihood(), "accuracy": Accuracy()})
 
     def observe(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Score every token. In music, score the steps from the second one on, as in published results."""
         nats, mask = self._nats(output, batch)
         if self.options.tokens == NOTES:
-            return {"nats": nats[:, 1:], "mask": mask[:, 1:]}
+            notes = {"notes": output[:, 1:] > 0, "true_notes": batch["targets"][:, 1:] > 0}
+            return {"nats": nats[:, 1:], "mask": mask[:, 1:], **notes}
         target = batch["targets"] - UNKNOWN
         return {"nats": nats, "mask": mask, "preds": output.argmax(-1), "target": target}
 

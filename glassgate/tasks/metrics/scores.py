@@ -25,6 +25,9 @@ def not_distributed() -> bool:
 class Likelihood(Metric):
     """Nats and bits per token, and perplexity, from the probabilities of the correct tokens.
 
+    Args:
+        per_token: whether to return bits and perplexity, too; for sets of notes, nats per step are usual
+
     Example:
         >>> metric = Likelihood()
         >>> metric.update(torch.tensor([0.5, 0.25]).log().neg(), torch.tensor([True, True]))
@@ -37,8 +40,9 @@ class Likelihood(Metric):
     total: Tensor
     tokens: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, per_token: bool = True) -> None:
         super().__init__()
+        self.per_token = per_token
         self.add_state("total", torch.tensor(0.0, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("tokens", torch.tensor(0), dist_reduce_fx="sum")
 
@@ -50,7 +54,40 @@ class Likelihood(Metric):
     def compute(self) -> dict[str, Tensor]:
         """Return the means over all tokens; the perplexity is e to the power of the nats."""
         nats = self.total / self.tokens
+        if not self.per_token:
+            return {"nats": nats}
         return {"nats": nats, "bits": nats / math.log(2), "perplexity": nats.exp()}
+
+
+class NoteF1(Metric):
+    """F1 of predicted notes over all keys and steps: 2 TP / (2 TP + FP + FN), as for multi-pitch estimation.
+
+    Example:
+        >>> metric = NoteF1()
+        >>> metric.update(torch.tensor([[[True, True]]]), torch.tensor([[[True, False]]]), torch.tensor([[True]]))
+        >>> round(float(metric.compute()), 3)
+        0.667
+    """
+
+    full_state_update = False
+
+    correct: Tensor
+    notes_in_both: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("correct", torch.tensor(0), dist_reduce_fx="sum")
+        self.add_state("notes_in_both", torch.tensor(0), dist_reduce_fx="sum")
+
+    def update(self, notes: Tensor, true_notes: Tensor, mask: Tensor) -> None:
+        """Add a batch: predicted and true notes, (..., L, keys), and the mask of the steps that count, (..., L)."""
+        counted = mask[..., None]
+        self.correct += (notes & true_notes & counted).sum()
+        self.notes_in_both += (notes & counted).sum() + (true_notes & counted).sum()
+
+    def compute(self) -> Tensor:
+        """Return the score, from 0 to 1; 1 if there are no notes, and none are predicted."""
+        return torch.where(self.notes_in_both > 0, 2 * self.correct / self.notes_in_both, 1.0)
 
 
 class Fraction(Metric):

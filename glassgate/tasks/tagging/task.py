@@ -99,6 +99,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         "intent": UNLABELLED,
     }
     targets: ClassVar = {"labels": "labels", "intent": "intents"}
+    builtin_data = "Python's standard library"
     builtin_options: ClassVar = {
         "format": "python",
         "hidden_size": 96,

@@ -192,8 +192,8 @@ class Checkpointer:
             training.schedule.update(self._scores())
         if training.schedule.total != total:
             self.progress.change((training.schedule.total - total) * training.units_per_epoch)
-        for sentence in self.health.check(training.epoch, training.scores):
-            self.progress.note(f"warning: {sentence}")
+        for note in self.health.check(training.epoch, training.scores):
+            self.progress.note(note)
         self.save()
         if self.logs:
             self.logs.draw(ended=self.finished)

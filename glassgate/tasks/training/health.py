@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, fields
 from statistics import median
 from typing import Any, NamedTuple
@@ -144,16 +145,16 @@ RULES = (
         ),
     ),
 )
-"""The symptoms; each is reported once, after the first epoch that shows it."""
+"""The symptoms; each is reported after the first epoch that shows it, and withdrawn after an epoch that does not."""
 
 
 @dataclass
 class Health:
-    """Measures a training and reports each symptom once.
+    """Measures a training, reports each symptom once, and withdraws the report when the symptom has ended.
 
     Attributes:
-        messages: the messages reported so far
-        reported: the names of the symptoms that the user has seen
+        messages: the messages that hold
+        reported: the message of each symptom among them, by its name
         first: the losses of the first steps
         losses, norms: the losses of the steps and the norms of the gradients since the last check
     """
@@ -161,7 +162,7 @@ class Health:
     task: Definition[Any, Any, Any]
     dev: Sequence[Encoded]
     messages: list[str] = field(default_factory=list)
-    reported: list[str] = field(default_factory=list)
+    reported: dict[str, str] = field(default_factory=dict)
     first: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     steps: int = 0
@@ -181,7 +182,12 @@ class Health:
         self.norms.append(norm if math.isfinite(norm) else math.inf)
 
     def check(self, epoch: int, scores: Mapping[str, float]) -> list[str]:
-        """Return messages about new symptoms after an epoch, whose number is counted from 1."""
+        """Return notes about new symptoms, and about those that have ended.
+
+        Args:
+            epoch: the number of the finished epoch, from 1
+            scores: the scores on the dev data
+        """
         if not self.losses:
             return []
         recent = self.losses[-max(1, len(self.losses) // 3) :]
@@ -197,12 +203,18 @@ class Health:
             accuracy=scores.get("accuracy"),
         )
         self._measure_dev(measurements)
-        new = [rule for rule in RULES if rule.name not in self.reported and rule.holds(measurements)]
-        messages = [rule.message(measurements) for rule in new]
-        self.reported += [rule.name for rule in new]
-        self.messages += messages
+        notes = []
+        for rule in RULES:
+            holds, message = rule.holds(measurements), self.reported.get(rule.name)
+            if holds and message is None:
+                self.reported[rule.name] = rule.message(measurements)
+                self.messages.append(self.reported[rule.name])
+                notes.append(f"warning: {self.reported[rule.name]}")
+            elif message is not None and not holds:
+                self.messages.remove(self.reported.pop(rule.name))
+                notes.append(f"withdrawn, as it is no longer true: {message}")
         self.losses, self.norms = [], []
-        return messages
+        return notes
 
     def state(self) -> dict[str, Any]:
         """The state for a checkpoint, as values for JSON."""
@@ -211,7 +223,7 @@ class Health:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state()` returned."""
         for name, value in state.items():
-            setattr(self, name, value if name == "steps" else list(value))
+            setattr(self, name, copy(value))
 
     def _measure_dev(self, measurements: Measurements) -> None:
         if not self.dev:

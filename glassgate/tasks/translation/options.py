@@ -29,9 +29,7 @@ class TranslationOptions(Options):
 
     common: ClassVar = (*Options.common, "source_tokens", "attention")
 
-    data: str | None = override(
-        "data", None, help="file of pairs separated by a tab, or two files A,B", if_unset="dates and numbers"
-    )
+    data: str | None = override("data", None, help="file of pairs separated by a tab, or two files A,B")
     source: str | None = option(
         None, "file of source sentences, instead of --data", group="data", if_unset="none", metavar="FILE"
     )

@@ -82,6 +82,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
     padding = {"source": PADDING, "target": PADDING, "reference": 0}
     input_field = "source"
     summary_type = TranslationSummary
+    builtin_data = "dates and numbers"
     builtin_options = {
         "source_tokens": "character",
         "target_tokens": "character",

@@ -29,8 +29,11 @@ HEALTHY = Measurements(
 )
 
 
+WITHDRAWN = "withdrawn, as it is no longer true: "
+
+
 class Notes(Progress):
-    """Stores the warnings, each with the epoch that it follows."""
+    """Stores the warnings that are not withdrawn, each with the epoch that it follows."""
 
     def __init__(self) -> None:
         self.warnings: list[tuple[int, str]] = []
@@ -42,6 +45,8 @@ class Notes(Progress):
     def note(self, text: str) -> None:
         if text.startswith("warning: "):
             self.warnings.append((self.done, text.removeprefix("warning: ")))
+        if text.startswith(WITHDRAWN):
+            self.warnings = [each for each in self.warnings if each[1] != text.removeprefix(WITHDRAWN)]
 
 
 def warnings(options: TaggingOptions, train: list[Tagged] = TRAIN, dev: list[Tagged] = DEV) -> list[tuple[int, str]]:
@@ -135,6 +140,24 @@ def test_each_symptom_is_reported_once_and_a_resumed_training_does_not_repeat_it
         again.restore(health.state())
         health = again
     assert len(health.messages) == 1
+
+
+def test_a_symptom_that_ends_is_withdrawn_and_can_return() -> None:
+    """The loss does not fall in three epochs, falls in the fourth, and is high again in the fifth."""
+    health = Health(Tagging(replace(OPTIONS, epochs=9)), [], ["the data is small"])
+    notes = []
+    for epoch, loss in enumerate((1.0, 1.0, 1.0, 0.3, 0.2, 1.0), start=1):
+        for _ in range(9):
+            health.step(loss)
+        notes.append(health.check(epoch, {}))
+        again = Health(health.task, [])
+        again.restore(health.state())
+        health = again
+        assert health.messages == ["the data is small", *health.reported.values()]
+    assert [len(each) for each in notes] == [0, 0, 1, 1, 0, 1]
+    assert notes[2][0].startswith("warning: the loss does not fall: 1 in the first steps, 1 after 3 epochs")
+    assert notes[3][0].startswith("withdrawn, as it is no longer true: the loss does not fall: 1 in the first steps")
+    assert notes[5][0].startswith("warning: the loss does not fall")
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ from glassgate.tasks.task import Split
 from tests.tasks.corpus import sentences, write_conllu
 from tests.tasks.forked import forked
 
+pytestmark = pytest.mark.usefixtures("kept_checkpoints")
+
 EPOCHS = 3
 SIZES = {
     "hidden_size": 8,

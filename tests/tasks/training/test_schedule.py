@@ -15,6 +15,8 @@ from tests.tasks.corpus import sentences
 from tests.tasks.training.test_loop import Notes
 from tests.tasks.training.test_resume import CtrlC, same_files
 
+pytestmark = pytest.mark.usefixtures("kept_checkpoints")
+
 
 def trained(schedule: Schedule, score: float) -> list[float]:
     """Return the rates in the middle of all epochs, for a dev score that rises by `score` per epoch up to 10."""

@@ -15,6 +15,8 @@ from glassgate.tasks.task import Split
 from glassgate.tasks.translation import Search, Translation, TranslationOptions
 from tests.tasks.training.test_resume import CtrlC, same_files
 
+pytestmark = pytest.mark.usefixtures("kept_checkpoints")
+
 LETTERS = "abcdef"
 
 
