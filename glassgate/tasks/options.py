@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hi
 import yaml
 
 from glassgate.tasks import cells
-from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.errors import OptionError
 
 _MAX_INTEGER = 2**31 - 1  # for options without a maximum; larger integers would overflow
@@ -187,7 +186,7 @@ class Options:
         changed: dict[str, Any] = {}
         for each in dataclasses.fields(self):
             value = getattr(self, each.name)
-            if each.metadata["metavar"] == "FILE" and value is not None and value != STDIN:
+            if each.metadata["metavar"] == "FILE" and value not in (None, "-"):  # "-" is standard input
                 names = [value] if Path(value).exists() else value.split(",")  # two parallel files, A,B
                 changed[each.name] = ",".join(os.path.abspath(name) for name in names)
         return dataclasses.replace(self, **changed)
