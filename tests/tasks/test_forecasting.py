@@ -416,6 +416,17 @@ def test_an_invalid_table_raises_one_sentence_and_writes_nothing(
     assert out.exists() == (forecast == "")
 
 
+def test_a_note_names_series_that_training_did_not_have(
+    wave: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (wave / "wave.csv").read_text()
+    (tmp_path / "other.csv").write_text(text.replace("load", "heat", 1))
+    assert main(["forecast", str(wave / "run"), str(tmp_path / "other.csv")]) == 0
+    assert "note: the run was not trained on heat; its scale is computed from the file\n" in capsys.readouterr().err
+    assert main(["forecast", str(wave / "run"), str(wave / "wave.csv")]) == 0
+    assert "note: " not in capsys.readouterr().err
+
+
 def test_series_that_training_did_not_have_are_scaled_by_their_own_past() -> None:
     task = trained([made("a"), made("b", seed=1)], normalize="none")
     new = made("c", seed=2)

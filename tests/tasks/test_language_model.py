@@ -245,7 +245,13 @@ def test_music_scores_equal_a_manual_computation() -> None:
     model = trained(Split([Roll(np.zeros((5, 88), np.uint8))]), tokens="notes", epochs=1)
     for parameter in model.network.parameters():
         torch.nn.init.zeros_(parameter)
-    assert model.evaluate([Roll(np.zeros((7, 88), np.uint8))])["nats"] == pytest.approx(88 * math.log(2))
+    silence = model.evaluate([Roll(np.zeros((7, 88), np.uint8))])
+    assert silence == {"nats": pytest.approx(88 * math.log(2)), "note_f1": 1.0}
+    with torch.no_grad():  # every note is predicted
+        [*model.network.parameters()][-1].fill_(1.0)
+    notes = np.random.default_rng(0).integers(0, 2, (7, 88), np.uint8)
+    correct = int(notes[1:].sum())
+    assert model.evaluate([Roll(notes)])["note_f1"] == pytest.approx(2 * correct / (2 * correct + 6 * 88 - correct))
 
 
 def test_one_direction_only() -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from glassgate.tasks.data.music import read_rolls
 from glassgate.tasks.errors import DataError
+from glassgate.tasks.language_model import LanguageModel, LanguageModelOptions
+from tests.tasks.data.test_files_as_they_are import Notes
 
 CHORDS = [[60, 64, 67], [], [21, 108]]
 
@@ -31,6 +33,10 @@ def test_formats_agree(tmp_path: Path) -> None:
         assert parts.keys() == {"train", "dev", "test"}
         for pieces in parts.values():
             assert [piece.steps.tolist() for piece in pieces] == [roll().tolist()], suffix
+        notes = Notes()
+        LanguageModel(LanguageModelOptions()).read(tmp_path / f"a.{suffix}", progress=notes)
+        said = "piano rolls, 1 in train, 1 in dev, 1 in test; the test part is used"
+        assert notes.said == [f"{tmp_path}/a.{suffix}: {said}"]
     np.save(tmp_path / "a.npy", roll())
     assert len(read_rolls(tmp_path / "a.npy")["train"]) == 1
 
