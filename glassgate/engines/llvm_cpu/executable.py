@@ -95,8 +95,8 @@ class Executable:
             d for d, parts in enumerate(partition.unit_parts) if parts > 1 and plans[d].has_barriers
         ]
         self._loop_times = LoopTimes()
-        self._equal_length_layouts: dict[int, LayoutValues] = {}
-        """The call values of the layouts of sequences of equal length, by the number of steps."""
+        self._equal_length_layouts: dict[tuple[int, int], LayoutValues] = {}
+        """The call values of the layouts of sequences of equal length, by the numbers of steps and sequences."""
         self._assign_indices(indices)
         regions = [Region() for _ in plans]
         self._weight_offsets = [
@@ -201,7 +201,8 @@ class Executable:
             packed: the result of `pack`; None if this run packs the weights.
             copies: the copies before and after the pass, if there are any.
         """
-        layout_values = self._equal_length_layouts.get(layout.steps) if layout.has_equal_lengths else None
+        key = layout.steps, layout.N
+        layout_values = self._equal_length_layouts.get(key) if layout.has_equal_lengths else None
         layout_values = layout_values or self._layout_values(layout)
         start, _memory = borrow(layout_values.workspace_size)
         barriers = None
@@ -237,11 +238,12 @@ class Executable:
     def _assign_indices(self, address_indices: Sequence[AddressIndices]) -> None:
         """Assign an index to each call value: memory, then the values of `_layout_values`, then addresses."""
         thread_count, indices = self.partition.threads, count(WEIGHTS + len(self.plans))
-        steps, rows, sizes, starts = islice(indices, 4)
-        self._layout_indices = steps, sizes, starts
-        self._whole_bounds: BoundIndices = {args.STEPS: (0, steps), args.ROWS: (0, rows)}
+        steps, rows, N, sizes, starts = islice(indices, 5)
+        self._layout_indices = N, steps, sizes, starts
+        self._whole_bounds: BoundIndices = {args.STEPS: (0, steps), args.ROWS: (0, rows), args.SEQUENCES: (0, N)}
         self._part_bounds: dict[Argument, Sequence[int]] = {
-            argument: (0, *islice(indices, thread_count - 1), end) for argument, (_, end) in self._whole_bounds.items()
+            argument: (0, *islice(indices, thread_count - 1), end)
+            for argument, end in ((args.STEPS, steps), (args.ROWS, rows))
         }
         self._sequence_parts = min(self.partition.sequence_parts, max(self.plans[0].sizes.N, 1))
         if self._sequence_parts > 1:
@@ -265,13 +267,13 @@ class Executable:
         (thread_count, _), steps, rows = self.partition, layout.steps, layout.rows
         if not layout.has_equal_lengths and self._one_thread and steps * layout.N <= PADDED_MEMORY_ROWS:
             # Only the number of rows and the addresses of the two tables differ from those of the padded batch.
-            padded = self._equal_length_layouts.get(steps) or self._layout_values(
+            padded = self._equal_length_layouts.get((steps, layout.N)) or self._layout_values(
                 batch_layout(None, steps * layout.N, layout.N)
             )
             values = padded.values[:]
-            values[1:4] = array("q", (rows, *layout.addresses))
+            values[1:5] = array("q", (rows, layout.N, *layout.addresses))
             return LayoutValues(values, padded.workspace_size, (layout, padded))
-        values = array("q", (steps, rows, *layout.addresses))
+        values = array("q", (steps, rows, layout.N, *layout.addresses))
         values.extend([size * k // thread_count for size in (steps, rows) for k in range(1, thread_count)])
         if self._sequence_parts > 1:
             values.extend(sequence_bounds(layout, self._sequence_parts)[1:])
@@ -291,7 +293,7 @@ class Executable:
         if layout.has_equal_lengths:
             if len(self._equal_length_layouts) >= MAX_LAYOUTS:
                 self._equal_length_layouts.clear()
-            self._equal_length_layouts[steps] = layout_values
+            self._equal_length_layouts[steps, layout.N] = layout_values
         return layout_values
 
     def _part(self, d: int, task: ParallelTask, k: int = 0, parts: int = 1) -> TaskPart:
@@ -309,9 +311,7 @@ class Executable:
         """
         plans, sizes = self.plans, self.plans[0].sizes
         copies_before, copies_after = (
-            copies.parts(sizes.N, sizes.bits, self._layout_indices, self._first_address + address_count)
-            if copies
-            else ([], [])
+            copies.parts(sizes.bits, self._layout_indices, self._first_address + address_count) if copies else ([], [])
         )
         packing = [plan.packing if packs else [] for plan in plans]
         if self._one_thread:
@@ -370,7 +370,7 @@ class Executable:
         """Return the parts of a direction's loop, one per thread that runs it."""
         loop, constants, indices = self.plans[d].loop, self._loop_constants[d], self._value_indices[d]
         if self.partition.unit_parts[d] == 1:
-            bounds = self._part_bounds if self._sequence_parts > 1 else {}
+            bounds = self._part_bounds if self._sequence_parts > 1 else self._whole_bounds
             return [loop.part(bindings, indices, bounds, k, len(constants)) for k, bindings in enumerate(constants)]
         barrier = {args.BARRIER: (BARRIERS,)} if d in self._directions_with_barriers else {}
-        return [loop.part(bindings, indices | barrier) for bindings in constants]
+        return [loop.part(bindings, indices | barrier, self._whole_bounds) for bindings in constants]

@@ -72,7 +72,6 @@ class ForwardPlan(KernelPlan):
                     self.row_vectors(of_state(Kind.STATE, name)),
                     address(of_state(Kind.INITIAL, name)),
                     starts(of_state(Kind.STATE, name)),
-                    sizes.N,
                     plan.reverse,
                     bits,
                 )

@@ -57,7 +57,7 @@ class OperandGradients:
         self._pitches = [width * kernel_plan.sizes.bytes for width in self._widths]
         self._zeros, self._no_parameter = (kernel_plan.zeros.data_ptr(), 0), kernel_plan.zeros[0]
         columns = plan.trace.gradient_columns["d_parameter"]
-        self._parameter_shape = (kernel_plan.sizes.N, columns * kernel_plan.sizes.H) if columns else None
+        self._parameter_width = columns * kernel_plan.sizes.H
         self._has_custom_parameters = bool(cell.parameters)
         self._noise = [None] * len(plan.noise)
         self._recorded_widths = tuple(kernel_plan.recorded_widths.items())
@@ -89,7 +89,8 @@ class OperandGradients:
         weights = {
             name: make(operands[k]) if layout.rows else torch.zeros_like(operands[k]) for k, name, make in self._weights
         }
-        parameter = self._no_parameter if self._parameter_shape is None else initial[0].new_zeros(self._parameter_shape)
+        width = self._parameter_width
+        parameter = initial[0].new_zeros(layout.N, width) if width else self._no_parameter
         return GradientMemory(weights, carried, restart, parameter)
 
     def allocate_recorded(self, S: int, layout: BatchLayout, dtype: torch.dtype) -> Matrices | None:

@@ -91,7 +91,8 @@ class Layer(NamedTuple):
         data = steps.data
         kernel_data = data.new_empty(0, data.shape[1], dtype=COMPUTE_DTYPE[data.dtype])
         sizes = self._sizes(operands, kernel_data, dtype)
-        return PreparedPasses(self.plans, sizes, data.shape[0] // sizes[0].N, dtype, signature)
+        N = self._sequence_count(operands)
+        return PreparedPasses(self.plans, sizes, batch_layout(None, data.shape[0], N), dtype, signature)
 
     def _sizes(self, operands: Sequence[Tensor], data: Tensor, dtype: torch.dtype) -> tuple[KernelSizes, ...]:
         """Return the sizes of each direction.
@@ -101,8 +102,9 @@ class Layer(NamedTuple):
         terms = 0 if self.plans[0].trace.records_factors else requested_terms(dtype, operands)
         if terms and not is_faster(terms, self._sequence_count(operands)):
             terms = 0
+        N = KernelSizes.capacity(self._sequence_count(operands), terms)
         pairs = by_direction(self.plans, operands)
-        return tuple([KernelSizes(*plan.sizes(tensors, data), terms) for plan, tensors in pairs])
+        return tuple([KernelSizes(*plan.sizes(tensors, data)._replace(N=N), terms) for plan, tensors in pairs])
 
     def _sequence_count(self, operands: Sequence[Tensor]) -> int:
         return operands[len(self.plans[0].weights)].shape[0]

@@ -52,7 +52,7 @@ class LayerPass:
         pointers: Sequence[Sequence[Argument]] = (),
     ) -> None:
         self.kernel_plans, self._executables = kernel_plans, dict[Partition, Executable]()
-        self._min_elements_by_rows: dict[int, list[int]] = {}
+        self._min_elements_by_layout: dict[tuple[int, int], list[int]] = {}
         self._min_elements = [*map(kernel_plans[0].min_elements, shared[0])]
         for group in groups:
             for plan, arguments in zip(kernel_plans, group, strict=True):
@@ -100,7 +100,7 @@ class LayerPass:
             executable: an executable of this pass. The default is `self.executable(layout)`.
             copies: the copies before and after the pass, if there are any.
         """
-        min_elements = self._min_elements_by_rows.get(layout.rows) or self._count_elements(layout.rows)
+        min_elements = self._min_elements_by_layout.get((layout.rows, layout.N)) or self._count_elements(layout)
         assert all(map(ge, map(Tensor.numel, tensors), min_elements)), "a tensor has fewer elements than kernels access"
         all_tensors = tensors if copies is None else (*tensors, *copies.tensors)
         addresses = [*map(Tensor.data_ptr, all_tensors)]
@@ -110,12 +110,15 @@ class LayerPass:
         addresses.insert(0, 0 if resets is None else resets.data_ptr())
         (executable or self.executable(layout)).run(layout, addresses, packed, copies and copies.plan)
 
-    def _count_elements(self, rows: int) -> list[int]:
-        """Count the elements that kernels access in each tensor of a call with this number of rows."""
-        counts = [constant + per_row * rows for constant, per_row in self._min_elements]
-        if len(self._min_elements_by_rows) >= MAX_LAYOUTS:
-            self._min_elements_by_rows.clear()
-        self._min_elements_by_rows[rows] = counts
+    def _count_elements(self, layout: BatchLayout) -> list[int]:
+        """Count the elements that kernels access in each tensor of a call with this layout."""
+        rows, N = layout.rows, layout.N
+        counts = [
+            constant + per_row * rows + per_sequence * N for constant, per_row, per_sequence in self._min_elements
+        ]
+        if len(self._min_elements_by_layout) >= MAX_LAYOUTS:
+            self._min_elements_by_layout.clear()
+        self._min_elements_by_layout[rows, N] = counts
         return counts
 
 
@@ -187,9 +190,13 @@ class ForwardPass(LayerPass):
             tuple([(gate, size.H) for gate in plan.trace.recorded]) for plan, size in zip(plans, sizes, strict=True)
         ]
 
-    def result_specs(self, S: int) -> list[TensorSpec]:
-        """Return the shape and the dtype of each result of all directions, for a call with S rows including padding."""
-        N = self.sizes[0].N
+    def result_specs(self, S: int, N: int) -> list[TensorSpec]:
+        """Return the shape and the dtype of each result of all directions.
+
+        Args:
+            S: the number of rows of the call, including padding.
+            N: the number of sequences.
+        """
         return [((S if has_all_rows else N, width), dtype) for has_all_rows, width, dtype in self._results]
 
     def recorded_blocks(self, S: int) -> list[MatrixBlock]:
@@ -212,7 +219,7 @@ class ForwardPass(LayerPass):
             resets, packed: as in `run`.
             S: the number of rows of the results. The rows after those of the layout become zero.
         """
-        results = [empty(shape, dtype) for shape, dtype in self.result_specs(S)]
+        results = [empty(shape, dtype) for shape, dtype in self.result_specs(S, layout.N)]
         recorded = [block.allocate() for block in self.recorded_blocks(S)]
         if layout.rows < S:
             for values in recorded:

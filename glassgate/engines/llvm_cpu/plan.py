@@ -141,21 +141,21 @@ class KernelPlan:
         """
         return rows
 
-    def min_elements(self, argument: Argument) -> tuple[int, int]:
-        """Return the number of elements that kernels access in a tensor: (constant, additional number per row).
+    def min_elements(self, argument: Argument) -> tuple[int, int, int]:
+        """Return the number of elements that kernels access in a tensor: constant, per row, and per sequence.
 
         Args:
             argument: the argument for the address of the tensor.
         """
         buffer, sizes, names = argument.buffer, self.sizes, self.plan.weights
         if argument is args.ROUNDED_OUTPUT:
-            return 0, sizes.P
+            return 0, sizes.P, 0
         assert buffer is not None
         if buffer.kind in (Kind.WEIGHT, Kind.D_WEIGHT):
             shapes = self.cell.shapes(sizes.D, sizes.H, sizes.P if "weight_hr" in names else 0)
-            return prod(shapes[buffer.owner]), 0
+            return prod(shapes[buffer.owner]), 0, 0
         width = buffer.width(sizes)
-        return (0, width) if buffer.kind.row_per is RowPer.STEP else (width * sizes.N, 0)
+        return (0, width, 0) if buffer.kind.row_per is RowPer.STEP else (0, 0, width)
 
     def check_arguments(self, *others: Argument) -> None:
         """Assert that every address that the loop reads is passed by calls or has a default value.
@@ -234,7 +234,7 @@ class KernelPlan:
         sizes, constants, bindings = self.sizes, self._constants, dict[Argument, int]()
         for axis in (UNITS, PROJECTED):
             bindings |= dict(zip(args.unit_range(axis), (0, sizes.extent(axis)), strict=True))
-        bindings |= {args.SEQUENCES: sizes.N, args.PARTIES: 1, args.BARRIER: 0, args.RESETS: 0}
+        bindings |= {args.PARTIES: 1, args.BARRIER: 0, args.RESETS: 0}
         for half in ("ih", "hh"):
             bindings[address(bias_buffer(half, self.trace))] = self.zeros.data_ptr()
         for name in self.cell.state:

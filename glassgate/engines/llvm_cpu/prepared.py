@@ -10,7 +10,7 @@ from torch import Tensor
 from glassgate.engines.backend import PackedLengths, Signature
 from glassgate.engines.contract import Recording
 from glassgate.engines.llvm_cpu.executable import Executable
-from glassgate.engines.llvm_cpu.loops.batch import batch_layout
+from glassgate.engines.llvm_cpu.loops.batch import BatchLayout
 from glassgate.engines.llvm_cpu.passes import BackwardPass, Shape, cached_backward_pass, cached_forward_pass
 from glassgate.engines.llvm_cpu.plan import have_few_rows
 from glassgate.engines.llvm_cpu.processor import host
@@ -33,7 +33,7 @@ class PreparedPasses:
     Args:
         plans: the plan of each direction.
         sizes: the sizes of each direction.
-        steps: the number of steps of a sequence.
+        layout: the rows of each step.
         dtype: the dtype of the visible states and the final states.
         signature: the signature of the calls.
     """
@@ -42,13 +42,12 @@ class PreparedPasses:
         self,
         plans: tuple[Plan, ...],
         sizes: tuple[KernelSizes, ...],
-        steps: int,
+        layout: BatchLayout,
         dtype: torch.dtype,
         signature: Signature,
     ) -> None:
         leading_shape, state_shapes, save, shared_initial, all_states, record = signature
-        self.plans, self._sizes, rows = plans, sizes, steps * sizes[0].N
-        self._layout = batch_layout(None, rows, sizes[0].N)
+        self.plans, self._sizes, self._layout, rows = plans, sizes, layout, layout.rows
         few_rows = have_few_rows(rows, sizes)
         self._forward = cached_forward_pass(plans, sizes, dtype, save or all_states, save, few_rows, host())
         self._executable = self._forward.executable(self._layout)
@@ -73,7 +72,7 @@ class PreparedPasses:
 
     def _index_results(self, leading_shape: Shape, state_shapes: Sequence[Shape], all_states: bool) -> None:
         """Set the indices of returned and saved results, and the functions that allocate each result."""
-        kernel_specs = self._forward.result_specs(self._rows)
+        kernel_specs = self._forward.result_specs(self._rows, self._layout.N)
         user_specs, start = [*kernel_specs], 0
         visible_by_direction = list[list[int]]()
         finals, saved, kept = list[int](), list[int](), list[int]()
@@ -110,7 +109,7 @@ class PreparedPasses:
     def _plan_forward_copies(self, packed: bool) -> tuple[CopyPlan, Sequence[int], Sequence[int]]:
         """Return the copies before and after a forward pass, and the indices of the copied tensors and results."""
         gathered, scattered = self._sorted_indices[packed:], self._returned[self.visible_count * packed :]
-        widths = [shape[-1] for shape, _ in self._forward.result_specs(self._rows)]
+        widths = [shape[-1] for shape, _ in self._forward.result_specs(self._rows, self._layout.N)]
         plan = CopyPlan(
             tuple([self.shapes[k][-1] for k in gathered]),
             int(not packed),
@@ -155,7 +154,8 @@ class PreparedPasses:
         for k in gathered:
             kernel_tensors[k] = self._input_allocators[k]()
         if is_packed:
-            kernel_results = [empty(shape, dtype) for shape, dtype in self._forward.result_specs(ragged.layout.rows)]
+            specs = self._forward.result_specs(ragged.layout.rows, ragged.layout.N)
+            kernel_results = [empty(*spec) for spec in specs]
         else:
             kernel_results = [*map(call, self._kernel_allocators)]
         user_results = [self._user_allocators[k]() for k in scattered]

@@ -154,21 +154,20 @@ class CopyPlan(NamedTuple):
     scattered_by_step: int
     sorts: bool = False
 
-    def parts(self, N: int, bits: int, layout: Sequence[int], end: int) -> tuple[list[TaskPart], list[TaskPart]]:
+    def parts(self, bits: int, layout: Sequence[int], end: int) -> tuple[list[TaskPart], list[TaskPart]]:
         """Return the task parts that copy tensors before the pass, and those that copy tensors after it.
 
         Args:
-            N: the number of sequences.
             bits: the size of a number.
-            layout: the indices of three call values (see `executable.py`): the number of steps, and the addresses of
-                sizes and starts.
+            layout: the indices of four call values (see `executable.py`): the numbers of sequences and steps, and the
+                addresses of sizes and starts.
             end: the index, in the call values, after the last address of a tensor.
         """
 
         def create_part(text: str, widths: Sequence[int], by_step: int, end: int) -> TaskPart:
             address_count = 2 * len(widths)
-            arguments = array("q", (N, 0, 0, 0, len(widths), by_step, *widths, *[0] * address_count))
-            additions = [*enumerate(layout, 1), *enumerate(range(end - address_count, end), 6 + len(widths))]
+            arguments = array("q", (0, 0, 0, 0, len(widths), by_step, *widths, *[0] * address_count))
+            additions = [*enumerate(layout), *enumerate(range(end - address_count, end), 6 + len(widths))]
             return TaskPart(Launch(compile_native(text, bits), arguments), additions)
 
         sort = [create_part(SORT, (), 0, end)] if self.sorts else []

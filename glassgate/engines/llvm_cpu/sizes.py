@@ -13,7 +13,8 @@ class KernelSizes(NamedTuple):
     """The sizes that, with the plan, determine the memory layout of a direction.
 
     Attributes:
-        N, D, H, P, bits: as in `Sizes`.
+        N: the largest batch size of a call, see `capacity`.
+        D, H, P, bits: as in `Sizes`.
         terms: the arithmetic of matrix products. 0 is the dtype of the data, `INTEGERS` is 8-bit integers, and n > 0 is
             a sum of n products in bfloat16; see `Processor.terms`.
         input_terms: the arithmetic of the input GEMM, if it differs.
@@ -43,6 +44,14 @@ class KernelSizes(NamedTuple):
     def extent(self, axis: Axis) -> int:
         """Return the number of values along an axis of a row."""
         return {FEATURES: self.D, UNITS: self.H, PROJECTED: self.P, PER_ROW: 1}[axis]
+
+    @staticmethod
+    def capacity(N: int, terms: int) -> int:
+        """Return the largest batch size of the calls that share a pass with a call of N sequences: a power of two.
+
+        Calls of any batch size thus share few passes. Methods for bfloat16 are chosen for one batch size.
+        """
+        return N if terms or not N else 1 << (N - 1).bit_length()
 
     @property
     def bytes(self) -> int:

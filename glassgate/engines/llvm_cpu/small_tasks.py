@@ -66,7 +66,7 @@ def fill_state_addresses(
 
 
 def copy_final_states(
-    out: Operand, state: RowVectors, initial: Operand, starts: Operand, N: int, reverse: bool, bits: int
+    out: Operand, state: RowVectors, initial: Operand, starts: Operand, reverse: bool, bits: int
 ) -> ParallelTask:
     """Return the task that copies the state after the last step of each sequence.
 
@@ -75,12 +75,11 @@ def copy_final_states(
         state: the states after each step.
         initial: the address of the initial states.
         starts: the table with the index of the first row of each step in `state`.
-        N: the number of sequences.
         reverse: whether the loop runs from the last step to the first.
         bits: the size of a number.
     """
     operands = (out, state.pitch, state.width, state.start, initial, args.SIZES, starts, args.STEPS, int(reverse))
-    return ParallelTask(compile_native(FINAL_STATES_KERNEL, bits), operands, N, is_light=True)
+    return ParallelTask(compile_native(FINAL_STATES_KERNEL, bits), operands, args.SEQUENCES, is_light=True)
 
 
 def add(out: Operand, a: Operand, b: Operand, width: int, bits: int) -> ParallelTask:

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from glassgate.engines.llvm_cpu.arguments import SEQUENCES, STARTS, STEPS, integer
 from glassgate.engines.llvm_cpu.arguments import SIZES as STEP_SIZES
-from glassgate.engines.llvm_cpu.arguments import STARTS, STEPS, integer
 from glassgate.engines.llvm_cpu.gemm import products
 from glassgate.engines.llvm_cpu.gemm.pack import Matrix, pack, unpacked_matrix
 from glassgate.engines.llvm_cpu.gemm.products import RowVectors
@@ -199,8 +199,8 @@ def test_final_states_are_those_after_the_last_step_of_each_sequence(reverse):
     layout = batch_layout(torch.tensor([3, 2, 2]), 7, 4)
     state, initial, out = noise(0, 7, 5).float(), noise(1, 4, 5).float(), torch.empty(4, 5)
     addresses = addresses_of(state=state, initial=initial, out=out)
-    addresses |= {STEP_SIZES: layout.sizes[1:].data_ptr(), STARTS: layout.starts[1:].data_ptr(), STEPS: 3}
-    task = copy_final_states(integer("out"), row_vectors("state", state), integer("initial"), STARTS, 4, reverse, 32)
+    addresses |= {STEP_SIZES: layout.sizes[1:].data_ptr(), STARTS: layout.starts[1:].data_ptr(), STEPS: 3, SEQUENCES: 4}
+    task = copy_final_states(integer("out"), row_vectors("state", state), integer("initial"), STARTS, reverse, 32)
     run_tasks([task], 2, addresses)
     last_rows = [0, 1, 2] if reverse else [5, 6, 2]
     assert torch.equal(out, torch.stack([*state[last_rows], initial[3]])), "the last sequence is empty"
