@@ -64,6 +64,12 @@ def test_a_kernel_that_others_can_write_is_compiled_again(tmp_path: Path) -> Non
     assert cache.read(path) is None
 
 
+def test_a_kernel_under_another_name_is_compiled_again(tmp_path: Path) -> None:
+    cache.write(tmp_path / "a.kernel", cache.CacheEntry("work", b"code"))
+    (tmp_path / "a.kernel").rename(tmp_path / "b.kernel")
+    assert cache.read(tmp_path / "b.kernel") is None
+
+
 def test_an_empty_folder_that_others_can_write_to_is_reported_once(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     cache._warn.cache_clear()

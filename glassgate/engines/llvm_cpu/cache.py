@@ -1,6 +1,8 @@
 """Machine code on disk, so that only the first process that needs a kernel compiles it.
 
-If machine code cannot be stored, each process compiles its kernels.
+A file begins with a digest of its name and content. The name is a digest of the text of the kernel and everything else
+that determines its machine code. A damaged or renamed file is therefore ignored, and the kernel is compiled again. If
+machine code cannot be stored, each process compiles its kernels.
 """
 
 import hashlib
@@ -37,17 +39,17 @@ def path_of(text: str, *properties: object) -> Path:
 
 @cache
 def _toolchain() -> tuple[str, str, str]:
-    """Return a digest of llvmlite's version and of the modules that compile, and the processor's name and features."""
+    """Return a digest of the compiler and of the format of files, and the processor's name and features."""
     digest = hashlib.sha256(version("llvmlite").encode())
     here = Path(__file__).parent
-    translators = [here / f"{name}.py" for name in ("compile", "namespace", "runtime", "atomics")]
+    translators = [here / f"{name}.py" for name in ("cache", "compile", "namespace", "runtime", "atomics")]
     for source in (*translators, *sorted(here.glob("simd/*.py"))):
         digest.update(source.read_bytes())
     return digest.hexdigest(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 
 
 def read(path: Path) -> CacheEntry | None:
-    """Return the entry in a file; None if the file is missing or incomplete, or if other users may have written it."""
+    """Return the entry in a file; None if the file is missing, damaged or renamed, or if others may have written it."""
     try:
         digest, name, content = read_trusted(path).split(b"\n", 2)
     except UntrustedError:
@@ -55,9 +57,13 @@ def read(path: Path) -> CacheEntry | None:
         return None
     except (OSError, ValueError):
         return None
-    if hashlib.sha256(name + content).hexdigest().encode() != digest:
+    if _digest(path, name, content) != digest:
         return None
     return CacheEntry(name.decode(), content)
+
+
+def _digest(path: Path, name: bytes, content: bytes) -> bytes:
+    return hashlib.sha256(b"\n".join([path.name.encode(), name, content])).hexdigest().encode()
 
 
 @cache
@@ -75,14 +81,13 @@ def write(path: Path, entry: CacheEntry) -> None:
     Nothing is written to a folder that other users can write to.
     """
     name = entry.name.encode()
-    digest = hashlib.sha256(name + entry.content).hexdigest().encode()
     unfinished = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         check_trusted(path.parent)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".kernel-", delete=False) as file:
             unfinished = Path(file.name)
-            file.write(b"\n".join([digest, name, entry.content]))
+            file.write(b"\n".join([_digest(path, name, entry.content), name, entry.content]))
         unfinished.replace(path)
     except UntrustedError:
         _warn(path.parent)

@@ -195,14 +195,31 @@ def test_cached_kernels_need_no_compiler(cache_copy):
     assert run_python(code, GLASSGATE_CACHE=str(folder)) == expected
 
 
-def test_truncated_files_are_replaced(cache_copy):
+def truncated(contents):
+    """Return contents of different lengths."""
+    lengths = (0, 10, 500)
+    assert len(contents) >= len(lengths)
+    return [content[:length] for content, length in zip(contents, cycle(lengths), strict=False)]
+
+
+def with_a_flipped_bit(contents):
+    return [content[:-200] + bytes([content[-200] ^ 1]) + content[-199:] for content in contents]
+
+
+def in_another_order(contents):
+    return [*contents[1:], contents[0]]
+
+
+@pytest.mark.parametrize("damage", [truncated, with_a_flipped_bit, in_another_order])
+def test_damaged_and_exchanged_files_are_replaced(cache_copy, damage):
     folder, expected = cache_copy
-    sizes, lengths = {file: file.stat().st_size for file in folder.glob("*.kernel")}, (0, 10, 500)
-    assert len(sizes) >= len(lengths)
-    for file, length in zip(sizes, cycle(lengths), strict=False):
-        file.write_bytes(file.read_bytes()[:length])
+    contents = {file: file.read_bytes() for file in folder.glob("*.kernel")}
+    for file, content in zip(contents, damage([*contents.values()]), strict=True):
+        file.write_bytes(content)
     assert run_python(SUM, GLASSGATE_CACHE=str(folder)) == expected
-    assert {file: file.stat().st_size for file in folder.glob("*.kernel")} == sizes
+    assert {file: file.stat().st_size for file in folder.glob("*.kernel")} == {
+        file: len(content) for file, content in contents.items()
+    }
 
 
 def test_calls_without_a_writable_cache(tmp_path):

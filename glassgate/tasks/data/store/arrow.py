@@ -19,7 +19,7 @@ from glassgate.tasks.errors import DataError
 LARGE = 2**26
 """Files of at least this size, in bytes, are stored in the cache folder and memory-mapped."""
 
-_FORMAT = 1  # the version of the layout of cached files
+_FORMAT = 2  # the version of the layout of cached files
 _READS_PER_RELEASE = 2**11  # reads of a map until its pages are released; each read maps about 64 KB
 _CHUNK = 2**16  # tokens that are looked up at once; longer sequences are lazy
 _COUNT_CHUNK = 2**22  # tokens that are counted at once
@@ -30,6 +30,11 @@ Result = TypeVar("Result")
 class Arrow:
     """An Arrow file: on disk behind a memory map, or in memory.
 
+    A file on disk ends with its name without the suffix, so that a renamed file is noticed.
+
+    Raises:
+        ValueError: the file on disk is damaged or renamed
+
     Attributes:
         reader: the reader of the file
         digest: a hash of the version of the source and the settings of the reader; empty for a file in memory
@@ -39,11 +44,16 @@ class Arrow:
         self._path = source if isinstance(source, Path) else None
         self._map: mmap.mmap | None = None
         self._reads = 0
+        self.digest = "" if self._path is None else self._path.stem
         if isinstance(source, Path):
             with source.open("rb") as file:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self.reader = pa.ipc.open_file(source if self._map is None else pa.py_buffer(self._map))
-        self.digest = "" if self._path is None else self._path.stem
+            self._size = len(self._map) - len(self.digest)
+            if self._map[self._size :] != self.digest.encode():
+                raise ValueError(f"{source} is damaged or renamed")
+            self.reader = pa.ipc.open_file(pa.py_buffer(self._map), self._size)
+        else:
+            self.reader = pa.ipc.open_file(source)
 
     def count_read(self) -> None:
         """Count a read of the map, and release its pages after every 2,048 reads.
@@ -61,7 +71,7 @@ class Arrow:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield record batches, read from the file without the map. The memory of each is released after its use."""
-        reader = self.reader if self._path is None else pa.ipc.open_file(pa.OSFile(str(self._path)))
+        reader = self.reader if self._path is None else pa.ipc.open_file(pa.OSFile(str(self._path)), self._size)
         return (reader.get_batch(k) for k in range(reader.num_record_batches))
 
 
@@ -88,7 +98,7 @@ def open_cached(
     path = cache_folder() / "data" / f"{digest}.arrow"
     try:
         return wrap(Arrow(path))
-    except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError):  # missing or damaged
+    except (OSError, pa.ArrowException, LookupError, TypeError, ValueError):  # missing, damaged or renamed
         pass
     try:
         _write_file(path, write)
@@ -107,6 +117,7 @@ def _write_file(path: Path, write: Callable[[pa.NativeFile], None]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replaced_file(path) as temporary, pa.OSFile(str(temporary), "wb") as sink:
         write(sink)
+        sink.write(path.stem.encode())
 
 
 class Column:

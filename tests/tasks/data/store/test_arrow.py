@@ -146,6 +146,17 @@ def test_a_truncated_file_is_converted_again(path: Path, share: float) -> None:
     assert cached() == [file]
 
 
+def test_files_that_were_exchanged_are_converted_again(path: Path) -> None:
+    expected = [list(text.read_text(path, kind, "file")[0].tokens) for kind in ("word", "token")]
+    first, second = cached()
+    contents = first.read_bytes(), second.read_bytes()
+    for file, content in zip((second, first), contents, strict=True):
+        file.unlink()  # the old memory map keeps the old file
+        file.write_bytes(content)
+    assert [list(text.read_text(path, kind, "file")[0].tokens) for kind in ("word", "token")] == expected
+    assert (first.read_bytes(), second.read_bytes()) == contents
+
+
 def test_errors_are_those_of_a_small_file(path: Path) -> None:
     path.write_bytes("gööd\n".encode() * 50 + b"ab\xff\n")
     with pytest.raises(DataError, match=r"text\.txt:51: expected UTF-8 .* got byte 0xff in column 3; correct"):
