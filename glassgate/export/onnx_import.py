@@ -10,13 +10,16 @@ import torch
 from glassgate import cells
 from glassgate.cell import Cell
 from glassgate.export.errors import ExportError, import_optional
+from glassgate.export.onnx_weights import Weights
 from glassgate.layers.drop_in import GRU, LSTM, RNN
 from glassgate.layers.stack import Recurrent
 
 _GATES = {"RNN": ("h",), "GRU": ("z", "r", "n"), "LSTM": ("i", "o", "f", "g")}
 """The gates of each ONNX operator in the order of its weights, by the names of glassgate's gates."""
 _DEFAULT_ACTIVATIONS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
-_ACTIVATIONS = {name: name.lower() for name in ("Sigmoid", "Tanh", "Relu", "Softsign", "Softplus")}
+_ACTIVATIONS = ("Sigmoid", "Tanh", "Relu", "Softsign", "Softplus")
+_DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
+"""The number of directions by ONNX's attribute `direction`."""
 
 
 def from_onnx(path: str | os.PathLike[str]) -> dict[str, Recurrent]:
@@ -43,19 +46,32 @@ def from_onnx(path: str | os.PathLike[str]) -> dict[str, Recurrent]:
         >>> list(gg.from_onnx(path).values())
         [LSTM(3, 4)]
     """
-    import_optional("onnx", "from_onnx")
+    for package in ("onnx", "onnxruntime"):
+        import_optional(package, "from_onnx")
     ir, optimizer = import_optional("onnx_ir", "from_onnx"), import_optional("onnxscript.optimizer", "from_onnx")
     try:
         model = ir.load(path)
-        optimizer.fold_constants_ir(model)
+        optimizer.inline(model)
     except OSError as error:
-        raise ExportError(f"from_onnx: cannot read {path}: {error.strerror}") from error
+        raise ExportError(f"from_onnx: cannot read {path}: {error.strerror or error}") from error
     except Exception as error:  # protobuf raises different errors in different versions
         raise ExportError(f"from_onnx: {path} is not an ONNX model ({type(error).__name__}: {error})") from error
-    nodes = [_Node(node, k) for k, node in enumerate(model.graph.all_nodes()) if node.op_type in _GATES]
+    weights = Weights(model)
+    nodes = [_Node(node, k, weights) for k, node in enumerate(model.graph.all_nodes()) if _is_recurrent(node)]
     if not nodes:
-        raise ExportError(f"from_onnx: {path} has no RNN, GRU or LSTM node, only {_operators(model)}")
-    return {name: layer for name, layer in _layers(nodes)}
+        raise ExportError(
+            f"from_onnx: {path} has no RNN, GRU or LSTM node, only {_operators(model)}; an exporter may have unrolled "
+            "or quantised the layers, so export the model again with glassgate.to_onnx or torch.onnx.export(..., "
+            "dynamo=False)"
+        )
+    layers: dict[str, Recurrent] = {}
+    for name, layer in _layers(nodes):
+        layers[name if name not in layers else f"{name}_{len(layers)}"] = layer
+    return layers
+
+
+def _is_recurrent(node: Any) -> bool:
+    return node.op_type in _GATES and node.domain in ("", "ai.onnx")
 
 
 def _operators(model: Any) -> str:
@@ -65,42 +81,75 @@ def _operators(model: Any) -> str:
 class _Node:
     """A recurrent node, with the equivalent cell and the parameters."""
 
-    def __init__(self, node: Any, number: int) -> None:
+    def __init__(self, node: Any, number: int, weights: Weights) -> None:
         self.kind, self.name = node.op_type, node.name or f"{node.op_type.lower()}{number}"
-        self.x = node.inputs[0]
+        self._inputs, self._read = node.inputs, weights.read
+        self.x = self._input(0)
         attributes = {name: attribute.value for name, attribute in node.attributes.items()}
         self.direction = attributes.get("direction", "forward")
         self.batch_first = bool(attributes.get("layout", 0))
         self._attributes = attributes
-        self.weights = [self._constant(node, 1, "W"), self._constant(node, 2, "R")]
-        self.bias = self._constant(node, 3, "B", required=False)
-        self.peepholes = self._constant(node, 7, "P", required=False) if self.kind == "LSTM" else None
+        self.weights = self._array(1, "W"), self._array(2, "R")
+        self.bias = self._array(3, "B", required=False)
+        self.peepholes = self._array(7, "P", required=False) if self.kind == "LSTM" else None
+        self._check_shapes()
         self.cell = self._cell()
 
-    def _constant(self, node: Any, index: int, input_name: str, required: bool = True) -> np.ndarray | None:
-        value = node.inputs[index] if len(node.inputs) > index else None
+    def _input(self, index: int) -> Any:
+        return self._inputs[index] if len(self._inputs) > index else None
+
+    def _array(self, index: int, name: str, required: bool = True) -> torch.Tensor | None:
+        value = self._input(index)
         if value is None and not required:
             return None
-        if value is None or value.const_value is None:
-            raise ExportError(f"from_onnx: {self} must have fixed weights, but its input {input_name} is computed")
-        array: np.ndarray = np.array(value.const_value.numpy())
-        return array
+        if value is None:
+            raise ExportError(f"from_onnx: {self} must have fixed weights, but it has no input {name}")
+        array = self._read(value, f"input {name} of {self}")
+        if array is None:
+            raise ExportError(
+                f"from_onnx: {self} must have fixed weights, but its input {name} is computed from inputs of the model"
+            )
+        if array.dtype.name == "bfloat16":  # which NumPy lacks
+            return torch.from_numpy(array.astype(np.float32)).bfloat16()
+        if array.dtype.name not in ("float16", "float32", "float64"):
+            raise ExportError(f"from_onnx: {self} must have floating-point weights, got {array.dtype} for input {name}")
+        return torch.from_numpy(np.array(array))
+
+    def _check_shapes(self) -> None:
+        """Raise an error unless the arrays have the shapes that ONNX defines."""
+        W, R = self.weights
+        assert W is not None
+        assert R is not None
+        D, gates = _DIRECTIONS.get(self.direction), len(_GATES[self.kind])
+        if D is None:
+            raise ExportError(f"from_onnx: {self} has direction {self.direction!r}; expected {', '.join(_DIRECTIONS)}")
+        H = self._attributes.get("hidden_size") or R.shape[-1]
+        expected: dict[str, tuple[Any, tuple[int, ...]]] = {
+            "W": (W, (D, gates * H, W.shape[-1])),
+            "R": (R, (D, gates * H, H)),
+            "B": (self.bias, (D, 2 * gates * H)),
+            "P": (self.peepholes, (D, 3 * H)),
+        }
+        for name, (array, shape) in expected.items():
+            if array is not None and array.shape != shape:
+                raise ExportError(
+                    f"from_onnx: input {name} of {self} must have shape {shape}, got {tuple(array.shape)}"
+                )
 
     def _cell(self) -> Cell:
         attributes, kind = self._attributes, self.kind
         if "clip" in attributes:
             raise ExportError(f"from_onnx: {self} has clip={attributes['clip']}, which no cell has")
         default = _DEFAULT_ACTIVATIONS[kind]
-        names = tuple(attributes.get("activations") or default)
+        names = tuple([name.capitalize() for name in attributes.get("activations") or default])
         activations_per_direction = names[: len(default)]
-        if not set(names) <= _ACTIVATIONS.keys():
-            known = ", ".join(_ACTIVATIONS)
-            raise ExportError(f"from_onnx: {self} has activations {names}; supported are {known}")
+        if not set(names) <= set(_ACTIVATIONS):
+            raise ExportError(f"from_onnx: {self} has activations {names}; supported are {', '.join(_ACTIVATIONS)}")
         if names not in (activations_per_direction, activations_per_direction * 2):
             raise ExportError(
                 f"from_onnx: {self} has activations {names}; expected {len(default)}, the same in both directions"
             )
-        activations = [_ACTIVATIONS[name] for name in activations_per_direction]
+        activations = [name.lower() for name in activations_per_direction]
         resets_before_product = kind == "GRU" and not attributes.get("linear_before_reset", 0)
         couples_gates = bool(attributes.get("input_forget"))
         if kind == "RNN" and activations[0] in ("tanh", "relu"):
@@ -137,11 +186,11 @@ class _Node:
         """The parameters of each direction, by the names of `Cell.shapes`."""
         onnx_gates = _GATES[self.kind]
 
-        def reorder(rows: np.ndarray) -> np.ndarray:
-            blocks = dict(zip(onnx_gates, np.split(rows, len(onnx_gates)), strict=True))
+        def reorder(rows: torch.Tensor) -> torch.Tensor:
+            blocks = dict(zip(onnx_gates, rows.chunk(len(onnx_gates)), strict=True))
             if isinstance(self.cell, cells.CIFG):  # ONNX couples f = 1 - sigmoid(i), which is sigmoid(-i)
                 blocks["f"] = -blocks["i"]
-            return np.concatenate([blocks[gate] for gate in self.cell.gates])
+            return torch.cat([blocks[gate] for gate in self.cell.gates])
 
         W, R = self.weights
         assert W is not None
@@ -149,12 +198,12 @@ class _Node:
         for d in range(W.shape[0]):
             parameters = {"weight_ih": reorder(W[d]), "weight_hh": reorder(R[d])}
             if self.bias is not None:
-                halves = np.split(self.bias[d], 2)
+                halves = self.bias[d].chunk(2)
                 parameters |= {"bias_ih": reorder(halves[0]), "bias_hh": reorder(halves[1])}
             if isinstance(self.cell, cells.PeepholeLSTM) and self.peepholes is not None:
-                i, o, f = np.split(self.peepholes[d], 3)
+                i, o, f = self.peepholes[d].chunk(3)
                 parameters |= {"peep_i": i, "peep_o": o, "peep_f": f}
-            yield {name: torch.from_numpy(value) for name, value in parameters.items()}
+            yield parameters
 
 
 def _layers(nodes: list[_Node]) -> Iterator[tuple[str, Recurrent]]:
