@@ -13,7 +13,7 @@ from typing import Any
 from torch.nn import Module
 
 from glassgate.cell import Cell
-from glassgate.engines.symbolic.watch import globals_of
+from glassgate.engines.symbolic.code_names import globals_of
 from glassgate.engines.traced_cells import assume_constant
 
 _Path = tuple[tuple[bool, Any], ...]

@@ -142,7 +142,7 @@ class PreparedCalls:
     def is_valid(self) -> bool:
         """Whether the cells still have the equations for which the calls were prepared."""
         for cell, _, traced in self._cells:
-            if type(cell) is not traced.type or not traced.watch.is_unchanged():
+            if type(cell) is not traced.type or not traced.watch.conditions.hold(cell):
                 return self._has_same_equations()
         return True
 

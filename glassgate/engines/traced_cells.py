@@ -43,7 +43,7 @@ class TracedCell:
 
     def is_valid_for(self, cell: Cell) -> bool:
         """Whether this was traced from the cell, and the cell has not changed since."""
-        return self.cell() is cell and type(cell) is self.type and self.watch.is_unchanged()
+        return self.cell() is cell and type(cell) is self.type and self.watch.conditions.hold(cell)
 
     def equations(self, projected: bool) -> Equations | str:
         """The equations of one step, or the reason why no kernel can express them.
@@ -85,8 +85,8 @@ class TracedCell:
         for _ in range(2):
             if self.watch.refused:
                 raise _refusal(cell, f"reads {self.watch.refused}")
-            equations = equations_of(cell, projected)
-            changed = self.watch.first_change()
+            equations = equations_of(cell, projected, self.watch.contains)
+            changed = self.watch.conditions.first_change(cell)
             if changed is None:
                 return equations
             # The first run of a step may cache a value. Such a step writes nothing when it runs again.

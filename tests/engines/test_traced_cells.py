@@ -1,6 +1,7 @@
 """Traced cells: a change of any value that the step reads is noticed, and unsupported steps raise errors."""
 
 import ctypes
+import operator
 import os
 import random
 import sys
@@ -273,7 +274,7 @@ def test_imports_during_tracing_are_not_traced(monkeypatch):
         def find_spec(self, name, path=None, target=None):
             calls.append(locals())
 
-    library = {"__name__": "operator"}  # one of the modules whose functions are pure
+    library = {"__name__": "operator", "__spec__": operator.__spec__}  # one of the modules whose functions are pure
     exec("def third(x):\n    import colorsys\n    return x * colorsys.ONE_THIRD", library)
     third = library["third"]
 
@@ -314,11 +315,15 @@ UNSUPPORTED = {
     "grad mode": (lambda self, a, s: a.x * torch.is_grad_enabled(), None, r"calls torch.is_grad_enabled\(\)"),
     "the default dtype": (lambda self, a, s: a.x * torch.get_default_dtype().itemsize, None, "calls torch.get_default"),
     "the number of threads": (lambda self, a, s: a.x * torch.get_num_threads(), None, "calls torch.get_num_threads"),
-    "a backend flag": (lambda self, a, s: a.x * torch.backends.cudnn.enabled, None, "torch.backends.cudnn"),
+    "a backend flag": (
+        lambda self, a, s: a.x * torch.backends.cudnn.enabled,
+        None,
+        "reads torch.backends, a module",
+    ),
     "another backend flag": (
         lambda self, a, s: a.x * torch.backends.cuda.matmul.allow_tf32,
         None,
-        "reads torch.backends.cuda",
+        "reads torch.backends, a module",
     ),
     "the environment": (lambda self, a, s: a.x * len(os.environ), None, "reads os.environ, a _Environ, whose changes"),
     "globals()": (lambda self, a, s: a.x * globals()["FACTOR"], None, r"calls globals\(\)"),

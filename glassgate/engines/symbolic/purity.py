@@ -8,8 +8,8 @@ another result at each call, or have side effects. A cell that calls one therefo
 import builtins
 import random
 import re
-import sys
-from types import FrameType
+from collections.abc import Callable
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from glassgate.engines.symbolic.graph import NotTraceable
+from glassgate.engines.symbolic.libraries import package_of, top_package
 
 _BUILTINS = frozenset(
     {"abs", "all", "any", "ascii", "bin", "callable", "chr", "divmod", "format", "getattr", "hasattr", "hash", "hex"}
@@ -54,35 +55,33 @@ modes of autograd."""
 _READS_FILES = frozenset({"from_file"})
 """Functions of torch that are not pure, because they read files."""
 _NUMPY_MODULES = ("numpy._core.", "numpy.core.", "numpy.lib._function_base", "numpy.lib._shape_base")
-TRUSTED = frozenset({*sys.stdlib_module_names, "torch", "numpy", "glassgate"}) - {"__main__", "this", "antigravity"}
-"""Packages whose code does not change. Calls inside them are not checked; calls into them are checked."""
 
 
 class Impure(NotTraceable):
     """A call of a function that is not known to be pure."""
 
 
-def top_package(module: str | None) -> str:
-    """The top-level package of a module."""
-    return (module or "").partition(".")[0]
-
-
-def refuse_impure(caller: FrameType, called: Any) -> None:
+def refuse_impure(caller: FrameType, called: Any, is_watched: Callable[[CodeType], bool] | None = None) -> None:
     """Raise an error if the code of a cell's author calls a function that is not known to be pure.
 
     Args:
         caller: the frame that contains the call.
         called: a built-in function, or the frame of a Python function.
+        is_watched: whether changes of the values that the code of a function reads are noticed. If given, the author's
+            other functions are refused.
 
     Raises:
         NotTraceable: the function draws random numbers, or is not known to be pure.
     """
     _refuse_draw(called)
-    if top_package(caller.f_globals.get("__name__")) in TRUSTED:
+    package = package_of(called.f_globals) if isinstance(called, FrameType) else None
+    if package == "" and is_watched is not None and not is_watched(called.f_code) and not _is_inside_import(caller):
+        raise Impure(f"calls {called.f_code.co_qualname}(), a function whose changes cannot be watched")
+    if package_of(caller.f_globals):
         return
     if isinstance(called, FrameType):
         module, name = called.f_globals.get("__name__") or "", called.f_code.co_qualname
-        if top_package(module) not in TRUSTED - {"glassgate"} or _is_pure_python(module, name):
+        if package in ("", "glassgate") or _is_pure_python(module, name):
             return
     else:
         module, name = getattr(called, "__module__", None) or "", getattr(called, "__qualname__", repr(called))

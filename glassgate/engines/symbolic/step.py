@@ -5,8 +5,9 @@ import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from inspect import CO_VARARGS
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from glassgate.cell import Cell, Named, PreActivations, RecurrentTerm, trace_locals
@@ -17,19 +18,22 @@ from glassgate.engines.symbolic.purity import Impure, NoRandomNumbers, refuse_im
 from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
 
 
-def equations_of(cell: Cell, projected: bool = False) -> Equations:
+def equations_of(
+    cell: Cell, projected: bool = False, is_watched: Callable[[CodeType], bool] | None = None
+) -> Equations:
     """Trace one step of a cell.
 
     Args:
         cell: the cell.
         projected: whether the output goes through `weight_hr`.
+        is_watched: as in `refuse_impure`.
 
     Raises:
         NotTraceable: the step uses an operation that kernels do not support; the message names it.
     """
     name = cell._class_name
     try:
-        states, named = run_in_new_thread(_trace, cell, projected)
+        states, named = run_in_new_thread(_trace, cell, projected, is_watched)
     except Impure as error:
         raise NotTraceable(f"cell {name}: step {error}; it runs on the reference engine") from None
     except NotTraceable as error:
@@ -70,9 +74,11 @@ def run_in_new_thread(function: Callable[..., Any], *args: Any) -> Any:
         return thread.submit(function, *args).result()
 
 
-def _trace(cell: Cell, projected: bool) -> tuple[list[Node], dict[str, Node]]:
+def _trace(
+    cell: Cell, projected: bool, is_watched: Callable[[CodeType], bool] | None
+) -> tuple[list[Node], dict[str, Node]]:
     with tracing(), NoRandomNumbers(), _without_garbage_collection():
-        return trace_step(cell, projected, refuse_impure)
+        return trace_step(cell, projected, partial(refuse_impure, is_watched=is_watched))
 
 
 @contextmanager

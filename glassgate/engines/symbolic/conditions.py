@@ -1,0 +1,116 @@
+"""Conditions on the values that a step reads, compiled to one function that takes well below a microsecond."""
+
+from abc import get_cache_token
+from collections.abc import Callable
+from operator import is_
+from types import CellType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_CHANGES = (KeyError, AttributeError, ValueError, RuntimeError)
+"""Errors of a condition whose value was deleted, or is changed by another thread in this moment."""
+
+
+class Conditions:
+    """Conditions that hold when they are added, as Python expressions.
+
+    Args:
+        root: the cell, which is not stored.
+    """
+
+    def __init__(self, root: Any) -> None:
+        self._root, self._values, self._names = id(root), dict[str, Any](), dict[int, str]()
+        self._conditions: dict[str, str] = {}
+        self._compiled: Callable[[Any], bool] | None = None
+
+    def __len__(self) -> int:
+        return len(self._conditions)
+
+    def add(self, condition: str, where: str, **values: Any) -> None:
+        """Add a condition.
+
+        Args:
+            condition: an expression, with the names of the values in braces.
+            where: a description of the value that the condition compares.
+            values: the values, which are stored unless a value is the cell.
+        """
+        names = {name: self._name(value) for name, value in values.items()}
+        self._conditions.setdefault(condition.format(**names), where)
+
+    def _name(self, value: Any) -> str:
+        if id(value) == self._root:
+            return "cell"
+        name = self._names.setdefault(id(value), f"v{len(self._names)}")
+        self._values[name] = value
+        return name
+
+    def hold(self, cell: Any) -> bool:
+        """Whether all conditions still hold."""
+        if self._compiled is None:
+            self._compiled = self._compile(" and ".join(self._conditions) or "True")
+        try:
+            return self._compiled(cell)
+        except _CHANGES:
+            return False
+
+    def first_change(self, cell: Any) -> str | None:
+        """The description of the first condition that no longer holds; None if all hold."""
+        if self.hold(cell):
+            return None
+        for condition, where in self._conditions.items():
+            try:
+                if not self._compile(condition)(cell):
+                    return where
+            except _CHANGES:
+                return where
+        return None  # another thread has undone its change
+
+    def _compile(self, condition: str) -> Callable[[Any], bool]:
+        parameters = ", ".join(["cell", *(f"{name}={name}" for name in self._values)])
+        function: Callable[[Any], bool] = eval(f"lambda {parameters}: {condition}", _GLOBALS, self._values)
+        return function
+
+
+def _is_empty(variable: CellType) -> bool:
+    """Whether a variable of an enclosing function has no value yet."""
+    try:
+        return variable.cell_contents is None and False
+    except ValueError:
+        return True
+
+
+def _is_unset(slot: Any, value: Any) -> bool:
+    """Whether a slot of an instance has no value."""
+    try:
+        return slot.__get__(value) is None and False
+    except AttributeError:
+        return True
+
+
+def tensor_content(tensor: Tensor) -> tuple[Any, ...]:
+    """The properties and the exact numbers of a small tensor."""
+    numbers = tensor.detach().reshape(-1).view(torch.uint8).tolist()
+    return tensor.requires_grad, tensor.dtype, tensor.shape, tensor.stride(), numbers
+
+
+def array_content(array: Any) -> tuple[Any, ...]:
+    """The properties and the exact numbers of a small array of NumPy."""
+    return array.dtype, array.shape, array.strides, array.tobytes()
+
+
+_GLOBALS = {
+    "all": all,
+    "array_content": array_content,
+    "get_cache_token": get_cache_token,
+    "get_default_dtype": torch.get_default_dtype,
+    "has_global_hook": torch.nn.modules.module._has_any_global_hook,
+    "is_": is_,
+    "is_empty": _is_empty,
+    "is_unset": _is_unset,
+    "len": len,
+    "map": map,
+    "tensor_content": tensor_content,
+    "type": type,
+}
