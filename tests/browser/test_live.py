@@ -165,6 +165,43 @@ def test_typing_colours_the_text_and_edits_are_described(browse: Any, runs: dict
     assert tab.locator("#live-change").inner_text() == ""
 
 
+def test_fields_with_wrong_values_get_a_message(browse: Any, tmp_path: Path) -> None:
+    """No wrong value changes an answer or raises an error, and a text of several lines can be taken."""
+    with gg.engine("reference"):
+        task = trained("tagging")
+        shown = excerpts(task)
+        (tmp_path / "page.html").write_text(page(study(task, shown, "x"), live=live(task, shown, tmp_path)), "utf-8")
+    tab = browse(tmp_path / "page.html")
+    tab.get_by_role("button", name="Add a change").click()
+    row, said = tab.locator(".live-edit"), tab.locator("#live-change")
+    units, steps = (row.locator("input:not([type])").nth(k) for k in (0, 1))
+    for field, wrong in ((units, ("500", "abc", "-1")), (steps, ("0", "999", "x"))):
+        for value in wrong:
+            field.fill(value)
+            assert re.search(f"expected .* got {value}", " ".join(row.locator("output").all_inner_texts()))
+            assert said.inner_text() == ""
+        field.fill("all")
+        assert "held at 0" in said.inner_text()
+    row.locator("select").nth(1).select_option("replace")
+    assert "The other text: expected at least one token" in row.inner_text()
+    assert said.inner_text() == ""
+    row.locator("textarea").fill("stop\nit <b>now</b>")
+    assert "taken from the other text" in said.inner_text()
+    tab.locator("summary", has_text="Python code").click()
+    assert "stop\\nit <b>now</b>" in tab.locator("#live-python").inner_text()
+    for field, message in (
+        (tab.locator("#live-choice input"), "#live-choice output"),
+        (tab.locator("#unit"), "#problem"),
+    ):
+        for value in ("500", "-1", "1.5"):
+            field.fill(value)
+            assert tab.locator(message).inner_text() == f"Unit: expected a number from 0 to 5, got {value}."
+        field.fill("1")
+        assert tab.locator(message).inner_text() == ""
+    tab.set_viewport_size({"width": 390, "height": 800})
+    assert tab.locator("#bar").bounding_box()["height"] < 160
+
+
 def test_the_cursor_moves_by_keyboard(browse: Any, runs: dict[str, Any]) -> None:
     tab = browse(runs["language-model"][2])
     tab.locator("#live-heat").focus()

@@ -126,8 +126,8 @@ def test_which_unit_follows_what(made: Made) -> None:
             for k in range(H)
         }
         assert state == "c"
-        assert correlation == pytest.approx(correlations[direction, unit], abs=1e-5)
-        assert correlation == pytest.approx(max(correlations.values()), abs=1e-5)
+        assert abs(correlation) == pytest.approx(correlations[direction, unit], abs=1e-5)
+        assert abs(correlation) == pytest.approx(max(correlations.values()), abs=1e-5)
 
 
 def test_answers_connectivity_and_gradient_flow(made: Made) -> None:

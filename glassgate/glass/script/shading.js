@@ -43,7 +43,8 @@ const shading = (data, reading, now, stepSpans, byDataId) => {
     const gate = part.kinds[name] === "gate";
     const sorted = numbers.map(Math.abs).sort((a, b) => a - b);
     const peak = gate ? 1 : sorted[Math.floor(0.98 * (sorted.length - 1))] || 1;
-    const follows = data.follows.filter(([, label, unit]) => label === part.label && unit === now.unit).map(([mark, , , , r]) => `“${mark}” most closely${r < 0 ? " with the opposite sign" : ""}`);
+    // The only unit of a layer follows every mark most closely.
+    const follows = (part.units === 1 ? [] : data.follows).filter(([, label, unit]) => label === part.label && unit === now.unit).map(([mark, , , , r]) => `“${mark}” most closely${r < 0 ? " with the opposite sign" : ""}`);
     const why = follows.length ? `, the unit that follows ${follows.join(" and ")}` : "";
     const [low, high] = gate ? ["0", "1"] : [`−${peak.toPrecision(2)}`, peak.toPrecision(2)];
     const shadeAt = (step) => shadeOf(numbers[step] / peak, gate ? "gate" : "");
