@@ -136,7 +136,7 @@ def recurrent(
     lengths: Tensor | Sequence[int] | None = None,
     resets: Tensor | None = None,
 ) -> tuple[Any, Any]:
-    """Run any cell over whole sequences.
+    """Run any cell over whole sequences. Each noise of the cell has its mean.
 
     Args:
         cell: the equations.
@@ -150,7 +150,17 @@ def recurrent(
     check_like(name, "input", steps.data, weight.dtype, weight.device, "weight_ih")
     widths = [proj_size or units] + [units] * (len(cell.state) - 1)
     initial, has_layer_axis = _initial_states(cell, hx, widths, steps.data, layout)
-    (result,) = choose.run(steps, [Direction(cell, weights, initial, False)])
+    noise = {
+        key: steps.data.new_full(
+            (
+                steps.data.shape[0] if spec.per_step else initial[0].shape[0],
+                units if spec.state is None else widths[cell.state.index(spec.state)],
+            ),
+            spec.mean,
+        )
+        for key, spec in cell.noise.items()
+    }
+    (result,) = choose.run(steps, [Direction(cell, weights, initial, False, noise)])
     final = tuple(layout.from_ranks(v) for v in result.final)
     if layout.unbatched:
         final = tuple(v.squeeze(0) for v in final)
@@ -163,7 +173,7 @@ def step(cell: Cell, ih: Tensor, states: tuple[Tensor, ...], weights: Weights) -
     """Compute one step of any cell in plain torch, from the input term of the pre-activations.
 
     Leading axes broadcast. `W_hh h` is computed before it is broadcast, so M steps from the same state compute it only
-    once. In this case `ih` is (N, M, gates * H_cell), and each state is (N, 1, H).
+    once. In this case `ih` is (N, M, gates * H_cell), and each state is (N, 1, H). Each noise of the cell has its mean.
 
     Args:
         cell: the equations.

@@ -187,7 +187,7 @@ def advance(
         weights: the parameters of the cell.
         ih: `W_ih x + b_ih`, the contribution of the input to the pre-activations, (..., gates * H_cell).
         state: the states before the step.
-        noise: the cell's random numbers by name.
+        noise: the cell's random numbers by name. The default is the mean of each.
         detach_recurrent: whether to block gradients through the recurrent matrix products. Gradients then flow from a
             state to the next only where the step reads the state directly, such as c in `f * c` of an LSTM.
     """
@@ -208,8 +208,8 @@ def advance(
         (by_gate(weights[name]) if spec.per_gate else weights[name] for name, spec in cell.parameters.items()),
     )
     hh = RecurrentTerm(product, state[0]) if cell.recurrent else None
-    noise = noise or {}
-    a = PreActivations(by_gate(ih), hh, Named(noise, noise.values()))
+    noise_or_mean = {name: noise.mean for name, noise in cell.noise.items()} | (noise or {})
+    a = PreActivations(by_gate(ih), hh, Named(noise_or_mean, noise_or_mean.values()))
     if ih.shape[:-1] != state[0].shape[:-1]:
         rows = torch.broadcast_shapes(ih.shape[:-1], state[0].shape[:-1])
         state = tuple(v.expand(*rows, -1) for v in state)

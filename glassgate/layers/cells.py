@@ -13,8 +13,9 @@ from glassgate import init as schemes
 from glassgate.cell import Cell, Weights, check_cell, check_heads
 from glassgate.display import Drawable
 from glassgate.engines import choose, torch_kernels
-from glassgate.engines.contract import PLAIN_TYPES, is_eager
+from glassgate.engines.contract import PLAIN_TYPES, Steps, is_eager
 from glassgate.engines.reference import advance
+from glassgate.layers.regularisers import draw
 from glassgate.layers.symbolic_call import symbolic_call
 from glassgate.shapes import ShapeError, check_like, check_parameters, check_shape, check_size
 
@@ -137,7 +138,11 @@ class RecurrentCell(Drawable, nn.Module):
             check_shape(name, f"{state}_0", value, letters, (*batch_shape, self.hidden_size))
             check_like(name, f"{state}_0", value, input.dtype, input.device, "input")
         ih = linear(input, weights["weight_ih"], weights.get("bias_ih"))
-        new = advance(cell, weights, ih, tuple(hx))
+        noise = {}
+        if cell.noise and self.training:
+            steps, states = Steps(torch.atleast_2d(ih), None, None), tuple(map(torch.atleast_2d, hx))
+            noise = {key: v.reshape(*batch_shape, -1) for key, v in draw(cell, steps, states, self.hidden_size).items()}
+        new = advance(cell, weights, ih, tuple(hx), noise)
         return new if len(new) > 1 else new[0]
 
     def _step_by_torch(self, input: Any, hx: Any) -> Any:

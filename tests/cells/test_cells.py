@@ -277,3 +277,23 @@ def test_the_former_name_of_the_third_version_of_the_gru():
         assert gg.cells.GRUv1 is gg.cells.GRUv3
     with pytest.warns(FutureWarning, match="cell: gruv1 is now gruv3; use gruv3"):
         assert cell_option.check("GRUv1") == "gruv3"
+
+
+@pytest.mark.parametrize("shape", [(2,), (500, 2)])
+def test_noise_of_single_steps_and_of_functions(shape):
+    module, x = gg.RecurrentCell(cells.CTRNN("tanh", sigma=0.5), 2, 50), torch.zeros(shape)
+    ((cell, weights),) = module.weights()
+    expected = gg.RecurrentCell(cells.CTRNN("tanh"), 2, 50)
+    expected.load_state_dict(module.state_dict())
+    _, noisy = module(x)
+    _, silent = expected(x)
+    # The deviation of a step is sigma sqrt(2 dt / tau).
+    assert abs(float((noisy - silent).detach().std()) / (0.5 * (2 * 20 / 100) ** 0.5) - 1) < (
+        0.4 if len(shape) == 1 else 0.03
+    )
+    torch.testing.assert_close(module.eval()(x), expected(x))
+    ih = torch.nn.functional.linear(x, weights["weight_ih"], weights["bias_ih"])
+    zeros = (torch.zeros(*shape[:-1], 50),) * 2
+    torch.testing.assert_close(gg.functional.step(cell, ih, zeros, weights), expected(x))
+    output, _ = gg.functional.recurrent(cell, x[None], None, weights)
+    torch.testing.assert_close(output[0], expected(x)[0])
