@@ -88,7 +88,7 @@ _ON_NUMBERS = {
 
 
 def spell(name: str) -> str:
-    """A name that the compilers accept and that is no macro, no function of `support.c` and no reserved identifier."""
+    """A valid identifier that differs from macros, from functions of `support.c` and from reserved identifiers."""
     name = "".join(letter if letter.isascii() else f"u{ord(letter):x}" for letter in name)
     if re.match(r"_[A-Z_]", name):  # reserved for compilers
         name = f"v{name}"

@@ -22,6 +22,7 @@ from glassgate.export.step_values import (
     StepValue,
     SumOverUnits,
 )
+from glassgate.export.unit_loops import StepProgram, UnitLoop
 
 
 @dataclass
@@ -84,7 +85,7 @@ class StepFunction:
         self.packed = PackedWeights(block)
         self.widths = {UNITS: spec.hidden_size, PROJECTED: spec.output_size, FEATURES: spec.input_size}
         self.state_sizes = {name: self.padded(spec.widths[name]) for name in self.step.states}
-        self._stored, self._use_counts = self.step.stored_values, self.step.use_counts
+        self.program = StepProgram(self.step)
         self._name_variables()
         self.text = "\n".join(self._lines())
 
@@ -95,7 +96,7 @@ class StepFunction:
         self._arrays |= {state: names.new(f"state_{name}") for name, state in step.states.items()}
         self._variables = {value: names.new(value.name) for value in step.values if not isinstance(value, Input)}
         """The variable of each value in the phase that computes or loads it, and of each scalar."""
-        self._array_names = {value: names.new(f"all_{self._variables[value]}") for value in self._stored}
+        self._array_names = {value: names.new(f"all_{self._variables[value]}") for value in self.program.kept}
         self._sum_names = {
             value: names.new(f"{'sum_' * isinstance(value, SumOverUnits)}{name}{'_sum' * isinstance(value, Affine)}")
             for value, name in self._variables.items()
@@ -103,7 +104,6 @@ class StepFunction:
         }
         """The variables that accumulate matrix products and sums over units."""
         self._new_names = {name: names.new(f"new_{name}") for name in step.new_states if self._is_buffered(name)}
-        self._computed_scalars = set[StepValue]()
 
     def padded(self, units: int) -> int:
         """The number of units rounded up to whole blocks."""
@@ -114,7 +114,7 @@ class StepFunction:
         states = "".join(f", real *{self._arrays[state]}" for state in step.states.values())
         yield f"/* {spec.label}: one step, {spec.input_size} -> {spec.output_size}. */"
         yield f"static void {self.name}(const real *W, const real *x{states}) {{"
-        body = [line for phase in step.phases for line in self._phase_loop(phase)]
+        body = [line for loop in self.program.loops for line in self._unit_loop(loop)]
         for name, buffer in self._new_names.items():
             yield f"    ALIGNED real {buffer}[{self.state_sizes[name]}];"
         for value, array in self._array_names.items():
@@ -131,37 +131,31 @@ class StepFunction:
     def _is_buffered(self, state: str) -> bool:
         """Whether a new state needs a buffer, because a later operation still reads the old state."""
         old, new = self.step.states[state], self.step.new_states[state]
-        storing_phase, has_one_block = self.step.storing_phase(state), self.state_sizes[state] == self.block
+        storing_phase, has_one_block = self.program.storing_phase(state), self.state_sizes[state] == self.block
         for value in self.step.values:
             match value:
                 case Affine(products=products) if any(product.vector is old for product in products):
                     # A block computes its products before its new states, but after the new states of earlier blocks.
-                    phase = self.step.phase_of(value)
+                    phase = self.program.phase_of(value)
                     if phase > storing_phase or (phase == storing_phase and not has_one_block):
                         return True
-                case Pointwise(args=args) if old in args and self.step.phase_of(value) > storing_phase:
+                case Pointwise(args=args) if old in args and self.program.phase_of(value) > storing_phase:
                     return True
         others = (other for name, other in self.step.new_states.items() if name != state)
         return any(other is old for other in others) or isinstance(new, Input)
 
-    def _phase_loop(self, phase: Phase) -> Iterator[str]:
-        """The loop of a phase over its units. Adds the weights of the phase to `packed`."""
-        level, axis = phase
-        units = self.widths[axis]
-        computed = [v for v in self.step.values if isinstance(v, Affine | Pointwise) and self.step.phase_of(v) == phase]
-        affine = [value for value in computed if isinstance(value, Affine)]
-        totals = [
-            value
-            for value in self.step.values
-            if isinstance(value, SumOverUnits) and self.step.phase_of(value.x) == phase
-        ]
-        constants = self._constants(phase, computed, totals)
-        yield from self._scalars(level)
-        for total in totals:
+    def _unit_loop(self, loop: UnitLoop) -> Iterator[str]:
+        """The lines of a loop over units. Adds the weights of the loop to `packed`."""
+        units = self.widths[loop.phase[1]]
+        affine = [value for value in loop.values if isinstance(value, Affine)]
+        for scalar in loop.scalars:
+            if not self.program.is_inlined(scalar):
+                yield f"    const {self._type(scalar)} {self._variables[scalar]} = {self._expression(scalar).text};"
+        for total in loop.sums:
             yield f"    lanes {self._sum_names[total]} = broadcast(0);"
         rows = [self.packed.blocks_of(value.bias, units) for value in affine if value.bias is not None]
         products = list(self._matrix_products(affine, units, rows))
-        rows += [self.packed.blocks_of(constant.numbers, units) for constant in constants]
+        rows += [self.packed.blocks_of(constant.numbers, units) for constant in loop.constants]
         yield f"    for (int u = 0; u < {self.padded(units)}; u += BLOCK) {{"
         if rows:
             part = np.stack(rows, 1)
@@ -173,46 +167,32 @@ class StepFunction:
         yield "            const int at = u + part * LANES;"
         for value in affine:
             yield f"            const lanes {self._variables[value]} = {self._sum_names[value]}[part];"
-        for k, constant in enumerate(constants):
+        for k, constant in enumerate(loop.constants):
             load = self._load(constant, f"w + {k} * BLOCK + part * LANES")
             yield f"            const {self._type(constant)} {self._variables[constant]} = {load};"
-        yield from (f"            {line}" for line in self._pointwise(phase, computed, totals))
+        yield from (f"            {line}" for line in self._pointwise(loop))
         yield "        }"
         yield "    }"
-        for total in totals:
+        for total in loop.sums:
             yield f"    const real {self._variables[total]} = sum_lanes({self._sum_names[total]});"
         # Later phases load the stored values of this phase.
-        self._arrays |= {value: self._array_names[value] for value in computed if value in self._stored}
+        self._arrays |= {value: self._array_names[value] for value in loop.values if value in self.program.kept}
 
-    def _scalars(self, level: int) -> Iterator[str]:
-        """Lines that compute the scalar values of a level."""
-        for value in self.step.values:
-            if not isinstance(value, Pointwise) or not value.is_scalar or value in self._computed_scalars:
-                continue
-            if self.step.levels[value] <= level:
-                self._computed_scalars.add(value)
-                if not self._is_inline(value):
-                    name = self._variables[value]
-                    yield f"    const {self._type(value)} {name} = {self._expression(value).text};"
-
-    def _pointwise(
-        self, phase: Phase, computed: Sequence[Affine | Pointwise], totals: Sequence[SumOverUnits]
-    ) -> Iterator[str]:
+    def _pointwise(self, loop: UnitLoop) -> Iterator[str]:
         """Lines that compute the pointwise operations of one register of units, after the matrix products."""
-        for value in computed:
-            if isinstance(value, Pointwise) and not self._is_inline(value):
+        for value in loop.values:
+            if isinstance(value, Pointwise) and not self.program.is_inlined(value):
                 yield f"const {self._type(value)} {self._variables[value]} = {self._expression(value).text};"
-            if value in self._stored:
+            if value in self.program.kept:
                 store = "store_mask" if value.is_mask else "store"
                 yield f"{store}({self._array_names[value]} + at, {self._variables[value]});"
-        units = self.widths[phase[1]]
-        for total in totals:
-            x = self._as_lanes(total.x, phase).text
+        units = self.widths[loop.phase[1]]
+        for total in loop.sums:
+            x = self._as_lanes(total.x, loop.phase).text
             yield f"{self._sum_names[total]} += {f'first_lanes({x}, {units} - at)' if units % self.block else x};"
-        for name, new in self.step.new_states.items():
-            if self.step.storing_phase(name) == phase:
-                target = self._new_names.get(name) or self._arrays[self.step.states[name]]
-                yield f"store({target} + at, {self._as_lanes(new, phase).text});"
+        for name in loop.results:
+            target = self._new_names.get(name) or self._arrays[self.step.states[name]]
+            yield f"store({target} + at, {self._as_lanes(self.program.results[name], loop.phase).text});"
 
     def _matrix_products(self, affine: Sequence[Affine], units: int, rows: list[np.ndarray]) -> Iterator[str]:
         """Lines that compute the matrix products of one block together.
@@ -268,22 +248,6 @@ class StepFunction:
             block_diagonal[head * rows : (head + 1) * rows, head * columns : (head + 1) * columns] = matrix[head]
         return block_diagonal
 
-    def _constants(
-        self, phase: Phase, computed: Sequence[Affine | Pointwise], totals: Sequence[SumOverUnits]
-    ) -> list[Constant]:
-        """The constant vectors that the operations of a phase or the new states that it stores read."""
-        read: list[StepValue | float] = [
-            arg for value in computed if isinstance(value, Pointwise) for arg in value.args
-        ]
-        read += [total.x for total in totals]
-        read += [new for name, new in self.step.new_states.items() if self.step.storing_phase(name) == phase]
-        return list(dict.fromkeys(arg for arg in read if isinstance(arg, Constant) and not arg.is_scalar))
-
-    def _is_inline(self, value: Pointwise) -> bool:
-        """Whether a value without a name is written inside the expression of its only reader."""
-        is_stored = value in self._stored or value in self.step.new_states.values()
-        return not value.is_named and not is_stored and self._use_counts[value] == 1
-
     def _type(self, value: StepValue) -> str:
         if value.is_scalar:
             return "int" if value.is_mask else "real"
@@ -302,9 +266,9 @@ class StepFunction:
                 return Expression(str(int(arg.numbers.item())))
             case Constant(is_scalar=True):
                 return self.scalars.number(float(arg.numbers.item()))
-            case Pointwise() if self._is_inline(arg) and (arg.is_scalar or self.step.phase_of(arg) == phase):
+            case Pointwise() if self.program.is_inlined(arg) and (arg.is_scalar or self.program.phase_of(arg) == phase):
                 return self._expression(arg)
-        if isinstance(arg, Input) or (arg in self._stored and self.step.phase_of(arg) != phase):
+        if isinstance(arg, Input) or (arg in self.program.kept and self.program.phase_of(arg) != phase):
             return Expression(self._load(arg, f"{self._arrays[arg]} + at"))
         return Expression(self._variables[arg])
 
@@ -318,7 +282,7 @@ class StepFunction:
 
     def _expression(self, value: Pointwise) -> Expression:
         """The expression of an operation: on one number for a scalar, otherwise on lanes."""
-        phase = self.step.phase_of(value)
+        phase = self.program.phase_of(value)
         vectors = [arg for arg in value.args if isinstance(arg, StepValue) and not arg.is_scalar]
         if not vectors:
             expression = self.scalars.apply(value.op, [self._read(arg, phase) for arg in value.args])

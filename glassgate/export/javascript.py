@@ -17,7 +17,8 @@ from glassgate.engines.lowering.expressions import Expression
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.export.javascript_dialect import JAVASCRIPT
 from glassgate.export.network import DirectionSpec, levels_of
-from glassgate.export.step_values import Affine, Constant, Input, Phase, Pointwise, Step, StepValue, SumOverUnits
+from glassgate.export.step_values import Affine, Constant, Input, Phase, Pointwise, Step, StepValue
+from glassgate.export.unit_loops import StepProgram, UnitLoop
 from glassgate.layers.edits import REPLACEMENT, SCALE, edited_equations
 from glassgate.layers.stack import Recurrent
 
@@ -127,14 +128,13 @@ class _Emitter:
         self.widths = {UNITS: spec.hidden_size, PROJECTED: spec.output_size, FEATURES: spec.input_size}
         self.arrays: dict[str, np.ndarray] = {}
         self.products: dict[str, list[dict[str, Any]]] = {}
-        self.use_counts = self.step.use_counts
+        self.program = StepProgram(self.step)
         self.results = {value: name for name, value in {**self.step.gates, **self.step.new_states}.items()}
         self.names = JAVASCRIPT.names()
         self.variables = self._named_variables()
         self.stored = self._additional_values()
         self.now = {name: self.names.new(f"now_{name}") for name in self.values}
         """The variable with the array of each stored value, at all steps."""
-        self.emitted = set[StepValue]()
         self.text = "\n".join(self._lines())
 
     def describe(self, cell: Cell, weights: Weights) -> dict[str, Any]:
@@ -184,7 +184,7 @@ class _Emitter:
         These are values with a name in the source of the cell, and values that a later phase or a product reads.
         """
         stored: dict[StepValue, str] = {}
-        taken, needed = {*self.results.values()}, self.step.stored_values
+        taken, needed = {*self.results.values()}, self.program.kept
         for value in self.step.values:
             if not isinstance(value, Affine | Pointwise) or value.is_scalar:
                 continue
@@ -207,7 +207,7 @@ class _Emitter:
         if step.noise:
             noise = ", ".join(f"{name}: {self.variables[value]}" for name, value in step.noise.items())
             yield f"  const {{ {noise} }} = edit;"
-        body = [line for phase in step.phases for line in self._phase_loop(phase)]
+        body = [line for loop in self.program.loops for line in self._unit_loop(loop)]
         products = [product for group in self.products.values() for product in group]
         names = {
             "w": [name for name in self.arrays if name not in {product["weight"] for product in products}],
@@ -232,38 +232,28 @@ class _Emitter:
         """The element of a stored value for the current step and unit."""
         return f"{self.now[name]}[{self._offset(axis)} + u]"
 
-    def _phase_loop(self, phase: Phase) -> Iterator[str]:
-        level, axis = phase
-        values, variables = self.step.values, self.variables
-        computed = [v for v in values if isinstance(v, Affine | Pointwise) and self.step.phase_of(v) == phase]
-        for value in values:
-            if (
-                isinstance(value, Pointwise)
-                and value.is_scalar
-                and self.step.levels[value] <= level
-                and value not in self.emitted
-            ):
-                self.emitted.add(value)
-                yield f"const {variables[value]} = {self._expression(value).text};"
-        totals = [value for value in values if isinstance(value, SumOverUnits) and self.step.phase_of(value.x) == phase]
-        for value in totals:
-            yield f"let {variables[value]} = 0;"
-        sums = {value: self._affine(value) for value in computed if isinstance(value, Affine)}
+    def _unit_loop(self, loop: UnitLoop) -> Iterator[str]:
+        phase, variables = loop.phase, self.variables
+        for scalar in loop.scalars:
+            if not self.program.is_inlined(scalar):
+                yield f"const {variables[scalar]} = {self._expression(scalar).text};"
+        for total in loop.sums:
+            yield f"let {variables[total]} = 0;"
+        sums = {value: self._affine(value) for value in loop.values if isinstance(value, Affine)}
         for lines, _ in sums.values():
             yield from lines
-        yield f"for (let u = 0; u < {self.widths[axis]}; u++) {{"
-        for value in computed:
+        yield f"for (let u = 0; u < {self.widths[phase[1]]}; u++) {{"
+        for value in loop.values:
             if isinstance(value, Affine):
                 yield f"  const {variables[value]} = {sums[value][1]};"
-            elif not self._is_inline(value):
+            elif not self.program.is_inlined(value):
                 yield f"  const {variables[value]} = {self._expression(value).text};"
             if value in self.stored:
-                yield f"  {self._current(self.stored[value], axis)} = {self._read(value, phase).text};"
-        for value in totals:
-            yield f"  {variables[value]} += {self._read(value.x, phase).text};"
-        for name, value in {**self.step.gates, **self.step.new_states}.items():
-            if self.step.storing_phase(name) == phase:
-                yield f"  {self._current(name, axis)} = {self._read(value, phase).text};"
+                yield f"  {self._current(self.stored[value], phase[1])} = {self._read(value, phase).text};"
+        for total in loop.sums:
+            yield f"  {variables[total]} += {self._read(total.x, phase).text};"
+        for name in loop.results:
+            yield f"  {self._current(name, phase[1])} = {self._read(self.program.results[name], phase).text};"
         yield "}"
 
     def _affine(self, value: Affine) -> tuple[list[str], str]:
@@ -303,11 +293,6 @@ class _Emitter:
         """The name under which a value is stored."""
         return self.stored.get(value) or self.results[value]
 
-    def _is_inline(self, value: Pointwise) -> bool:
-        """Whether a value without a name is written inside the expression of its only reader."""
-        is_stored = value in self.stored or value in self.results
-        return not value.is_named and self.use_counts[value] <= 1 and not is_stored and not value.is_scalar
-
     def _read(self, arg: StepValue | float, phase: Phase) -> Expression:
         """The expression of a value in a phase."""
         match arg:
@@ -318,11 +303,11 @@ class _Emitter:
             case Constant():
                 self.arrays[self.variables[arg]] = arg.numbers
                 return Expression(f"{self.variables[arg]}[u]")
-            case Pointwise() if self._is_inline(arg) and self.step.phase_of(arg) == phase:
+            case Pointwise() if self.program.is_inlined(arg) and (arg.is_scalar or self.program.phase_of(arg) == phase):
                 return self._expression(arg)
-        if isinstance(arg, Affine | Pointwise) and not arg.is_scalar and self.step.phase_of(arg) != phase:
+        if isinstance(arg, Affine | Pointwise) and not arg.is_scalar and self.program.phase_of(arg) != phase:
             return Expression(self._current(self._stored_name(arg), arg.axis))
         return Expression(f"{self.variables[arg]}[u]" if isinstance(arg, Input) else self.variables[arg])
 
     def _expression(self, value: Pointwise) -> Expression:
-        return JAVASCRIPT.apply(value.op, [self._read(arg, self.step.phase_of(value)) for arg in value.args])
+        return JAVASCRIPT.apply(value.op, [self._read(arg, self.program.phase_of(value)) for arg in value.args])

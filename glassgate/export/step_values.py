@@ -1,6 +1,6 @@
 """The values of one step of a direction with its weights, for the C and JavaScript emitters.
 
-`lowering/step.py` divides them into phases. Here, a phase is a loop over units. Examples of operations that need all
+`unit_loops.py` divides them into phases. Here, a phase is a loop over units. Examples of operations that need all
 units of an earlier value are the product with the reset state of a GRU (`gg.cells.GRUv3`) and the mean over all units.
 
 A lowered pass has values with several axes. Here, each value is a vector with one number per unit, or a single number.
@@ -161,7 +161,6 @@ class Step:
         new_states: the states after the step, by name.
         gates: the gates by name; empty unless `observed`.
         values: all values that the results need, in topological order.
-        levels: the levels of the values.
     """
 
     def __init__(self, spec: DirectionSpec, observed: bool = False) -> None:
@@ -196,52 +195,9 @@ class Step:
         self.set_new_states({name: fused[name] for name in new_states})
 
     def set_new_states(self, new_states: dict[str, StepValue]) -> None:
-        """Set the states after the step, and divide the values that they need into phases."""
+        """Set the states after the step, and the values that they need."""
         self.new_states = new_states
         self.values = topologically_sorted([*self.gates.values(), *new_states.values()])
-        self.levels = levels_of(self.values)
-
-    def phase_of(self, value: StepValue) -> Phase:
-        """The phase that computes a value. Phases of level 0 compute constants and values that the step only reads."""
-        return self.levels[value], value.axis
-
-    @property
-    def phases(self) -> list[Phase]:
-        """All phases in order."""
-        return sorted({*self._computing_phases, *map(self.storing_phase, [*self.new_states, *self.gates])})
-
-    @property
-    def _computing_phases(self) -> set[Phase]:
-        """The phases that compute values or sums over units."""
-        computed = [value for value in self.values if isinstance(value, Affine | Pointwise) and not value.is_scalar]
-        summed = [value.x for value in self.values if isinstance(value, SumOverUnits)]
-        return {self.phase_of(value) for value in (*computed, *summed)}
-
-    def storing_phase(self, result: str) -> Phase:
-        """The phase that stores a new state or a gate: the one that computes it, or else the last of its axis."""
-        value = self.new_states[result] if result in self.new_states else self.gates[result]
-        axis = self.states[result].axis if result in self.states else UNITS
-        if isinstance(value, Affine | Pointwise) and value.axis == axis:
-            return self.phase_of(value)
-        level = self.levels[value]
-        later = [phase for phase in self._computing_phases if phase[1] == axis and phase[0] >= level]
-        return max(later, default=(level, axis))
-
-    @property
-    def use_counts(self) -> Counter[StepValue]:
-        """How often each value is an operand of elementwise operations and sums over units."""
-        return Counter(
-            operand for value in self.values if not isinstance(value, Affine) for operand in operands_of(value)
-        )
-
-    @property
-    def stored_values(self) -> set[StepValue]:
-        """The values that must be stored as arrays, because a later phase or a matrix product reads them."""
-        published = {
-            value for value, readers in self.levels.published.items() if any(isinstance(r, Affine) for r in readers)
-        }
-        vectors = (v for v in self.levels.read_later if isinstance(v, Affine | Pointwise) and not v.is_scalar)
-        return published.union(vectors)
 
     def _axis_of(self, lowered: Value) -> Axis:
         """The axis of a lowered value, apart from the axes of gates, steps and sequences.

@@ -89,7 +89,7 @@ class Dialect:
     Attributes:
         forms: the form of each operation of `symbolic.operations.OPERATIONS` except "detach", which has no effect.
         number: the expression of a number.
-        reserved: words that cannot be names of variables: keywords, and what the generated code itself defines.
+        reserved: words that cannot be names of variables: keywords, and names in the generated code.
         spell: changes a name to one that the language allows.
     """
 

@@ -32,7 +32,7 @@ class Addresses:
         self.kernel = Kernel(name, (*self.other_parameters, *additional), by_rows)
         self.names = TRITON.names()
         self.variables: dict[tuple[object, ...], str] = {}
-        """The variables that have been named, by what they hold."""
+        """The variables by their contents."""
         self.used_variables: set[str] = set()
         self.is_next_step = False
         """Whether the lines belong to phase 0 of the next step."""
@@ -100,7 +100,7 @@ class Addresses:
         return self.variable(f"{self.variable_of(carry.before)}_next", "next", carry.before)
 
     def variable(self, name: str, *held: object) -> str:
-        """The variable for some content of the kernel. A new variable gets this name if no other has it."""
+        """The variable for some content of the kernel. A new variable gets this name if it is free."""
         if held not in self.variables:
             self.variables[held] = self.names.new(name)
         return self.variables[held]

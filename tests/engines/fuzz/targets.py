@@ -30,7 +30,7 @@ class Trial:
         layer: the layer in float64.
         x: (L, H_in).
         expected: (L, D * H_out).
-        uncertainty: how far the output changes if the parameters and the input change by the precision of float32. It
+        uncertainty: the change of the output when the parameters and the input change by the precision of float32. It
             is large where a step compares or rounds numbers that are almost equal.
     """
 
