@@ -50,7 +50,7 @@ def unread_weights(cell: Cell) -> str:
 
 
 def shared_names(cell: Cell) -> str:
-    """Return the names that stand for two different values of a cell.
+    """Return the names that a cell uses for two different values.
 
     A gate may have the name of a state if the state is its value, as in an RNN.
     """

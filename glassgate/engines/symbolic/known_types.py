@@ -35,7 +35,7 @@ CONSTANT |= {type(vars(FullArgSpec)["args"])}  # the fields of named tuples
 CONTAINERS: tuple[Any, ...] = (OrderedDict, dict, MappingProxyType, list, tuple, set, frozenset)
 _KNOWN_BASES = frozenset({*CONTAINERS, *_NUMBERS_AND_TEXT, object, SimpleNamespace, Generic})
 _KNOWN_BASES |= {random.Random.__base__}  # `purity.py` refuses its draws
-"""Classes in C whose instances have no other state than their items and attributes."""
+"""Classes in C whose instances have only items and attributes as state."""
 ALWAYS_READ = frozenset(
     {"step", "project", "new_state", "values_by_name", "gates", "state", "parameters", "noise", "recurrent", "heads"}
 )

@@ -86,7 +86,7 @@ class NoteF1(Metric):
         self.notes_in_both += (notes & counted).sum() + (true_notes & counted).sum()
 
     def compute(self) -> Tensor:
-        """Return the score, from 0 to 1; 1 if there are no notes, and none are predicted."""
+        """Return the score, from 0 to 1; 1 if neither the data nor the prediction contains a note."""
         return torch.where(self.notes_in_both > 0, 2 * self.correct / self.notes_in_both, 1.0)
 
 
