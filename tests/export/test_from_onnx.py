@@ -122,7 +122,7 @@ def test_models_of_the_current_torch_exporter(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"from_onnx: input W of node .* cannot be read"):
         gg.from_onnx(tmp_path / "m.onnx")
     file.unlink()
-    with pytest.raises(ExportError, match=r"from_onnx: input W of node .* cannot be read \(FileNotFoundError"):
+    with pytest.raises(ExportError, match=r"from_onnx: input W of node .* cannot be read \(FileNotFoundError: .*\)"):
         gg.from_onnx(tmp_path / "m.onnx")
 
 
@@ -235,7 +235,8 @@ def test_files_without_an_equivalent_give_one_clear_error(tmp_path: Path) -> Non
     save(path, "LSTM", arrays, direction="bidirectional")
     check(r"input W of node node \(LSTM\) must have shape \(2, 20, 3\), got \(1, 20, 3\)")
     save(path, "LSTM", arrays, direction="sideways")
-    check("has direction 'sideways'; expected forward, reverse, bidirectional")
+    with pytest.raises(ExportError, match=r"from_onnx: .* has direction 'sideways'; expected forward, reverse"):
+        gg.from_onnx(path)
     save(path, "LSTM", arrays | {"B": arrays["B"].astype(np.int32)})
     check("must have floating-point weights, got int32 for input B")
     draw = helper.make_node("RandomNormal", [], ["W"], shape=[1, 20, 3])
@@ -247,10 +248,10 @@ def test_files_without_an_equivalent_give_one_clear_error(tmp_path: Path) -> Non
     model = onnx.load(save(path, "LSTM", arrays))
     model.graph.node[0].input[1] = ""
     onnx.save(model, path)
-    check("it has no input W")
+    check("must have fixed weights, but it has no input")
     del model.graph.node[0].input[:]
     onnx.save(model, path)
-    check("it has no input W")
+    check("must have fixed weights, but it has no input")
     model = onnx.load(save(path, "LSTM", arrays))
     model.graph.node[0].domain = "elsewhere"
     onnx.save(model, path)

@@ -153,6 +153,8 @@ def test_files_that_were_exchanged_are_converted_again(path: Path) -> None:
     for file, content in zip((second, first), contents, strict=True):
         file.unlink()  # the old memory map keeps the old file
         file.write_bytes(content)
+        with pytest.raises(ValueError, match="is damaged or renamed"):
+            mapped.Arrow(file)
     assert [list(text.read_text(path, kind, "file")[0].tokens) for kind in ("word", "token")] == expected
     assert (first.read_bytes(), second.read_bytes()) == contents
 
