@@ -2,7 +2,8 @@
 
 import copy
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,11 +85,21 @@ def faults(trials: Sequence[Trial], results: Sequence[Tensor], exact: bool) -> l
     return found
 
 
+@contextmanager
+def in_dtype(module: nn.Module, dtype: torch.dtype) -> Iterator[None]:
+    """A context in which parameters have this dtype. A copy of a layer would be traced again."""
+    module.to(dtype)
+    try:
+        yield
+    finally:
+        module.double()  # the numbers of trials are exact in float32
+
+
 def run_c(trials: Sequence[Trial], folder: Path, double: bool, compiler: str, *flags: str) -> list[Tensor]:
     """Return the outputs of one C program with all layers."""
-    dtype = torch.float64 if double else torch.float32
-    layers = nn.ModuleDict({str(k): copy.deepcopy(trial.layer).to(dtype) for k, trial in enumerate(trials)})
-    gg.to_c(layers, folder, "nets")
+    layers = nn.ModuleDict({str(k): trial.layer for k, trial in enumerate(trials)})
+    with in_dtype(layers, torch.float64 if double else torch.float32):
+        gg.to_c(layers, folder, "nets")
     real, program = ("double" if double else "float"), ["#include <stdio.h>", '#include "nets.h"']
     for k, trial in enumerate(trials):
         values = ", ".join(v.hex() for v in trial.x.reshape(-1).tolist())
@@ -128,18 +139,9 @@ def run_onnx(trials: Sequence[Trial], folder: Path) -> list[Tensor]:
     """Return the outputs of ONNX Runtime in float32, because it does not implement Erf in float64."""
     outputs = []
     for k, trial in enumerate(trials):
-        layer = copy.deepcopy(trial.layer).float()
-        path = gg.to_onnx(layer, folder / f"{k}.onnx", lengths=False, defaults=True, verify=False)
+        with in_dtype(trial.layer, torch.float32):
+            path = gg.to_onnx(trial.layer, folder / f"{k}.onnx", lengths=False, defaults=True, verify=False)
         outputs.append(Session(path)(input=trial.x[:, None].float())["output"])
-    return outputs
-
-
-def run_engine(trials: Sequence[Trial], engine: str, dtype: torch.dtype) -> list[Tensor]:
-    """Return the outputs of an engine."""
-    outputs = []
-    for trial in trials:
-        with torch.no_grad(), gg.engine(engine):
-            outputs.append(copy.deepcopy(trial.layer).to(dtype)(trial.x.to(dtype))[0])
     return outputs
 
 
