@@ -308,11 +308,11 @@ class Phases:
         return uses
 
     def sums_over_steps(self, phase: Phase, uses: Counter[Value]) -> dict[Value, Line]:
-        """The lines that only add to a carry, for example to the gradient of a parameter. Keys are their results."""
+        """The lines of a phase that only add to a carry, such as the gradient of a parameter, by their results."""
         lines = {}
         for carry in phase.carries:
             line = self.line_of.get(self.origin(carry.next))
-            if line and uses[line.result] == 1 and carry.before in operands(line.operation):
+            if line in phase.lines and uses[line.result] == 1 and carry.before in operands(line.operation):
                 lines[line.result] = line
         return lines
 

@@ -63,6 +63,24 @@ def test_persistent_kernels_reset_sequences_of_equal_length(kernel, monkeypatch)
         torch.testing.assert_close(output, layer(x, resets=resets)[0])
 
 
+class ScaledByMean(gg.Cell):
+    gates, state = ("n",), ("h", "m")
+
+    def step(self, a, s):
+        return torch.tanh(a.n) * torch.tanh(s.m), torch.zeros_like(a.n) + a.n.mean(-1, keepdim=True)
+
+
+def test_gradients_of_restart_states_are_complete_before_the_last_phase():
+    """The sum of these gradients is not part of the last phase, which writes its result."""
+    layer = gg.Recurrent(ScaledByMean(), 2, 4, proj_size=2, learn_initial_state=True)
+    x, resets, gradients = torch.randn(4, 2, 2), torch.eye(4, 2).bool(), {}
+    for engine in ("triton", "reference"):
+        with gg.engine(engine):
+            total = layer(x, resets=resets)[0].square().sum()
+            gradients[engine] = torch.autograd.grad(total, [*layer.parameters()])
+    torch.testing.assert_close(gradients["triton"], gradients["reference"], atol=1e-6, rtol=1e-5)
+
+
 def test_calls_without_gradients_return_final_states():
     layer, x = gg.LSTM(3, 4, bidirectional=True), torch.randn(4, 2, 3)
     with torch.no_grad():
