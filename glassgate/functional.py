@@ -11,9 +11,10 @@ from glassgate import cells
 from glassgate.cell import Cell, Weights
 from glassgate.engines import choose
 from glassgate.engines.contract import Direction
+from glassgate.engines.memory import in_memory
 from glassgate.engines.reference import advance
 from glassgate.layout import Layout, arrange
-from glassgate.shapes import ShapeError, check_like, check_parameters, check_shape
+from glassgate.shapes import ArgumentTypeError, ShapeError, check_dense, check_like, check_parameters, check_shape
 
 Input = Tensor | PackedSequence
 
@@ -202,9 +203,13 @@ def step(cell: Cell, ih: Tensor, states: tuple[Tensor, ...], weights: Weights) -
         raise ShapeError(f"{name}: states must be a tuple of {len(cell.state)} states {cell.state}, got {got}")
     widths = {"ih": len(cell.gates) * units, **dict.fromkeys(cell.state, units), cell.state[0]: proj_size or units}
     for (key, width), tensor in zip(widths.items(), (ih, *states), strict=True):
+        if not isinstance(tensor, Tensor):
+            raise ArgumentTypeError(f"{name}: {key} must be a tensor (..., {width}), got {type(tensor).__name__}")
+        check_dense(name, key, tensor)
         check_like(name, key, tensor, weight.dtype, weight.device, "weight_ih")
         if tensor.shape[-1:] != (width,):
             raise ShapeError(f"{name}: {key} must be (..., {width}), got {tuple(tensor.shape)}")
+    in_memory((ih, *states, *weights.values()))
     try:
         return advance(cell, weights, ih, states)
     except RuntimeError as error:
@@ -217,6 +222,10 @@ def step(cell: Cell, ih: Tensor, states: tuple[Tensor, ...], weights: Weights) -
 def _check_weights(cell: Cell, weights: Weights) -> tuple[int, int]:
     """Check the shapes of the parameters. Return H_cell and the width of the projection (0 for none)."""
     name, weight, rows = type(cell).__name__, weights["weight_ih"], f"{len(cell.gates)} * H_cell"
+    for key, value in weights.items():
+        if not isinstance(value, Tensor):
+            raise ArgumentTypeError(f"{name}: {key} must be a tensor, got {type(value).__name__}")
+        check_dense(name, key, value)
     if weight.dim() != 2 or weight.shape[0] % len(cell.gates):
         raise ShapeError(f"{name}: weight_ih must be ({rows}, H_in), got {tuple(weight.shape)}")
     units, weight_hr = weight.shape[0] // len(cell.gates), weights.get("weight_hr")
@@ -252,7 +261,8 @@ def _initial_states(
     states = hx if len(cell.state) > 1 else (hx,)
     if not isinstance(states, tuple | list) or len(states) != len(cell.state):
         got = f"{len(hx)} of them" if isinstance(hx, tuple | list) else type(hx).__name__
-        raise ShapeError(f"{name}: hx must be a tuple of {len(cell.state)} states {cell.state}, got {got}")
+        error = ShapeError if isinstance(hx, tuple | list | Tensor) else ArgumentTypeError
+        raise error(f"{name}: hx must be a tuple of {len(cell.state)} states {cell.state}, got {got}")
     rows, letters = ((), "") if layout.unbatched else ((layout.rows,), "N, ")
     has_layer_axis = isinstance(states[0], Tensor) and states[0].dim() == len(rows) + 2
     if has_layer_axis:
@@ -260,6 +270,7 @@ def _initial_states(
     for k, (state, value, width) in enumerate(zip(cell.state, states, widths, strict=True)):
         check_shape(name, f"{state}_0", value, f"({letters}{'H_cell' if k else 'H_out'})", (*rows, width))
         check_like(name, f"{state}_0", value, data.dtype, data.device, "input")
+    states = in_memory(states)
     return tuple(layout.to_ranks(v.reshape(layout.rows, v.shape[-1])) for v in states), has_layer_axis
 
 
@@ -267,7 +278,7 @@ def _weights_by_name(
     weight_ih: Tensor, weight_hh: Tensor, bias_ih: Tensor | None, bias_hh: Tensor | None, weight_hr: Tensor | None
 ) -> Weights:
     """Return the parameters by name. If only one bias is given, the other one is zero."""
-    if (bias_ih is None) != (bias_hh is None):
+    if (bias_ih is None) != (bias_hh is None) and isinstance(weight_ih, Tensor):
         bias_ih, bias_hh = (weight_ih.new_zeros(weight_ih.shape[0]) if b is None else b for b in (bias_ih, bias_hh))
-    named = {"weight_ih": weight_ih, "weight_hh": weight_hh, "bias_ih": bias_ih, "bias_hh": bias_hh}
-    return {name: w for name, w in {**named, "weight_hr": weight_hr}.items() if w is not None}
+    others = {"weight_hh": weight_hh, "bias_ih": bias_ih, "bias_hh": bias_hh, "weight_hr": weight_hr}
+    return {"weight_ih": weight_ih} | {name: weight for name, weight in others.items() if weight is not None}

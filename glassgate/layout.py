@@ -1,15 +1,17 @@
 """Converts a user's input (unbatched, batch-first, packed, with lengths) to the flat rows of engines, and back."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from glassgate.engines.contract import Steps
-from glassgate.engines.memory import move_to_device
-from glassgate.shapes import ShapeError, check_like, check_shape
+from glassgate.engines.memory import in_memory, move_to_device
+from glassgate.shapes import ArgumentTypeError, ShapeError, check_dense, check_like, check_shape
+
+_is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # torch 2.6 does not have this function
 
 
 class Layout(NamedTuple):
@@ -103,16 +105,23 @@ def arrange(
         ValueError: lengths are given with a `PackedSequence`.
     """
     batch_sizes: Tensor | None
+    data = input.data if isinstance(input, PackedSequence) else input
+    if not isinstance(data, Tensor):
+        got = f"{'a PackedSequence of ' * (data is not input)}{type(data).__name__}"
+        raise ArgumentTypeError(f"{operation}: input must be a tensor or a PackedSequence, got {got}")
+    check_dense(operation, "input", data)
+    (data,) = in_memory([data])
     if isinstance(input, PackedSequence):
+        if data.dim() != 2:
+            raise ShapeError(
+                f"{operation}: input must have packed data of shape (S, H_in), got {data.dim()}D {tuple(data.shape)}"
+            )
         layout, batch_sizes = _packed_layout(operation, input, lengths)
-        data = input.data
     else:
         layout, batch_sizes = _padded_layout(operation, input, batch_first, lengths)
-        data = layout.flatten(input)
-    if data.dim() != 2 or data.shape[1] != input_size:
-        raise ShapeError(
-            f"{operation}: input must have H_in = input_size = {input_size} features, got {data.shape[-1]}"
-        )
+        data = layout.flatten(data)
+    if data.shape[1] != input_size:
+        raise ShapeError(f"{operation}: input must have H_in = input_size = {input_size} features, got {data.shape[1]}")
     if data.shape[0] == 0 and layout.rows > 0:
         raise ShapeError(f"{operation}: input must have at least one step, got {_shape(input)}")
     return Steps(data, batch_sizes, None if resets is None else _flatten_resets(layout, resets, data)), layout
@@ -128,6 +137,15 @@ def _packed_layout(operation: str, input: PackedSequence, lengths: object) -> tu
     if lengths is not None:
         raise ValueError(f"{operation}: lengths must be left out with a PackedSequence, which has its own")
     sizes = input.batch_sizes
+    if _is_exporting():
+        raise ShapeError(
+            f"{operation}: torch.export does not support a PackedSequence, because its sizes depend on the values of a "
+            "tensor; pass the padded input with lengths=, which export supports: layer(input, lengths=lengths)"
+        )
+    if not isinstance(sizes, Tensor):
+        raise ArgumentTypeError(
+            f"{operation}: batch_sizes of a PackedSequence must be a tensor, got {type(sizes).__name__}"
+        )
     if sizes.device.type != "cpu" or sizes.dtype != torch.int64 or sizes.dim() != 1:
         raise ShapeError(f"{operation}: batch_sizes of a PackedSequence must be (L,) int64 on the CPU, got {sizes}")
     rows = int(sizes[0]) if len(sizes) else 0
@@ -148,8 +166,6 @@ def _padded_layout(
     operation: str, input: Tensor, batch_first: bool, lengths: Tensor | Sequence[int] | None
 ) -> tuple[Layout, Tensor | None]:
     """Return the layout and the batch sizes of a padded or unbatched input. The sizes are None if all lengths are L."""
-    if not isinstance(input, Tensor):
-        raise TypeError(f"{operation}: input must be a tensor or a PackedSequence, got {type(input).__name__}")
     if input.dim() not in (2, 3):
         letters = "(N, L, H_in)" if batch_first else "(L, N, H_in)"
         raise ShapeError(
@@ -161,8 +177,7 @@ def _padded_layout(
     if lengths is None:
         return layout, None
     if not isinstance(lengths, Tensor):
-        empty = isinstance(lengths, Sequence) and not lengths
-        lengths = torch.as_tensor(lengths, dtype=torch.int64 if empty else None, device="cpu")
+        lengths = _lengths_as_tensor(operation, lengths)
     if lengths.dtype is torch.bool or lengths.is_floating_point() or lengths.is_complex():
         raise TypeError(f"{operation}: lengths must be integers, got {lengths.dtype}")
     check_shape(operation, "lengths", lengths.view(-1) if unbatched and lengths.dim() == 0 else lengths, "(N,)", (N,))
@@ -186,6 +201,15 @@ def _padded_layout(
     places = step_start + order[flat - step_start]
     order, places = (move_to_device(v, input.device) for v in (order, places))
     return layout._replace(order=order, places=places), is_step.sum(1)
+
+
+def _lengths_as_tensor(operation: str, lengths: Any) -> Tensor:
+    """Convert lengths that are not a tensor, such as a list of integers or an array."""
+    empty = isinstance(lengths, Sequence) and not lengths
+    try:
+        return torch.as_tensor(lengths, dtype=torch.int64 if empty else None, device="cpu")
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{operation}: lengths must be (N,) integers, such as [5, 2], got {lengths!r}") from None
 
 
 def _sort_descending(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -215,5 +239,6 @@ def _flatten_resets(layout: Layout, resets: Tensor, data: Tensor) -> Tensor:
     check_shape(layout.operation, "resets", resets, letters, expected)
     if resets.device != data.device:
         check_like(layout.operation, "resets", resets, resets.dtype, data.device, "input")
+    in_memory([resets])
     resets = resets if resets.dtype == torch.bool else resets != 0
     return resets if layout.packed is not None else layout.flatten(resets)

@@ -12,21 +12,43 @@ import torch
 from torch import Tensor
 
 
-class ShapeError(RuntimeError, ValueError):
-    """A tensor has the wrong shape, dtype, device or layout.
+class ShapeError(RuntimeError, ValueError, IndexError):
+    """A tensor has the wrong shape, dtype, device or layout, or a tuple has the wrong length.
 
-    `torch.nn` raises RuntimeError for some such errors and ValueError for others.
+    `torch.nn` raises RuntimeError, ValueError or IndexError for such errors.
     """
+
+
+class ArgumentTypeError(TypeError, AttributeError):
+    """An argument is not a tensor, or not a tuple. `torch.nn` raises TypeError or AttributeError for such errors."""
 
 
 def check_shape(operation: str, name: str, tensor: Tensor, letters: str, expected: Sequence[int]) -> None:
     """Raise ShapeError unless `tensor` has the shape `expected`. `letters` are the names of its axes, for messages."""
     if not isinstance(tensor, Tensor):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"{operation}: {name} must be a tensor {letters} = {tuple(expected)}, got {type(tensor).__name__}"
         )
+    check_dense(operation, name, tensor)
     if tuple(tensor.shape) != tuple(expected):
         raise ShapeError(f"{operation}: {name} must be {letters} = {tuple(expected)}, got {tuple(tensor.shape)}")
+
+
+def check_dense(operation: str, name: str, tensor: Tensor) -> None:
+    """Raise ShapeError unless `tensor` has a number in memory for each of its elements."""
+    if tensor.layout is not torch.strided:
+        raise ShapeError(
+            f"{operation}: {name} must be a dense tensor, got the layout {tensor.layout}; convert it: {name}.to_dense()"
+        )
+    if tensor.is_nested:
+        raise ShapeError(
+            f"{operation}: {name} must be a dense tensor, got a nested tensor; "
+            f"convert it: torch.nested.to_padded_tensor({name}, 0.0)"
+        )
+    if tensor.is_quantized:
+        raise ShapeError(
+            f"{operation}: {name} must be a dense tensor, got a quantized tensor; convert it: {name}.dequantize()"
+        )
 
 
 def check_like(operation: str, name: str, tensor: Tensor, dtype: torch.dtype, device: torch.device, owner: str) -> None:
@@ -89,11 +111,10 @@ def _check_parameter(
 ) -> None:
     """Raise unless one parameter fulfils the conditions of `check_parameters`."""
     if not isinstance(value, Tensor):
-        raise TypeError(f"{operation}: {name} must be a tensor {shape}, got {type(value).__name__}")
+        raise ArgumentTypeError(f"{operation}: {name} must be a tensor {shape}, got {type(value).__name__}")
+    check_dense(operation, name, value)
     if tuple(value.shape) != shape:
         raise ShapeError(f"{operation}: {name} must be {shape}, got {tuple(value.shape)}")
-    if value.layout is not torch.strided:
-        raise ShapeError(f"{operation}: {name} must be a dense tensor, got the layout {value.layout}")
     if not value.dtype.is_floating_point:
         raise ShapeError(f"{operation}: {name} must have floating point numbers, got {value.dtype}")
     check_like(operation, name, value, dtype, device, owner)

@@ -25,7 +25,7 @@ FAULTS = {
         lambda: shapes.check_shape("op", "x", X, "(N, H)", (2, 4)),
     ),
     "op: x must be a tensor (N, H) = (2, 4), got list": (
-        TypeError,
+        shapes.ArgumentTypeError,
         lambda: shapes.check_shape("op", "x", [], "(N, H)", (2, 4)),
     ),
     "op: x must have y's dtype torch.float64, got torch.float32; convert it: x.to(torch.float64)": (
@@ -63,6 +63,9 @@ def test_the_dtype_may_differ_under_autocast():
         shapes.check_like("op", "x", X, torch.bfloat16, CPU, "y")
 
 
-def test_shape_error_is_both_types_that_torch_raises():
+def test_errors_have_all_types_that_torch_raises():
     assert issubclass(shapes.ShapeError, RuntimeError)
     assert issubclass(shapes.ShapeError, ValueError)
+    assert issubclass(shapes.ShapeError, IndexError)
+    assert issubclass(shapes.ArgumentTypeError, TypeError)
+    assert issubclass(shapes.ArgumentTypeError, AttributeError)

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import NamedTuple, NoReturn, Protocol
 
 import torch
@@ -12,6 +13,8 @@ from glassgate.engines import processors, reference, torch_kernels
 from glassgate.engines.backend import Signature
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps, is_transformed, result_type
 from glassgate.engines.kernels import KernelEngine, PreparedCalls
+from glassgate.engines.memory import in_memory
+from glassgate.engines.plan import operands_of
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.traced_cells import current_equations, why_not_traceable
@@ -147,6 +150,7 @@ def run(
             "torch.jit.trace does not support these layers; use torch.export.export, or convert the layers to those of "
             "torch.nn with glassgate.restore. For ONNX, use glassgate.to_onnx or torch.onnx.export(..., dynamo=True)"
         )
+    directions = _in_memory(directions)
     record = recordings is not None
     options = {"recordings": recordings} if record else {}
     for name in preferred_engines(steps, directions) if _requested.name == "auto" else (_requested.name,):
@@ -159,6 +163,26 @@ def run(
             raise EngineError(f"engine {name!r} cannot run this call: {reason.text}")
         _warn_once(reason)
     raise AssertionError("the reference engine runs every call")
+
+
+def _in_memory(directions: list[Direction]) -> list[Direction]:
+    """The directions of a call, with their numbers in memory; see `memory.in_memory`."""
+    operands = operands_of(directions)
+    present = in_memory(operands)
+    if present is operands:
+        return directions
+    remaining = iter(present)
+    return [_with_operands(direction, remaining) for direction in directions]
+
+
+def _with_operands(direction: Direction, operands: Iterator[Tensor]) -> Direction:
+    """The direction with its tensors replaced by the next of `operands`, in the order of `operands_of`."""
+    return direction._replace(
+        weights=dict(zip(direction.weights, operands, strict=False)),
+        initial=tuple(islice(operands, len(direction.initial))),
+        restart=tuple(islice(operands, len(direction.restart))),
+        noise=dict(zip(direction.noise, operands, strict=False)),
+    )
 
 
 def refuse_scripting(layer: torch.nn.Module) -> NoReturn:

@@ -115,9 +115,14 @@ PLAIN_TYPES = frozenset({Tensor, torch.nn.Parameter})
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether this is a `torch.Tensor` on the CPU, and its operations are neither traced nor transformed."""
-    intercepted = torch.compiler.is_compiling() or is_transformed() or torch._C._len_torch_dispatch_stack() > 0
-    return type(tensor) is Tensor and tensor.device.type == "cpu" and not intercepted
+    """Whether this is a dense `torch.Tensor` on the CPU, and its operations are neither traced nor transformed."""
+    is_dense_on_cpu = type(tensor) is Tensor and tensor.is_cpu and tensor.layout is torch.strided
+    return is_dense_on_cpu and not tensor.is_nested and not is_intercepted()
+
+
+def is_intercepted() -> bool:
+    """Whether tensor operations are traced or transformed, so that tensors may have no memory."""
+    return torch.compiler.is_compiling() or is_transformed() or torch._C._len_torch_dispatch_stack() > 0
 
 
 def is_eager() -> bool:

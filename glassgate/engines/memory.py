@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.blocks import AVAILABLE, Blocks
+from glassgate.engines.contract import PLAIN_TYPES, is_intercepted
 
 LARGE, REUSED = 2**22, 2**25
 """Tensors of at least `LARGE` bytes use huge pages. The memory of tensors of at least `REUSED` bytes is kept for later
@@ -18,6 +19,10 @@ calls; the C library keeps only smaller blocks.
 """
 MAX_FREE = 2**30
 """The largest total size of memory that is kept for later calls, in bytes."""
+
+LOW_ADDRESS = 2**32
+"""Valid addresses are rarely lower. If an address is lower, a call checks whether each tensor has memory."""
+NO_MEMORY = "a tensor has no memory: its storage was freed, or its class overrides torch's operations"
 
 COMPUTE_DTYPE = {
     torch.float32: torch.float32,
@@ -129,6 +134,37 @@ def move_to_device(tensor: Tensor, device: torch.device) -> Tensor:
 def first_rows(tensor: Tensor, rows: int) -> Tensor:
     """The first rows of a tensor."""
     return tensor if rows == tensor.shape[0] else tensor[:rows]
+
+
+def in_memory(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Return tensors whose numbers are in memory, where kernels read them.
+
+    torch negates a tensor such as `z.conj().imag` only when it reads it, and stores no zeros for some gradients. Such
+    tensors are copied. Tensors on other devices and inside of traces and transforms are returned unchanged.
+
+    Raises:
+        RuntimeError: the memory of a tensor was freed.
+    """
+    if is_intercepted():
+        return tensors
+    on_cpu = [v for v in tensors if type(v) in PLAIN_TYPES and v.is_cpu]
+    computed_later = [v for v in on_cpu if v.is_neg() or v._is_zerotensor()]
+    if computed_later:
+        return in_memory([v.clone() if any([v is lazy for lazy in computed_later]) else v for v in tensors])
+    for tensor in on_cpu:
+        storage = tensor.untyped_storage()
+        if tensor.numel() and (storage.nbytes() < _required_bytes(tensor) or not storage.data_ptr()):
+            raise RuntimeError(
+                f"a tensor of shape {tuple(tensor.shape)} has no memory: its storage was freed "
+                "(`untyped_storage().resize_(0)`, as sharded training does between uses); restore it before the call"
+            )
+    return tensors
+
+
+def _required_bytes(tensor: Tensor) -> int:
+    """The size that the storage of a tensor with elements must have."""
+    last = sum([(size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)])
+    return (int(tensor.storage_offset()) + int(last) + 1) * tensor.itemsize
 
 
 def to_contiguous(tensors: Sequence[Tensor], dtype: torch.dtype) -> Sequence[Tensor]:

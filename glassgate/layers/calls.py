@@ -10,7 +10,7 @@ from glassgate.layers import states
 from glassgate.layers.base import BaseLayer, weights_of
 from glassgate.layers.states import States
 from glassgate.layout import Layout, arrange
-from glassgate.shapes import check_like, check_parameters
+from glassgate.shapes import ArgumentTypeError, check_like, check_parameters
 
 
 def current_cell(layer: BaseLayer) -> Cell:
@@ -65,7 +65,7 @@ def arrange_call(
     steps, layout = arrange(name, input, layer.input_size, layer.batch_first, lengths, resets)
     weight = layer.weight_ih_l0
     if not isinstance(weight, Tensor):
-        raise TypeError(f"{name}: weight_ih_l0 must be a tensor, got {type(weight).__name__}")
+        raise ArgumentTypeError(f"{name}: weight_ih_l0 must be a tensor, got {type(weight).__name__}")
     check_like(name, "input", steps.data, weight.dtype, weight.device, "the layer")
     if hx is None:
         initial = default_states(layer, steps.data, layout.rows)

@@ -1,6 +1,7 @@
 """Modules that compute one step: `RNNCell`, `GRUCell` and `LSTMCell` as in `torch.nn`, and `RecurrentCell`."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, ClassVar
 
@@ -14,12 +15,21 @@ from glassgate.cell import Cell, Weights, check_cell, check_heads
 from glassgate.display import Drawable
 from glassgate.engines import choose, torch_kernels
 from glassgate.engines.contract import PLAIN_TYPES, Steps, is_eager
+from glassgate.engines.memory import LOW_ADDRESS, in_memory
 from glassgate.engines.reference import advance
 from glassgate.layers.regularisers import draw
 from glassgate.layers.symbolic_call import symbolic_call
-from glassgate.shapes import ShapeError, check_like, check_parameters, check_shape, check_size
+from glassgate.shapes import (
+    ArgumentTypeError,
+    ShapeError,
+    check_dense,
+    check_like,
+    check_parameters,
+    check_shape,
+    check_size,
+)
 
-_shape, _dtype = attrgetter("shape"), attrgetter("dtype")
+_shape_and_dtype = attrgetter("shape", "dtype")
 _WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
@@ -111,7 +121,8 @@ class RecurrentCell(Drawable, nn.Module):
             return symbolic_call(self, (input, hx), {})
         name = type(self).__name__
         if not isinstance(input, Tensor):
-            raise TypeError(f"{name}: input must be a tensor, got {type(input).__name__}")
+            raise ArgumentTypeError(f"{name}: input must be a tensor, got {type(input).__name__}")
+        check_dense(name, "input", input)
         if input.dim() not in (1, 2):
             raise ShapeError(
                 f"{name}: input must be 1D (H_in) or 2D (N, H_in), got {input.dim()}D {tuple(input.shape)}"
@@ -121,7 +132,7 @@ class RecurrentCell(Drawable, nn.Module):
         cell, weights = next(self.weights())
         weight = weights["weight_ih"]
         if not isinstance(weight, Tensor):
-            raise TypeError(f"{name}: weight_ih must be a tensor, got {type(weight).__name__}")
+            raise ArgumentTypeError(f"{name}: weight_ih must be a tensor, got {type(weight).__name__}")
         check_like(name, "input", input, weight.dtype, weight.device, "the cell")
         shapes = cell.shapes(self.input_size, self.hidden_size, 0, self.bias)
         check_parameters(name, weights, shapes, weight.dtype, weight.device)
@@ -130,13 +141,13 @@ class RecurrentCell(Drawable, nn.Module):
         elif len(cell.state) == 1:
             hx = (hx,)
         if not isinstance(hx, tuple | list) or len(hx) != len(cell.state):
-            raise ShapeError(
-                f"{name}: hx must be a tuple of {len(cell.state)} states {cell.state}, got {type(hx).__name__}"
-            )
+            error = ShapeError if isinstance(hx, tuple | list | Tensor) else ArgumentTypeError
+            raise error(f"{name}: hx must be a tuple of {len(cell.state)} states {cell.state}, got {type(hx).__name__}")
         for state, value in zip(cell.state, hx, strict=True):
             letters = "(N, H_cell)" if batch_shape else "(H_cell)"
             check_shape(name, f"{state}_0", value, letters, (*batch_shape, self.hidden_size))
             check_like(name, f"{state}_0", value, input.dtype, input.device, "input")
+        in_memory((input, *hx, *weights.values()))
         ih = linear(input, weights["weight_ih"], weights.get("bias_ih"))
         noise = {}
         if cell.noise and self.training:
@@ -148,28 +159,41 @@ class RecurrentCell(Drawable, nn.Module):
     def _step_by_torch(self, input: Any, hx: Any) -> Any:
         """Compute the step with a function of torch. None if the function does not support the call, or on an error."""
         function = torch_kernels.step_function(self.cell)
-        if function is None or type(input) is not Tensor or input.dim() != 2 or not is_eager():
+        if function is None or type(input) is not Tensor or not is_eager():
             return None
-        if torch.is_autocast_enabled("cpu"):
+        if torch.is_autocast_enabled("cpu") or choose.requested_engine() not in ("auto", "torch"):
             return None
-        H_in, H, state_count = self.input_size, self.hidden_size, len(self.cell.state)
-        rows = len(self.cell.gates) * H
+        if input.is_nested or len(shape := input.shape) != 2:
+            return None
+        N, H, state_count = shape[0], self.hidden_size, len(self.cell.state)
         if hx is None:
-            zeros = input.new_zeros(input.shape[0], H)
+            zeros = input.new_zeros(N, H)
             hx = (zeros,) * state_count if state_count > 1 else zeros
-        current = hx if type(hx) is tuple else (hx,)
+        states = hx if type(hx) is tuple and state_count > 1 else (hx,)
         weights = [*map(self._parameters.get, _WEIGHTS if self.bias else _WEIGHTS[:2])]
-        tensors = (input, *current, *weights)
-        if not PLAIN_TYPES.issuperset(map(type, tensors)) or len({*map(_dtype, tensors)}) > 1 or not input.is_cpu:
+        tensors = (input, *states, *weights)
+        if not PLAIN_TYPES.issuperset(map(type, tensors)) or not input.is_cpu:
             return None
-        if [*map(_shape, weights)] != [(rows, H_in), (rows, H), (rows,), (rows,)][: len(weights)]:
-            return None
-        if choose.requested_engine() not in ("auto", "torch") or len(current) != state_count:
-            return None
+        expected = _shapes_and_dtypes(
+            N, self.input_size, H, len(self.cell.gates), state_count, len(weights) > 2, input.dtype
+        )
         try:
-            return function(input, hx, *weights)
+            # Sparse tensors have no address. Those on the device meta and those whose memory was freed have address 0.
+            if [*map(_shape_and_dtype, tensors)] == expected and min(map(Tensor.data_ptr, tensors)) >= LOW_ADDRESS:
+                return function(input, hx, *weights)
         except RuntimeError:  # the checks in `forward` report the error
-            return None
+            pass
+        return None
+
+
+@lru_cache(256)
+def _shapes_and_dtypes(
+    N: int, H_in: int, H: int, gates: int, states: int, bias: bool, dtype: torch.dtype
+) -> list[tuple[tuple[int, ...], torch.dtype]]:
+    """The expected shape and dtype of the input, the states and the parameters of a step."""
+    rows = gates * H
+    shapes = [(N, H_in), *[(N, H)] * states, (rows, H_in), (rows, H), *[(rows,)] * 2 * bias]
+    return [(shape, dtype) for shape in shapes]
 
 
 class RNNCell(RecurrentCell):

@@ -15,7 +15,7 @@ from glassgate.cell import Cell, Weights
 from glassgate.engines.backend import FrozenDirections, PackedPass, Stepper
 from glassgate.engines.contract import Direction, Recording, Result, Steps, is_eager
 from glassgate.engines.frozen import MATRICES, freeze, quantise_matrices
-from glassgate.engines.memory import COMPUTE_DTYPE, allocator
+from glassgate.engines.memory import COMPUTE_DTYPE, LOW_ADDRESS, allocator
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.traced_cells import current_equations, why_not_traceable
 from glassgate.layers import states
@@ -112,8 +112,11 @@ class FrozenLayer(nn.Module):
         """
         if lengths is None and resets is None and restart is None and not return_states and recordings is None:
             call = self._prepared_call(input, hx)
-            if call is not None:
-                return call(cast(Tensor, input), hx)
+            try:
+                if call is not None and (results := call(cast(Tensor, input), hx)) is not None:
+                    return results
+            except RuntimeError:  # a sparse tensor; the checks of the general path report the error
+                pass
         return self._run_general(input, hx, lengths, resets, restart, return_states, recordings)
 
     @torch.no_grad()
@@ -258,10 +261,13 @@ class FrozenLayer(nn.Module):
                 f"{self.spec.name}: a session cannot be traced, compiled or transformed; use the module that it was "
                 "made from"
             )
-        key = input.shape, *[v.shape for v in given_states]
+        try:
+            key = type(hx), input.shape, *[v.shape for v in given_states]
+        except RuntimeError:  # a nested tensor has no shape
+            return None
         call = self._prepared.get(key, _NOT_PREPARED)
         if call is _NOT_PREPARED:
-            call = _PreparedCall.prepare(self, input, given_states)
+            call = _PreparedCall.prepare(self, input, hx)
             if len(self._prepared) >= _MAX_SIGNATURES:
                 self._prepared.clear()
             self._prepared[key] = call
@@ -299,7 +305,7 @@ class _PreparedCall:
         self._bytes_per_part = [v.nbytes // len(v) for v in default_states]
 
     @staticmethod
-    def prepare(layer: FrozenLayer, input: Tensor, given_states: tuple[Tensor, ...]) -> "_PreparedCall | None":
+    def prepare(layer: FrozenLayer, input: Tensor, hx: Any) -> "_PreparedCall | None":
         """Prepare calls with these shapes. Return None if they need the general path, which also reports errors."""
         spec = layer.spec
         widths = {tuple(part.widths.values()) for part in spec.parts}
@@ -311,7 +317,10 @@ class _PreparedCall:
         leading = input.shape[1::-1] if transposed else input.shape[:-1]  # (L, N) or (L,)
         N, part_count, (state_widths,) = leading[1] if len(leading) > 1 else 1, len(spec.parts), widths
         final_shapes = [(part_count, *leading[1:], width) for width in state_widths]
-        if given_states and [tuple(v.shape) for v in given_states] != final_shapes:
+        given_states = hx if type(hx) is tuple else (hx,)
+        if hx is not None and (
+            [tuple(v.shape) for v in given_states] != final_shapes or (type(hx) is tuple) != (len(final_shapes) > 1)
+        ):
             return None
         layers = [passes for packed in layer.packed if (passes := packed.passes(leading[0], N)) is not None]
         if len(layers) < len(layer.packed):
@@ -320,13 +329,18 @@ class _PreparedCall:
         default_states = tuple([torch.stack(v).view(shape) for v, shape in zip(by_state, final_shapes, strict=True)])
         return _PreparedCall(layers, (*leading, state_widths[0]), final_shapes, default_states, transposed)
 
-    def __call__(self, input: Tensor, hx: Any) -> tuple[Tensor, Any]:
+    def __call__(self, input: Tensor, hx: Any) -> tuple[Tensor, Any] | None:
+        """Run the call. Return None if kernels cannot read its tensors, which the general path converts or rejects."""
         x = input.transpose(0, 1) if self._transposed else input
         x = x if x.is_contiguous() else x.contiguous()
+        if input.is_neg() or x.data_ptr() < LOW_ADDRESS:
+            return None
         initial = self._default_addresses
         if hx is not None:
             given_states = [v if v.is_contiguous() else v.contiguous() for v in (hx if type(hx) is tuple else (hx,))]
             initial = [v.data_ptr() for v in given_states]
+            if min(initial) < LOW_ADDRESS or True in map(Tensor.is_neg, given_states):
+                return None
         final_states = [new() for new in self._new_final]
         # The addresses of the initial and the final states of the current part.
         final, part = [v.data_ptr() for v in final_states], 0

@@ -14,6 +14,7 @@ from glassgate.cell import Cell
 from glassgate.cells import RNN
 from glassgate.engines import choose
 from glassgate.engines.contract import is_plain
+from glassgate.engines.memory import LOW_ADDRESS, in_memory
 from glassgate.layers.base import BaseLayer
 from glassgate.layers.calls import checked_weights, current_cell
 
@@ -52,6 +53,8 @@ def torch_function(layer: BaseLayer, input: Any, hx: Any) -> TorchFunction | Non
 
     # `resets` and `lengths` are None here. They are arguments because prepared calls pass them.
     def compute(input: Tensor, tensors: Sequence[Tensor], resets: Any = None, lengths: Any = None) -> Sequence[Tensor]:
+        if input.data_ptr() < LOW_ADDRESS or min(map(Tensor.data_ptr, tensors)) < LOW_ADDRESS:
+            in_memory((input, *tensors))
         results: Sequence[Tensor] = function(input, tensors[-1], tensors[:-1], *options)
         return results
 

@@ -22,7 +22,7 @@ from glassgate.engines.contract import PLAIN_TYPES, Direction, Recording, Steps,
 from glassgate.engines.memory import to_contiguous
 from glassgate.layers import one_row
 from glassgate.layers.base import BaseLayer
-from glassgate.layers.calls import arrange_call, current_cell, directions_by_layer
+from glassgate.layers.calls import arrange_call, checked_weights, current_cell, directions_by_layer
 from glassgate.layers.observed import Observed, graph_leaf
 from glassgate.layers.prepared_stack import PreparedStack
 from glassgate.layers.regularisers import draw
@@ -92,12 +92,20 @@ class PreparedCalls:
             read_lengths = _padded_lengths(lengths, input, layer.batch_first)
         if (has_lengths and read_lengths is None) or not PLAIN_TYPES.issuperset(map(type, tensors)):
             return None
+        if True in map(Tensor.is_neg, tensors):  # torch negates such tensors when it reads them, and kernels do not
+            return None
         needs_grad = torch.is_grad_enabled() and (recorded or any(map(_requires_grad, (*tensors, *cache.weights))))
         ragged = bool(read_lengths)
         counts = len(states), len(restart_states), len(mask)
+        try:
+            metadata = [*map(_metadata, tensors)]
+        except RuntimeError:  # a nested tensor has no shape
+            return None
         key = (
-            *map(_metadata, tensors),
+            *metadata,
             *counts,
+            type(hx),
+            type(restart),
             ragged,
             needs_grad,
             return_states,
@@ -312,7 +320,7 @@ def _new_cache(layer: BaseLayer) -> _CallCache | None:
     """Return an empty cache for the parameters of a layer. None if they are not plain CPU tensors of one dtype."""
     names = tuple([name for part in layer.glassgate.parts for name in part.names.values()])
     present = [weight for name in names if (weight := layer._parameters.get(name)) is not None]
-    weights = tuple([weight for weight in present if type(weight) in PLAIN_TYPES and weight.is_leaf])
+    weights = tuple([v for v in present if type(v) in PLAIN_TYPES and v.is_leaf and not v.is_neg()])
     if len(weights) < len(names):
         return None
     is_supported = {(v.dtype, v.is_cpu, v.layout) for v in weights} == {(weights[0].dtype, True, torch.strided)}
@@ -326,6 +334,7 @@ def _prepare(layer: BaseLayer, arguments: _Arguments) -> _Call | _ObservedCall |
     cell = current_cell(layer)
     run = one_row.torch_function(layer, input, hx) if not (mask or ragged or all_states) else None
     if run is not None:
+        checked_weights(layer)
         zero_states = one_row.zero_states(layer, input) if hx is None else ()
         return _Call(run, one_row.equations_check(cell), zero_states, False)
     dtype = layer.weight_ih_l0.dtype

@@ -209,8 +209,8 @@ class Recurrent(Drawable, TorchInterface):
             with keys such as "layer0.forward.c" and values (L, N, H), batch-first or packed like the output.
 
         Raises:
-            ShapeError: a shape does not match. It is both a RuntimeError and a ValueError, because `torch.nn` raises
-                one or the other.
+            ShapeError: a shape does not match. It is a RuntimeError, a ValueError and an IndexError, because `torch.nn`
+                raises one or another.
             TypeError: an argument has the wrong type.
         """
         options = lengths, resets, restart, return_states

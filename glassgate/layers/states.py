@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.contract import Result
+from glassgate.engines.memory import in_memory
 from glassgate.layers.parts import Part
 from glassgate.layout import Layout
-from glassgate.shapes import ShapeError, check_like, check_shape
+from glassgate.shapes import ArgumentTypeError, ShapeError, check_like, check_shape
 
 State = Tensor | tuple[Any, ...]
 """States in the layout of `hx`: a tensor (num_layers * D, N, H), or a tuple with one tensor per state.
@@ -45,7 +46,8 @@ def from_hx(
     if not isinstance(per_state, tuple | list) or len(per_state) != len(names):
         expected = ", ".join(f"{n}_0" for n in names)
         got = f"{len(hx)} of them" if isinstance(hx, tuple | list) else type(hx).__name__
-        raise ShapeError(f"{operation}: {argument} must be a tuple of {len(names)} states ({expected}), got {got}")
+        error = ShapeError if isinstance(hx, tuple | list | Tensor) else ArgumentTypeError
+        raise error(f"{operation}: {argument} must be a tuple of {len(names)} states ({expected}), got {got}")
     by_state = []
     for name, value in zip(names, per_state, strict=True):
         letters = "H_out" if name == names[0] else "H_cell"
@@ -53,6 +55,7 @@ def from_hx(
         by_part = _by_part(operation, label, letters, value, [part.widths[name] for part in parts], layout)
         for state in by_part:
             check_like(operation, label, state, data.dtype, data.device, "input")
+        by_part = in_memory(by_part)
         by_state.append([state.unsqueeze(0) for state in by_part] if layout.unbatched else by_part)
     return [tuple(map(layout.to_ranks, part_states)) for part_states in zip(*by_state, strict=True)]
 

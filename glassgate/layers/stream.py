@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.backend import NativeSteps, Stepper
-from glassgate.engines.memory import move_to_device
+from glassgate.engines.contract import is_intercepted
+from glassgate.engines.memory import in_memory, move_to_device
 from glassgate.layers.spec import Spec
 from glassgate.layers.states import States
 from glassgate.shapes import check_like, check_shape, check_size
@@ -81,10 +82,13 @@ class Stream:
             ShapeError: the shape of x does not match.
         """
         call = self._call
-        if call is None or x.shape != self._shape or x.dtype is not self._dtype or not (x.is_cpu and x.is_contiguous()):
-            return self._general_step(x)
-        call(x.data_ptr())
-        return self._output
+        try:
+            if call and x.shape == self._shape and x.dtype is self._dtype and x.is_cpu and x.is_contiguous():
+                call(x.data_ptr())
+                return self._output
+        except (AttributeError, RuntimeError):  # x is not a tensor, is sparse or has no memory
+            pass
+        return self._general_step(x)
 
     def run(self, x: Tensor) -> Tensor:
         """Advance every sequence by a block of steps, such as the frames that an audio callback receives.
@@ -98,18 +102,20 @@ class Stream:
         Raises:
             ShapeError: the shape of x does not match.
         """
-        block = self._blocks.get(x.shape)
-        if block is None or x.dtype is not self._dtype or not (x.is_cpu and x.is_contiguous()):
-            return self._general_block(x)
-        block.call(x.data_ptr())
-        return block.output
+        try:
+            block = self._blocks.get(x.shape)
+            if block and x.dtype is self._dtype and x.is_cpu and x.is_contiguous():
+                block.call(x.data_ptr())
+                return block.output
+        except (AttributeError, RuntimeError, TypeError):  # x is not a tensor, is sparse or has no memory
+            pass
+        return self._general_block(x)
 
     @torch.no_grad()
     def _general_block(self, x: Tensor) -> Tensor:
         """Run a block for which `run` has no compiled call: a new length, a strided tensor, or no native code."""
-        L = len(x) if x.dim() else 0
-        check_shape("Stream", "x", x, "(L, N, H_in)", (max(L, 1), *self._shape))
-        check_like("Stream", "x", x, self._dtype, self._device, "the layer")
+        L = len(x) if isinstance(x, Tensor) and not x.is_nested and x.dim() else 0
+        x = self._readable(x, "(L, N, H_in)", (max(L, 1), *self._shape))
         if self._one_step is None:
             return torch.stack([self.step(x_t).clone() for x_t in x])
         block = self._blocks.get(x.shape)
@@ -126,9 +132,17 @@ class Stream:
     @torch.no_grad()
     def _general_step(self, x: Tensor) -> Tensor:
         """Run a step for which `step` has no compiled call: a strided tensor, another dtype, or no native code."""
-        check_shape("Stream", "x", x, "(N, H_in)", self._shape)
-        check_like("Stream", "x", x, self._dtype, self._device, "the layer")
+        x = self._readable(x, "(N, H_in)", self._shape)
         return self._step(x.to(self._compute_dtype).contiguous()).to(self._dtype)
+
+    def _readable(self, x: Tensor, letters: str, shape: tuple[int, ...]) -> Tensor:
+        """Check an input, and return it as a tensor that kernels can read."""
+        check_shape("Stream", "x", x, letters, shape)
+        check_like("Stream", "x", x, self._dtype, self._device, "the layer")
+        if self._one_step is not None and is_intercepted():
+            raise RuntimeError("Stream: a stream cannot be traced, compiled or transformed; call the layer itself")
+        (x,) = in_memory([x])
+        return x
 
     @property
     def states(self) -> list[Sequence[Tensor]]:

@@ -54,6 +54,8 @@ def load(path: Path, model: nn.Module | None) -> tuple[nn.Module, str | None]:
     try:
         layers = {name: _create_layer(details, name, tensors) for name, details in content["layers"].items()}
         model_class, precision = content["model"], content["precision"]
+        if model_class is None and layers.keys() != {""}:
+            raise ValueError(f"expected one layer without a name, got the layers {sorted(layers)}")
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise NotASession(f"{path}: its description cannot be read ({type(error).__name__}: {error})") from None
     other_weights = {name.removeprefix("module:"): v for name, v in tensors.items() if name.startswith("module:")}

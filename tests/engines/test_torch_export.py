@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.export import Dim
+from torch.nn.utils.rnn import PackedSequence
 
 import glassgate as gg
 from tests.compare import check, noise
@@ -73,3 +74,18 @@ def test_a_saved_program_contains_its_equations(tmp_path, modules):
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{root}"}
     command = [sys.executable, "-c", text, tmp_path / "program.pt2", tmp_path / "expected.pt"]
     subprocess.run(command, check=True, env=environment)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_packed_sequence_is_an_error_that_names_the_remedy(strict):
+    class Packing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = gg.LSTM(3, 4)
+
+        def forward(self, rows, batch_sizes):
+            return self.layer(PackedSequence(rows, batch_sizes))[0].data
+
+    arguments = noise(1, 7, 3).float(), torch.tensor([2, 2, 1, 1, 1])
+    with pytest.raises(Exception, match=r"torch\.export does not support a PackedSequence.* with lengths="):
+        torch.export.export(Packing(), arguments, strict=strict)

@@ -1,6 +1,7 @@
 """Mistakes of users raise the exception types of `torch.nn` or subclasses of them, with clear messages."""
 
 import re
+import warnings
 
 import pytest
 import torch
@@ -11,6 +12,9 @@ import glassgate as gg
 from tests.cases import STOCK
 
 X = torch.randn(5, 2, 3)
+with warnings.catch_warnings(action="ignore"):  # torch calls these tensors prototypes or deprecated
+    NESTED = torch.nested.nested_tensor([X[:, 0], X[:2, 1]])
+    QUANTIZED = torch.quantize_per_tensor(X, 0.1, 0, torch.quint8)
 PACKED = pack_padded_sequence(X, torch.tensor([5, 2]))
 
 # Arguments of a constructor, and the type and the message of its error.
@@ -267,6 +271,60 @@ OWN_CALLS = {
         TypeError,
         "LSTM: lengths must be integers, got torch.float32",
     ),
+    "text in lengths": (
+        LSTM,
+        lambda f: f(X, lengths=["a", 1]),
+        TypeError,
+        "LSTM: lengths must be (N,) integers, such as [5, 2], got ['a', 1]",
+    ),
+    "lengths of two kinds": (
+        LSTM,
+        lambda f: f(X, lengths=[[1], 2]),
+        TypeError,
+        "LSTM: lengths must be (N,) integers, such as [5, 2], got [[1], 2]",
+    ),
+    "no length": (
+        LSTM,
+        lambda f: f(X, lengths=[None, 2]),
+        TypeError,
+        "LSTM: lengths must be (N,) integers, such as [5, 2], got [None, 2]",
+    ),
+    "packed list": (
+        LSTM,
+        lambda f: f(PackedSequence([[0.0] * 3], torch.tensor([1]))),
+        TypeError,
+        "LSTM: input must be a tensor or a PackedSequence, got a PackedSequence of list",
+    ),
+    "batch sizes as a list": (
+        LSTM,
+        lambda f: f(PACKED._replace(batch_sizes=[2, 2, 1, 1, 1])),
+        TypeError,
+        "LSTM: batch_sizes of a PackedSequence must be a tensor, got list",
+    ),
+    "nested input": (
+        LSTM,
+        lambda f: f(NESTED),
+        gg.ShapeError,
+        "LSTM: input must be a dense tensor, got a nested tensor; convert it: torch.nested.to_padded_tensor(input",
+    ),
+    "sparse input": (
+        LSTM,
+        lambda f: f(X.to_sparse()),
+        gg.ShapeError,
+        "LSTM: input must be a dense tensor, got the layout torch.sparse_coo; convert it: input.to_dense()",
+    ),
+    "quantized input": (
+        LSTM,
+        lambda f: f(QUANTIZED),
+        gg.ShapeError,
+        "LSTM: input must be a dense tensor, got a quantized tensor; convert it: input.dequantize()",
+    ),
+    "hx as text": (
+        LSTM,
+        lambda f: f(X, "zeros"),
+        AttributeError,
+        "LSTM: hx must be a tuple of 2 states (h_0, c_0), got str",
+    ),
     "lengths of packed": (
         LSTM,
         lambda f: f(PACKED, lengths=[5, 2]),
@@ -337,7 +395,7 @@ OWN_CALLS = {
         LSTM,
         lambda f: f(PackedSequence(torch.zeros(3), torch.tensor([2, 1]))),
         gg.ShapeError,
-        "LSTM: input must have H_in = input_size = 3 features",
+        "LSTM: input must have packed data of shape (S, H_in), got 1D (3,)",
     ),
 }
 

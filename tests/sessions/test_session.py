@@ -1,6 +1,7 @@
 """Sessions give the results of their modules in every form of call, and clear error messages."""
 
 import copy
+import json
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -299,6 +300,13 @@ def test_files_without_a_session_are_rejected(tmp_path):
     save_file({"w": torch.zeros(2)}, path)
     with pytest.raises(ValueError, match=r"got a safetensors file without a session's description"):
         gg.load_session(path)
+    for layers in ({}, {"encoder": {}}):
+        content = {"format": 1, "model": None, "precision": None, "layers": layers}
+        save_file({"w": torch.zeros(2)}, path, {"glassgate_session": json.dumps(content)})
+        with pytest.raises(
+            ValueError, match=r"description cannot be read .*(one layer without a name, got the layers|Key)"
+        ):
+            gg.load_session(path)
     save_file({"w": torch.zeros(2)}, path, {"glassgate_session": "{"})
     with pytest.raises(ValueError, match=r"its description is not valid JSON"):
         gg.load_session(path)

@@ -12,9 +12,11 @@ from llvmlite import ir
 from glassgate.engines.llvm_cpu.compile import loader_machine
 from glassgate.engines.llvm_cpu.native import compile_native
 from glassgate.engines.llvm_cpu.tasks import Launch
+from glassgate.engines.memory import LOW_ADDRESS, NO_MEMORY
 
 _POINTER, _INT64 = ir.IntType(8).as_pointer(), ir.IntType(64)
 _METH_O = 0x0008
+_NO_MEMORY_TEXT = ctypes.c_char_p(NO_MEMORY.encode())
 
 
 ENTER = '''
@@ -34,8 +36,9 @@ class Entry:
         slots: the indices of the arguments that are set to this integer.
 
     Attributes:
-        call: a function of one integer. It sets the arguments at `slots` to the integer, and runs the launch without
-            the GIL. It may be called only while this object exists.
+        call: a function of one integer, an address. It sets the arguments at `slots` to the integer, and runs the
+            launch without the GIL. It may be called only while this object exists. It raises RuntimeError for an
+            address below `LOW_ADDRESS`, which tensors without memory have.
     """
 
     def __init__(self, launch: Launch, slots: Sequence[int]) -> None:
@@ -51,6 +54,8 @@ class Entry:
             self.call = new_builtin(_method(), self._code_and_arguments.buffer_info()[0], None)
 
     def _call_by_ctypes(self, number: int) -> None:
+        if number < LOW_ADDRESS:
+            raise RuntimeError(NO_MEMORY)
         self._launch.arguments[0] = number
         self._launch()
 
@@ -91,8 +96,13 @@ def _module() -> ir.Module:
         function_type = ir.FunctionType(result, [argument.type for argument in arguments])
         return builder.call(builder.inttoptr(_INT64(address), function_type.as_pointer()), arguments)
 
-    words = builder.bitcast(call_python("PyLong_AsVoidPtr", _POINTER, entry.args[0]), _INT64.as_pointer())
     number = call_python("PyLong_AsLongLong", _INT64, entry.args[1])
+    with builder.if_then(builder.icmp_signed("<", number, _INT64(LOW_ADDRESS)), likely=False):
+        error_type = builder.inttoptr(_INT64(id(RuntimeError)), _POINTER)
+        text = builder.inttoptr(_INT64(ctypes.cast(_NO_MEMORY_TEXT, ctypes.c_void_p).value), _POINTER)
+        call_python("PyErr_SetString", ir.VoidType(), error_type, text)
+        builder.ret(_POINTER(None))
+    words = builder.bitcast(call_python("PyLong_AsVoidPtr", _POINTER, entry.args[0]), _INT64.as_pointer())
     code, arguments = (builder.load(builder.gep(words, [_INT64(k)])) for k in range(2))
     builder.store(number, builder.inttoptr(arguments, _INT64.as_pointer()))
     code_type = ir.FunctionType(ir.VoidType(), [_INT64])

@@ -22,14 +22,12 @@ from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.llvm_cpu.processor import Processor
 from glassgate.engines.llvm_cpu.ragged import Copies
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
-from glassgate.engines.memory import Matrices, MatrixBlock, empty, matrix_block
+from glassgate.engines.memory import LOW_ADDRESS, NO_MEMORY, Matrices, MatrixBlock, empty, in_memory, matrix_block
 from glassgate.engines.plan import Plan
 
 Shape = tuple[int, ...]
 TensorSpec = tuple[Shape, torch.dtype]
 """The shape and the dtype of a tensor to allocate."""
-LOW_ADDRESS = 2**32
-"""Valid addresses are rarely lower. If an address is lower, the call checks whether each tensor has memory."""
 
 
 class LayerPass:
@@ -104,10 +102,14 @@ class LayerPass:
         assert all(map(ge, map(Tensor.numel, tensors), min_elements)), "a tensor has fewer elements than kernels access"
         all_tensors = tensors if copies is None else (*tensors, *copies.tensors)
         addresses = [*map(Tensor.data_ptr, all_tensors)]
-        if min(addresses) < LOW_ADDRESS:
-            check_storage(all_tensors)
+        resets_address = LOW_ADDRESS if resets is None else resets.data_ptr()
+        if min(addresses) < LOW_ADDRESS or resets_address < LOW_ADDRESS:
+            all_tensors = in_memory(all_tensors if resets is None else (*all_tensors, resets))[: len(all_tensors)]
+            addresses = [*map(Tensor.data_ptr, all_tensors)]
+            if any([v.numel() and not address for v, address in zip(all_tensors, addresses, strict=True)]):
+                raise RuntimeError(NO_MEMORY)
         addresses[len(tensors) : len(tensors)] = pointers
-        addresses.insert(0, 0 if resets is None else resets.data_ptr())
+        addresses.insert(0, 0 if resets is None else resets_address)
         (executable or self.executable(layout)).run(layout, addresses, packed, copies and copies.plan)
 
     def _count_elements(self, layout: BatchLayout) -> list[int]:
@@ -120,16 +122,6 @@ class LayerPass:
             self._min_elements_by_layout.clear()
         self._min_elements_by_layout[rows, N] = counts
         return counts
-
-
-def check_storage(tensors: Sequence[Tensor]) -> None:
-    """Raise an error if the memory of a tensor was freed. Kernels cannot detect this."""
-    for tensor in tensors:
-        if tensor.numel() and tensor.untyped_storage().nbytes() < tensor.nbytes:
-            raise RuntimeError(
-                f"a tensor of shape {tuple(tensor.shape)} has no memory: its storage was freed "
-                "(`untyped_storage().resize_(0)`, as sharded training does between uses); restore it before the call"
-            )
 
 
 class ForwardPass(LayerPass):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from glassgate.engines.backend import Backend, CompiledLayer
 from glassgate.engines.contract import Steps
-from glassgate.engines.memory import COMPUTE_DTYPE, to_contiguous_rows
+from glassgate.engines.memory import COMPUTE_DTYPE, in_memory, to_contiguous_rows
 from glassgate.engines.plan import Plan, parse_plans
 from glassgate.engines.registry import BACKENDS
 
@@ -42,7 +42,8 @@ def compile_layer(text: str) -> CompiledLayer:
 def to_kernel_gradients(steps: Steps, d_results: Sequence[Tensor | None]) -> dict[int, Tensor]:
     """Return the gradients that are not None, by the index of the result, in the dtype and layout that kernels read."""
     dtype = COMPUTE_DTYPE[steps.data.dtype]
-    return {k: to_contiguous_rows(v, dtype) for k, v in enumerate(d_results) if v is not None}
+    present = {k: v for k, v in enumerate(d_results) if v is not None}
+    return {k: to_contiguous_rows(v, dtype) for k, v in zip(present, in_memory([*present.values()]), strict=True)}
 
 
 def forward(
