@@ -1,5 +1,6 @@
 """C as a dialect of generated code: operations on single numbers and on `lanes`, literals, and reserved words."""
 
+import math
 import re
 from functools import partial
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from glassgate.engines.lowering.expressions import (
     AND,
+    ANY,
     ATOM,
     COMPARISON,
     CONDITION,
@@ -15,7 +17,6 @@ from glassgate.engines.lowering.expressions import (
     PRODUCT,
     SIGN,
     SIGNS_AND_ARITHMETIC,
-    SUM,
     Dialect,
     Expression,
     Form,
@@ -43,6 +44,7 @@ _MACROS = "unix linux i386 errno stdin stdout stderr math_errhandling near far s
 """Macros of compilers and headers whose names do not look like those of macros."""
 _GENERATED = """
 W x w u k at part real integer lanes mask memcpy size_t broadcast broadcast_mask load load_mask store store_mask
+at_most at_least
 """
 """Names that the code of a step uses itself, in addition to those in the forms of operations."""
 
@@ -50,6 +52,7 @@ _FUNCTIONS = """
 abs sign floor ceil round trunc sqrt exp expm1 log log1p sin cos tan atan sigmoid tanh erf
 """
 """Operations that are functions of `support.c`, for example `exp_lanes` for "exp"."""
+_BINARY_FUNCTIONS = ("pow", "fmod", "minimum", "maximum")
 _COMPARISONS = {
     "lt": ("<", COMPARISON), "le": ("<=", COMPARISON), "eq": ("==", EQUALITY), "ne": ("!=", EQUALITY),
 }  # fmt: skip
@@ -57,7 +60,7 @@ _COMPARISONS = {
 _ON_LANES = {
     **SIGNS_AND_ARITHMETIC,
     **{op: call(f"{op}_lanes") for op in _FUNCTIONS.split()},
-    **{op: call(f"{op}_lanes", 2) for op in ("pow", "minimum", "maximum")},
+    **{op: call(f"{op}_lanes", 2) for op in _BINARY_FUNCTIONS},
     **{
         op: Form(f"(mask)({{}} {sign} {{}})", SIGN, (COMPARISON + 1, COMPARISON + 1))
         for op, (sign, _) in _COMPARISONS.items()
@@ -70,15 +73,11 @@ _ON_LANES = {
 }
 _ON_NUMBERS = {
     **SIGNS_AND_ARITHMETIC,
-    **{op: call(f"MATH({op})") for op in _FUNCTIONS.split()},
+    **{op: Form(f"LANE({op}_lanes(broadcast({{}})), 0)", ATOM, (ANY,)) for op in _FUNCTIONS.split()},
+    **{
+        op: Form(f"LANE({op}_lanes(broadcast({{}}), broadcast({{}})), 0)", ATOM, (ANY, ANY)) for op in _BINARY_FUNCTIONS
+    },
     **{op: infix(sign, precedence, COMPARISON + 1) for op, (sign, precedence) in _COMPARISONS.items()},
-    "abs": call("MATH(fabs)"),
-    "round": call("MATH(rint)"),
-    "pow": call("MATH(pow)", 2),
-    "minimum": call("MATH(fmin)", 2),
-    "maximum": call("MATH(fmax)", 2),
-    "sign": Form("({0} > 0) - ({0} < 0)", SUM, (COMPARISON + 1,)),
-    "sigmoid": Form("1 / (1 + MATH(exp)(-{}))", PRODUCT, (ATOM,)),
     "rsqrt": Form("1 / MATH(sqrt)({})", PRODUCT, (CONDITION,)),
     "where": Form("{} ? {} : {}", CONDITION, (CONDITION + 1, CONDITION + 1, CONDITION + 1)),
     "logical_not": prefix("!"),
@@ -98,7 +97,7 @@ def spell(name: str) -> str:
 
 def literal(value: float, double: bool) -> Expression:
     """A number as a literal. Negative numbers have a sign."""
-    sign = SIGN if value < 0 else ATOM
+    sign = SIGN if math.copysign(1.0, value) < 0 else ATOM
     if value != value:
         return Expression("NAN")
     if value in (float("inf"), float("-inf")):

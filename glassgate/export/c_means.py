@@ -82,10 +82,15 @@ class _Rewriting:
                 return self._with_coefficients(affine, coefficients)
             case Pointwise(op=op, args=args):
                 new = tuple(self._rewrite_argument(arg) for arg in args)
-                match op, new:
-                    case ("add" | "sub", (kept, 0.0)) | ("add", (0.0, kept)):
+                # A zero that the author wrote is multiplied, because 0 * inf is NaN. A removed mean was exactly zero.
+                removed = [
+                    isinstance(arg, StepValue) and not isinstance(x, StepValue)
+                    for arg, x in zip(args, new, strict=True)
+                ]
+                match op, new, removed:
+                    case ("add" | "sub", (kept, _), [_, True]) | ("add", (_, kept), [True, _]):
                         return kept
-                    case "mul", (0.0, _) | (_, 0.0):
+                    case "mul", _, [True, _] | [_, True]:
                         return 0.0
                 return replace(value, args=new)
         return value

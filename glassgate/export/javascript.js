@@ -1,8 +1,14 @@
 // Runs layers on Float32Array. `steps` holds the generated function of each direction, which computes one step.
 const sigmoid = (x) => 1 / (1 + Math.exp(-x));
 
-// Runs at twice the speed of Math.tanh. The absolute error is below 1e-15.
-const tanh = (x) => 1 - 2 / (1 + Math.exp(2 * x));
+// Runs at twice the speed of Math.tanh. The relative error is below 1e-12.
+const tanh = (x) => (Math.abs(x) < 1e-3 ? x * (1 - (x * x) / 3) : 1 - 2 / (1 + Math.exp(2 * x)));
+
+// -1, 0 or 1; 0 for NaN.
+const sign = (x) => (x > 0) - (x < 0);
+
+// In JavaScript, 1 to the power of NaN or infinity is NaN.
+const power = (x, y) => (x === 1 || (x === -1 && Math.abs(y) === Infinity) ? 1 : x ** y);
 
 const roundToEven = (x) => {
   const nearest = Math.round(x);
@@ -11,7 +17,7 @@ const roundToEven = (x) => {
 
 // All terms of the series have the same sign, so no digits cancel.
 const erf = (x) => {
-  if (Math.abs(x) > 6) return Math.sign(x);
+  if (Math.abs(x) > 6) return sign(x);
   let [term, sum] = [x, x];
   for (let n = 1; Math.abs(term) > 1e-17 * Math.abs(sum); n++) {
     term *= (2 * x * x) / (2 * n + 1);

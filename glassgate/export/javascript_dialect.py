@@ -1,5 +1,7 @@
 """JavaScript as a dialect of generated code: operations, literals, and reserved words."""
 
+import math
+
 from glassgate.engines.lowering.expressions import (
     AND,
     ATOM,
@@ -26,16 +28,18 @@ public return static super switch this throw true try typeof undefined var void 
 """
 _GENERATED = "Infinity NaN at at_out before edit multiply products scratch t u values w x"
 """Names that the code of a step uses itself, in addition to those in the forms of operations."""
-_OF_MATH = "abs sign floor ceil trunc sqrt exp expm1 log log1p sin cos tan atan"
+_OF_MATH = "abs floor ceil trunc sqrt exp expm1 log log1p sin cos tan atan"
 
 _FORMS = {
     **SIGNS_AND_ARITHMETIC,
     **{op: call(f"Math.{op}") for op in _OF_MATH.split()},
     "round": call("roundToEven"),
+    "sign": call("sign"),
     "sigmoid": call("sigmoid"),
     "tanh": call("tanh"),
     "erf": call("erf"),
-    "pow": call("Math.pow", 2),
+    "pow": call("power", 2),
+    "fmod": infix("%", PRODUCT),
     "minimum": call("Math.min", 2),
     "maximum": call("Math.max", 2),
     "rsqrt": Form("1 / Math.sqrt({})", PRODUCT, (CONDITION,)),
@@ -52,7 +56,7 @@ _FORMS = {
 
 def literal(value: float) -> Expression:
     """A number as a literal. Negative numbers have a sign."""
-    sign = SIGN if value < 0 else ATOM
+    sign = SIGN if math.copysign(1.0, value) < 0 else ATOM
     if value != value:
         return Expression("NaN")
     if value in (float("inf"), float("-inf")):

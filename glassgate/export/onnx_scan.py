@@ -29,7 +29,7 @@ from glassgate.export.onnx_ops import Operators
 
 _DIRECT = {
     "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "neg": "Neg", "detach": "Identity", "abs": "Abs",
-    "sign": "Sign", "floor": "Floor", "ceil": "Ceil", "round": "Round", "sqrt": "Sqrt", "exp": "Exp", "log": "Log",
+    "floor": "Floor", "ceil": "Ceil", "round": "Round", "sqrt": "Sqrt", "exp": "Exp", "log": "Log",
     "sin": "Sin", "cos": "Cos", "tan": "Tan", "atan": "Atan", "sigmoid": "Sigmoid", "tanh": "Tanh", "erf": "Erf",
     "pow": "Pow", "minimum": "Min", "maximum": "Max", "where": "Where", "lt": "Less", "le": "LessOrEqual",
     "eq": "Equal", "logical_and": "And", "logical_or": "Or", "logical_not": "Not",
@@ -187,8 +187,14 @@ class PassEmitter:
                 return op("Not", op("Equal", *values), name=name)
             case "rsqrt":
                 return op("Reciprocal", op("Sqrt", x), name=name)
+            case "fmod":
+                return op("Mod", *values, fmod=1, name=name)
             case "trunc":
-                return op("Mul", op("Sign", x), op("Floor", op("Abs", x)), name=name)
+                return op("Where", op("Less", x, self.number(0.0)), op("Ceil", x), op("Floor", x), name=name)
+            case "sign":  # 0 for NaN, unlike the operator Sign
+                zero, one = self.number(0.0), self.number(1.0)
+                negative = op("Where", op("Less", x, zero), op("Neg", one), zero)
+                return op("Where", op("Less", zero, x), one, negative, name=name)
             case "expm1":  # 2 t / (1 - t) with t = tanh(x / 2) is accurate for small x
                 half = op("Tanh", op("Mul", x, self.number(0.5)))
                 small = op("Div", op("Add", half, half), op("Sub", self.number(1.0), half))

@@ -50,7 +50,7 @@ HELPER void store(real *to, lanes x) { memcpy(to, &x, sizeof x); }
 /* Sets all lanes to one number. */
 HELPER lanes broadcast(real number) {
     const lanes zero = {0};
-    return zero + number;
+    return number - zero; /* the difference keeps the sign of zero */
 }
 
 /* Selects `yes` where the mask is true, else `no`. */
@@ -70,17 +70,23 @@ HELPER mask load_mask(const real *from) { return (mask)(load(from) != broadcast(
 
 HELPER void store_mask(real *to, mask x) { store(to, select_lanes(x, broadcast(1), broadcast(0))); }
 
-/* The minimum; NaN where x is NaN. */
-HELPER lanes minimum_lanes(lanes x, lanes bound) {
+/* Bounds x from above; NaN where x is NaN. */
+HELPER lanes at_most(lanes x, lanes bound) {
     for (int j = 0; j < LANES; j++) LANE(x, j) = LANE(bound, j) < LANE(x, j) ? LANE(bound, j) : LANE(x, j);
     return x;
 }
 
-/* The maximum; NaN where x is NaN. */
-HELPER lanes maximum_lanes(lanes x, lanes bound) {
+/* Bounds x from below; NaN where x is NaN. */
+HELPER lanes at_least(lanes x, lanes bound) {
     for (int j = 0; j < LANES; j++) LANE(x, j) = LANE(bound, j) > LANE(x, j) ? LANE(bound, j) : LANE(x, j);
     return x;
 }
+
+/* The minimum; NaN where x or y is NaN. */
+HELPER lanes minimum_lanes(lanes x, lanes y) { return select_lanes((mask)(y == y), at_most(x, y), y); }
+
+/* The maximum; NaN where x or y is NaN. */
+HELPER lanes maximum_lanes(lanes x, lanes y) { return select_lanes((mask)(y == y), at_least(x, y), y); }
 
 /* Sets all lanes after the first `count` to zero. */
 HELPER lanes first_lanes(lanes x, int count) {
@@ -117,16 +123,21 @@ LANE_BY_LANE(floor_lanes, MATH(floor)(v))
 LANE_BY_LANE(ceil_lanes, MATH(ceil)(v))
 LANE_BY_LANE(round_lanes, MATH(rint)(v))
 LANE_BY_LANE(trunc_lanes, MATH(trunc)(v))
+LANE_BY_LANE(abs_lanes, MATH(fabs)(v))
 
 HELPER lanes pow_lanes(lanes x, lanes y) {
     for (int j = 0; j < LANES; j++) LANE(x, j) = MATH(pow)(LANE(x, j), LANE(y, j));
     return x;
 }
 
-HELPER lanes abs_lanes(lanes x) { return select_lanes(x < broadcast(0), -x, x); }
+HELPER lanes fmod_lanes(lanes x, lanes y) {
+    for (int j = 0; j < LANES; j++) LANE(x, j) = MATH(fmod)(LANE(x, j), LANE(y, j));
+    return x;
+}
 
+/* -1, 0 or 1; 0 where x is NaN. */
 HELPER lanes sign_lanes(lanes x) {
-    const lanes negative = select_lanes(x < broadcast(0), broadcast(-1), x);
+    const lanes negative = select_lanes(x < broadcast(0), broadcast(-1), broadcast(0));
     return select_lanes(x > broadcast(0), broadcast(1), negative);
 }
 
@@ -141,7 +152,7 @@ LANE_BY_LANE(sigmoid_lanes, 1 / (1 + exp(-v)))
 /* e^x = 2^n e^r with |r| <= log(2) / 2. A polynomial approximates e^r (Cephes library, S. Moshier). n becomes the
    exponent bits of a float. */
 HELPER lanes exp_lanes(lanes x) {
-    const lanes bounded = maximum_lanes(minimum_lanes(x, broadcast(88.72f)), broadcast(-87.33f));
+    const lanes bounded = at_least(at_most(x, broadcast(88.72283f)), broadcast(-87.33f));
     const lanes scaled = bounded * 1.44269504f;
     const mask n = INTEGER(scaled + select_lanes(scaled < broadcast(0), broadcast(-0.5f), broadcast(0.5f)));
     const lanes integer_part = REAL(n);
@@ -158,14 +169,14 @@ HELPER lanes exp_lanes(lanes x) {
     memcpy(&a, &bits_a, sizeof a);
     memcpy(&b, &bits_b, sizeof b);
     const lanes y = p * a * b;
-    const lanes finite = select_lanes(x > broadcast(88.72f), broadcast(INFINITY), y);
-    return select_lanes(x == x, select_lanes(x < broadcast(-103.9f), broadcast(0), finite), x);
+    const lanes finite = select_lanes(x > broadcast(88.72283f), broadcast(INFINITY), y);
+    return select_lanes(x == x, select_lanes(x < broadcast(-87.33f), broadcast(0), finite), x);
 }
 
-/* The rational function x p(x^2) / d(x^2). Its error is below 2e-8 for |x| <= 8.7. Beyond that, tanh(x) is 1 or -1 in
-   float. The polynomial d has the leading coefficient 1. */
+/* The rational function x p(x^2) / d(x^2). Its error is below 2e-8 for |x| <= 8.7. From 9.1 on, the quotient is
+   at least 1, and the result is 1 or -1. The polynomial d has the leading coefficient 1. */
 HELPER lanes tanh_lanes(lanes x) {
-    x = maximum_lanes(minimum_lanes(x, broadcast(8.7f)), broadcast(-8.7f));
+    x = at_least(at_most(x, broadcast(9.1f)), broadcast(-9.1f));
     const lanes q = x * x;
     lanes p = q * 0.0173794776f + 26.2538319f;
     p = p * q + 4400.39648f;
@@ -175,12 +186,12 @@ HELPER lanes tanh_lanes(lanes x) {
     d = d * q + 32470.6953f;
     d = d * q + 584435.812f;
     d = d * q + 1250564.0f;
-    return x * p / d;
+    return at_least(at_most(x * p / d, broadcast(1)), broadcast(-1));
 }
 
-/* 1/2 + tanh(x / 2) / 2, with the same rational function. */
+/* 1/2 + tanh(x / 2) / 2, with the same rational function; 0 or 1 from 18.4 on. */
 HELPER lanes sigmoid_lanes(lanes x) {
-    x = maximum_lanes(minimum_lanes(x, broadcast(17.4f)), broadcast(-17.4f));
+    x = at_least(at_most(x, broadcast(18.4f)), broadcast(-18.4f));
     const lanes q = x * x;
     lanes p = q * 0.00434486801f + 26.2538357f;
     p = p * q + 17601.5879f;
@@ -190,7 +201,7 @@ HELPER lanes sigmoid_lanes(lanes x) {
     d = d * q + 519531.188f;
     d = d * q + 37403892.0f;
     d = d * q + 320144416.0f;
-    return x * p / d + 0.5f;
+    return at_least(at_most(x * p / d + 0.5f, broadcast(1)), broadcast(0));
 }
 
 #endif

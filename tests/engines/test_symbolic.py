@@ -208,13 +208,16 @@ class Of(Cell):
 
 UNARY = """
 abs absolute neg negative sign floor ceil round trunc fix sqrt exp expm1 exp2 log log1p log2 log10 sin cos tan atan
-arctan sinh cosh sigmoid tanh erf erfc square reciprocal rsqrt relu
+arctan sinh cosh asinh acosh atanh asin acos arcsin sinc sigmoid tanh erf erfc square reciprocal rsqrt relu
 """
 ACTIVATIONS = """
 relu6 leaky_relu hardtanh hardsigmoid hardswish hardshrink softshrink tanhshrink softsign softplus logsigmoid silu mish
 gelu elu celu selu relu sigmoid tanh
 """
-BINARY = "add sub mul div pow minimum maximum hypot logaddexp multiply subtract divide true_divide rsub"
+BINARY = """
+add sub mul div pow minimum maximum hypot logaddexp multiply subtract divide true_divide rsub atan2 arctan2 fmod
+copysign
+"""
 EXPRESSIONS = {
     **{f"torch.{name}": lambda x, y, name=name: getattr(torch, name)(x) for name in UNARY.split()},
     **{f"F.{name}": lambda x, y, name=name: getattr(F, name)(x) for name in ACTIVATIONS.split()},
@@ -235,8 +238,9 @@ EXPRESSIONS = {
     "bounds": lambda x, y: torch.clamp(x, max=0.3) + torch.clamp_min(y, 0.2) + y.clamp_max(0.1),
     "variance": lambda x, y: y * x.var(-1, keepdim=True) + torch.var(y, -1, unbiased=False, keepdim=True),
     "reductions": lambda x, y: x / (1 + x.square().sum(-1, keepdim=True)) + y.mean(dim=-1, keepdim=True).mean(-1, True),
-    "logit": lambda x, y: torch.logit(torch.sigmoid(x)) + torch.addcdiv(x, y, 1 + x * x),
+    "logit": lambda x, y: torch.logit(torch.sigmoid(x)) + torch.logit(y, 0.1) + torch.addcdiv(x, y, 1 + x * x),
     "neutral": lambda x, y: torch.true_divide(x, 1) + 0 * x + x * 1 - 0 - (-(y - 0.0)) + y**1 + (0 - x) + x * -1,
+    "nan_to_num": lambda x, y: torch.nan_to_num(torch.log(x), 2.0, 3.0, -3.0) * y.nan_to_num(posinf=1.0, neginf=0.0),
     "comparisons": lambda x, y: torch.gt(x, y) * x + torch.ge(x, 0.5) * y + torch.less(x, y),
     "detached": lambda x, y: x * y.detach() + (x - torch.detach(x.mean(-1, keepdim=True))).square(),
     "logical": lambda x, y: torch.where(

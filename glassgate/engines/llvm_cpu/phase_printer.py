@@ -243,9 +243,8 @@ class PhasePrinter:
         if node.op in INFIX:
             sign, precedence = INFIX[node.op]
             a, b = node.args
-            is_comparison, divides = precedence == 1, isinstance(b, Node) and b.op == "div"
-            left = self._operand(a, precedence + is_comparison)
-            right = self._operand(b, precedence + (node.op in ("sub", "div") or is_comparison or divides))
+            left = self._operand(a, precedence + (precedence == 1))
+            right = self._operand(b, precedence + 1)  # a + (b + c) is rounded differently from (a + b) + c
             return f"{left} {sign} {right}", precedence
         if node.op in PREFIX:
             return f"{PREFIX[node.op]}{self._operand(node.args[0], UNARY)}", UNARY

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from glassgate.engines.symbolic.operations import MASKS, OPERATIONS
+from glassgate.engines.symbolic.operations import MASKS, OPERATIONS, PRIMITIVES
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,12 @@ class Costs:
     keep: float
 
     def of(self, op: str) -> float:
-        """The cost of an operation; zero for "detach", boolean results and operations that are not elementwise."""
+        """The cost of an operation; zero for "detach", boolean results and operations that are not elementwise.
+
+        An operation that is composed of several costs as much as the most expensive primitive.
+        """
         if op not in OPERATIONS or op in MASKS or op == "detach":
             return 0.0
+        if op not in PRIMITIVES:
+            return max(self.operations.values(), default=self.other)
         return self.operations.get(op, self.other)

@@ -165,6 +165,14 @@ class Node:
         """A constant with the shape of this value."""
         return Node("constant", (float(value),), self.axis)
 
+    def elementwise(self, op: str, *args: Any) -> "Node":
+        """An elementwise operation on this value and further arguments."""
+        return make(op, self, *args)
+
+    def refuse(self, reason: str) -> None:
+        """Raise `NotTraceable`."""
+        raise NotTraceable(reason)
+
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")

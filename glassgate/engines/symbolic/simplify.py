@@ -33,15 +33,15 @@ def simplify(op: str, *args: Any) -> Any:
             return first - last.args[0]
         case "sub" if not isinstance(last, float) and last.op == "neg":
             return first + last.args[0]
-        case "div" if isinstance(last, float) and abs(math.frexp(last)[0]) == 0.5:
+        case "div" if isinstance(last, float) and abs(math.frexp(last)[0]) == 0.5 and 2.0**-99 < abs(last) < 2.0**99:
             return first * (1.0 / last)
         case "pow" if isinstance(last, float) and last == 0 and not isinstance(first, float):
             return first.constant_like(1.0)
         case "pow" if isinstance(last, float) and last == 0.5:
             return torch.sqrt(first)
         case "pow" if isinstance(last, float) and last in _SMALL_POWERS:
-            power = math.prod([first] * (int(abs(last)) - 1), start=first)
-            return power if last > 0 else 1.0 / power
+            base = first if last > 0 else 1.0 / first
+            return math.prod([base] * (int(abs(last)) - 1), start=base)
         case "where" if isinstance(first, float):
             return args[1] if first else last
     return None

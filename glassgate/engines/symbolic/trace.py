@@ -10,6 +10,7 @@ from glassgate.engines.symbolic.costs import Costs
 from glassgate.engines.symbolic.differentiate import gradients
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Graph, Key, Node, broadcast, make, topological_order
+from glassgate.engines.symbolic.operations import OPERATIONS, PRIMITIVES
 from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
 from glassgate.engines.symbolic.saved_values import read_saved_values
 
@@ -180,7 +181,7 @@ def build_trace(cell: Equations, costs: Costs, record: bool = False, record_fact
         costs=costs,
         records_factors=record_factors,
     )
-    return _without_detach(trace) if any(node.op == "detach" for node in order) else trace
+    return _in_primitives(trace)
 
 
 def _is_state(node: Node, name: str) -> bool:
@@ -201,16 +202,40 @@ def _remove_detach(node: Node, args: tuple[Any, ...]) -> Node | None:
     return args[0] if node.op == "detach" else None
 
 
-def _without_detach(trace: Trace) -> Trace:
-    """The trace with `detach` removed from the forward graph. The backward graph contains no `detach`."""
+def _in_primitives(trace: Trace) -> Trace:
+    """The trace without `detach`, and with operations that are not primitive replaced by primitive ones."""
     products = (*trace.hh_only, *trace.shared)
-    old = [*trace.forward.outputs.values(), *trace.saved.values(), *products, *trace.left]
-    new = rewrite_graph(old, _remove_detach)
+    new = _to_primitives([*trace.forward.outputs.values(), *trace.saved.values(), *products, *trace.left])
+    new_backward = _to_primitives([*trace.backward.outputs.values()])
     return replace(
         trace,
         forward=Graph({key: new[node] for key, node in trace.forward.outputs.items()}),
+        backward=Graph({key: new_backward[node] for key, node in trace.backward.outputs.items()}),
         saved={key: new[node] for key, node in trace.saved.items()},
         hh_only=tuple(new[node] for node in trace.hh_only),
         shared=tuple(new[node] for node in trace.shared),
         left=tuple(new[node] for node in trace.left),
     )
+
+
+def _to_primitives(results: list[Node]) -> dict[Node, Node]:
+    """Rewrite results in primitive operations. Return the new node of each result."""
+
+    def rule(node: Node, args: tuple[Any, ...]) -> Node | None:
+        if node.op in PRIMITIVES or node.op not in OPERATIONS:
+            return _remove_detach(node, args)
+        compose = OPERATIONS[node.op].composed
+        assert compose is not None
+        result: Node = compose(*args)
+        return result
+
+    new = {node: node for node in results}
+    while any(_is_rewritten(node) for node in topological_order(new.values())):
+        composed = rewrite_graph(new.values(), rule)
+        merged = rewrite_graph(composed[node] for node in new.values())
+        new = {node: merged[composed[value]] for node, value in new.items()}
+    return new
+
+
+def _is_rewritten(node: Node) -> bool:
+    return node.op == "detach" or (node.op in OPERATIONS and node.op not in PRIMITIVES)

@@ -1,5 +1,6 @@
 """Triton as a dialect of generated code: operations, literals, and reserved words."""
 
+import math
 from keyword import kwlist
 
 from glassgate.engines.lowering.expressions import (
@@ -35,6 +36,7 @@ _FORMS = {
     "minimum": call("minimum", 2),
     "maximum": call("maximum", 2),
     "pow": call("power", 2),
+    "fmod": call("remainder", 2),
     "round": call("round_half_even"),
     "where": call("tl.where", 3),
     "lt": infix("<", COMPARISON),
@@ -51,7 +53,7 @@ def literal(value: float) -> Expression:
     """A number as a literal. Negative numbers have a sign."""
     if value != value or value in (float("inf"), -float("inf")):
         return Expression(f'float("{value}")')
-    return Expression(repr(value), SIGN if value < 0 else ATOM)
+    return Expression(repr(value), SIGN if math.copysign(1.0, value) < 0 else ATOM)
 
 
 TRITON = Dialect(_FORMS, literal, words_of(_FORMS).union(_GENERATED.split(), kwlist, FUNCTIONS, CONSTANTS, HEAD_WIDTHS))

@@ -77,17 +77,25 @@ def round_half_even(x):
     low = tl.floor(x)
     odd = low - 2.0 * tl.floor(0.5 * low)
     rest = x - low
-    return tl.where(rest < 0.5, low, tl.where(rest > 0.5, low + 1.0, low + odd))
+    rounded = tl.where(rest < 0.5, low, tl.where(rest > 0.5, low + 1.0, low + odd))
+    # The product keeps the sign of zero. An infinite x has no rest.
+    return tl.where(rest != rest, x, tl.where(rounded == 0.0, x * 0.0, rounded))
 """,
     "power": """
 @triton.jit
 def power(x, y):
     # x to the power y; a negative x has a real power only for integers y
-    magnitude = tl.exp2(y * tl.log2(tl.abs(x)))
+    magnitude = tl.where(tl.abs(x) == 1.0, tl.where(y == y, 1.0, y), tl.exp2(y * tl.log2(tl.abs(x))))
     odd = y - 2.0 * tl.floor(0.5 * y) == 1.0
     signed = tl.where(odd, -magnitude, magnitude)
-    of_negative = tl.where(y == tl.floor(y), signed, float("nan"))
-    return tl.where(y == 0.0, 1.0, tl.where(x < 0.0, of_negative, magnitude))
+    of_negative = tl.where(y == tl.floor(y), signed, tl.where(x == -float("inf"), magnitude, float("nan")))
+    return tl.where((y == 0.0) | (x == 1.0), 1.0, tl.where(x < 0.0, of_negative, magnitude))
+""",
+    "remainder": """
+@triton.jit
+def remainder(x, y):
+    # The remainder of the division toward zero, as fmod of C
+    return x % y
 """,
     "minimum": """
 @triton.jit

@@ -18,7 +18,7 @@ TORCH = {
     "round_even": torch.round,
     "power": torch.pow,
 }
-EXACT = {"sqrt", "absolute", "sign", "floor", "ceil", "round_even", "trunc", "minimum", "maximum"}
+EXACT = {"fmod", "sqrt", "absolute", "sign", "floor", "ceil", "round_even", "trunc", "minimum", "maximum"}
 SPECIAL = [
     0.0,
     -0.0,
@@ -69,7 +69,7 @@ def compiled(function, arguments, bits, lanes):
 def test_error_and_special_values(name, bits, lanes):
     dtype = torch.float32 if bits == 32 else torch.float64
     torch_function = TORCH.get(name) or getattr(torch, name)
-    arguments = 2 if name in ("minimum", "maximum", "power") else 1
+    arguments = 2 if name in ("minimum", "maximum", "power", "fmod") else 1
     function = compiled(FUNCTIONS[name], arguments, bits, lanes)
     torch.manual_seed(0)
     x = torch.cat([torch.linspace(-20, 20, 4001), torch.randn(2000), torch.randn(1000) * 1e-3]).to(dtype)

@@ -127,7 +127,8 @@ def expm1(x: Vector) -> Vector:
     """Compute e^x - 1, accurate near zero."""
     _, high = _exp_range(x)
     value = _expm1(_clamp(x, -40.0, high - 0.7))
-    return x.compare(high - 0.7, ">").where(exp(x), value)
+    value = x.compare(high - 0.7, ">").where(exp(x), value)
+    return x.compare(0.0, "==").where(x, value)  # keeps the sign of zero
 
 
 def _expm1(x: Vector) -> Vector:
@@ -153,10 +154,11 @@ def _approximate_reciprocal(b: Vector) -> Vector:
 
 @_register
 def sigmoid(x: Vector) -> Vector:
-    """Compute 1 / (1 + e^-x)."""
+    """Compute 1 / (1 + e^-x), with zero for results that are not normal."""
     limit, degree = (87.0, 6) if x.bits == 32 else (708.0, 12)
-    r, scale = _reduce_argument(_clamp(x, -limit, limit), sign=-1.0)
-    return _divide(1.0, horner_series(r, _exp_coefficient, MAX_REMAINDER, degree).fma(scale, 1.0))
+    r, scale = _reduce_argument(x.compare(limit, ">").where(x.broadcast(limit), x), sign=-1.0)
+    value = _divide(1.0, horner_series(r, _exp_coefficient, MAX_REMAINDER, degree).fma(scale, 1.0))
+    return x.compare(-limit, "<").where(x.broadcast(0.0), value)
 
 
 @_register
@@ -294,3 +296,4 @@ def _register_library_function(name: str, library: str) -> None:
 for _name in ("sin", "cos", "tan", "atan", "erf"):
     _register_library_function(_name, _name)
 _register_library_function("power", "pow")
+_register_library_function("fmod", "fmod")
