@@ -436,3 +436,19 @@ def test_a_cell_is_freed():
     del cell
     gc.collect()
     assert alive() is None
+
+
+class Named(gg.Cell):
+    """A cell with a variable named like a pre-activation, and a gate named like a function in C of torch."""
+
+    gates = ("k", "_from_functional_tensor")
+
+    def step(self, a, s):
+        k_pre = (a.k > 0) ^ (s.h > 0)
+        return torch.where(k_pre, a.k, torch.tanh(a._from_functional_tensor))
+
+
+def test_names_of_values_are_unique_and_any_name_is_allowed():
+    names = [node.name for node in current_equations(Named()).nodes if node.name is not None]
+    assert {"k_pre", "k_pre_", "_from_functional_tensor_ih"} <= set(names)
+    assert len(set(names)) == len(names)

@@ -46,6 +46,9 @@ def equations_of(
         raise NotTraceable(f"cell {name}: step {fault}; it runs on the reference engine") from error
     new = rewrite_graph(states)
     states = [new[state] for state in states]
+    gate_values = _gate_values(
+        cell, topological_order(states), {gate: new[node] for gate, node in named.items() if node in new}
+    )
     make_names_unique(states)
     return Equations(
         gates=cell.gates,
@@ -56,9 +59,7 @@ def equations_of(
         heads=cell.heads,
         projected=projected,
         states=tuple(states),
-        gate_values=_gate_values(
-            cell, topological_order(states), {gate: new[node] for gate, node in named.items() if node in new}
-        ),
+        gate_values=gate_values,
     )
 
 

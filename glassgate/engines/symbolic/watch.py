@@ -336,9 +336,10 @@ class Watch:
             self._visit(content, where)
 
     def _visit_builtin(self, function: Any, where: str) -> None:
-        """Watch the instance of a built-in method. The instance of a function in C is its module or a class."""
+        """Watch the instance of a built-in method. The instance of a function in C is its module, a class or a record."""
         owner = function.__self__
-        if not (owner is None or isinstance(owner, ModuleType | type)):
+        is_function = owner is None or isinstance(owner, ModuleType | type)
+        if not (is_function or type(owner).__name__.startswith("pybind11_detail_function_record")):
             self._visit(owner, where)
 
     def _visit_tensor(self, tensor: Tensor, where: str) -> None:
