@@ -336,7 +336,7 @@ class Watch:
             self._visit(content, where)
 
     def _visit_builtin(self, function: Any, where: str) -> None:
-        """Watch the instance of a built-in method. The instance of a function in C is its module, a class or a record."""
+        """Watch the instance of a built-in method. That of a function in C is its module, a class or a record."""
         owner = function.__self__
         is_function = owner is None or isinstance(owner, ModuleType | type)
         if not (is_function or type(owner).__name__.startswith("pybind11_detail_function_record")):
