@@ -147,13 +147,14 @@ def _gates_that_differ_from_their_state(cell: Cell) -> set[str]:
     """Return the gates with a local variable of their name whose value is not that of the state of this name."""
     if not set(cell.gates) & set(cell.state):
         return set()
-    layer = Recurrent(cell, INPUTS, UNITS * cell.heads).eval()
     values: dict[str, Any] = {}
-    initial = tuple(torch.randn(1, ROWS, UNITS * cell.heads) for _ in cell.state)
-    with engine("reference"), torch.no_grad(), trace_locals(values.__setitem__):
-        _, _, states = layer(
-            torch.randn(1, ROWS, INPUTS), initial if len(initial) > 1 else initial[0], return_states=True
-        )
+    # Recordings call this function, so it must not change the random numbers of a training.
+    with torch.random.fork_rng(devices=[]), engine("reference"), torch.no_grad(), trace_locals(values.__setitem__):
+        torch.manual_seed(0)
+        layer = Recurrent(cell, INPUTS, UNITS * cell.heads).eval()
+        initial = tuple(torch.randn(1, ROWS, UNITS * cell.heads) for _ in cell.state)
+        x = torch.randn(1, ROWS, INPUTS)
+        _, _, states = layer(x, initial if len(initial) > 1 else initial[0], return_states=True)
     states = {name.rpartition(".")[2]: value for name, value in states.items()}
     return {
         name

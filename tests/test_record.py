@@ -286,3 +286,12 @@ def test_reads_are_the_steps_whose_output_has_a_gradient(engine, lengths):
         assert tape.steps_with_gradient("layer0.forward").equal(expected)
         h_n[1, 2].sum().backward()
         assert tape.steps_with_gradient("layer0.reverse").nonzero().tolist() == [[0, 2]]
+
+
+def test_a_recording_leaves_the_random_state():
+    layer, x = gg.RNN(D, H), torch.randn(L, N, D)  # its gate and its state have one name, which recordings check
+    layer.cell = type("Copy", (gg.cells.RNN,), {})()
+    state = torch.get_rng_state()
+    with gg.record(layer):
+        layer(x)
+    assert torch.equal(torch.get_rng_state(), state)

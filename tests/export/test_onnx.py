@@ -174,3 +174,9 @@ def test_scan_with_lengths_in_openvino(name: str, path: Path) -> None:
         output, _ = layer(given["input"], lengths=given["lengths"])
     given |= {f"{state}_0": torch.zeros(2, 3, 6) for state in layer.cell.state}
     np.testing.assert_allclose(in_openvino(path, given), output.numpy(), rtol=0, atol=1e-5)
+
+
+def test_a_file_that_onnx_runtime_cannot_load_is_an_export_error(path: Path) -> None:
+    path.write_bytes(b"no model")
+    with pytest.raises(ExportError, match="to_onnx: ONNX Runtime cannot load the model"):
+        Session(path)
