@@ -19,7 +19,7 @@ from types import (
     MethodType,
     ModuleType,
 )
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -303,7 +303,7 @@ class Watch:
         for variable, closure_cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             self._watch_variable(closure_cell, f"variable {variable} of {name}")
         self._watch(variables, sorted(names.globals & variables.keys()), lambda variable: f"global {variable}")
-        builtin = function.__builtins__  # type: ignore[attr-defined]
+        builtin = cast(Any, function).__builtins__
         for variable in sorted(names.globals - variables.keys()):
             self._watch_builtin(variable, variables, builtin)
         for imported in names.imports:
