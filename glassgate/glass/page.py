@@ -88,7 +88,7 @@ _THEME = """<button id="theme" type="button" title="light or dark colours (t)">�
 """
 _CURSOR = """<div class="cursor" data-run="{run}">{name}<output id="now{end}" aria-live="off"></output>
 <div class="controls">
-<output id="wires{end}"></output>
+<output id="wires{end}" tabindex="0"></output>
 <span class="buttons"><button id="previous-step{end}" type="button" aria-label="previous step">←</button>\
 <button id="next-step{end}" type="button" aria-label="next step">→</button></span>
 <label>layer <select id="part{end}"></select></label>
