@@ -1,7 +1,7 @@
 """Writes files completely or not at all. The cache folder for compiled kernels and converted data.
 
 Files are written by `write_file`, `replaced_file` and `replaced_files`. After an error or a signal, the old files are
-complete and there are no temporary ones.
+complete, and temporary ones are removed.
 """
 
 import os
