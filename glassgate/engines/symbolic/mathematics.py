@@ -30,7 +30,7 @@ def _odd(x: Any, magnitude: Any) -> Any:
     return torch.where(x > 0.0, magnitude, torch.where(x < 0.0, -magnitude, x))
 
 
-def _polynomial(x: Any, *coefficients: float) -> Any:
+def polynomial(x: Any, *coefficients: float) -> Any:
     """A polynomial from its coefficients, from the highest power to the lowest."""
     value = coefficients[0]
     for coefficient in coefficients[1:]:
@@ -142,12 +142,12 @@ def erfc(x: Any) -> Any:
     """1 - erf(x), accurate where it is small, 8 ulp. Rational functions: W. J. Cody, 1969, Math. Comp. 23, 631."""
     size = torch.where(torch.abs(x) > 30.0, 30.0, torch.abs(x))
     # The middle range, up to 4.
-    middle = _polynomial(
+    middle = polynomial(
         size,
         2.15311535474403846343e-8, 5.64188496988670089180e-1, 8.88314979438837594118, 6.61191906371416294775e1,
         2.98635138197400131132e2, 8.81952221241769090411e2, 1.71204761263407058314e3, 2.05107837782607146532e3,
         1.23033935479799725272e3,
-    ) / _polynomial(
+    ) / polynomial(
         size,
         1.0, 1.57449261107098347253e1, 1.17693950891312499305e2, 5.37181101862009857509e2, 1.62138957456669018874e3,
         3.29079923573345962678e3, 4.36261909014324715820e3, 3.43936767414372163696e3, 1.23033935480374942043e3,
@@ -155,11 +155,11 @@ def erfc(x: Any) -> Any:
     # The tail. Its argument is 1 / x^2.
     outside = torch.where(size < 1.0, 1.0, size)
     inverse = 1.0 / (outside * outside)
-    tail = inverse * _polynomial(
+    tail = inverse * polynomial(
         inverse,
         1.63153871373020978498e-2, 3.05326634961232344035e-1, 3.60344899949804439429e-1, 1.25781726111229246204e-1,
         1.60837851487422766278e-2, 6.58749161529837803157e-4,
-    ) / _polynomial(
+    ) / polynomial(
         inverse,
         1.0, 2.56852019228982242072, 1.87295284992346047209, 5.27905102951428412248e-1, 6.05183413124413191178e-2,
         2.33520497626869185443e-3,
