@@ -4,12 +4,14 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from types import FrameType
+from math import prod
+from numbers import Integral
+from types import FrameType, MappingProxyType
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from glassgate.cell_axes import UNITS, Declaration, Noise, Parameter, Shapes, State, declaration_of, shapes_of
 from glassgate.display import Drawable
 from glassgate.shapes import ShapeError
 from glassgate.user_warning import warn_user
@@ -66,7 +68,15 @@ class PreActivations:
 
     A cell without recurrent weights has only `a.ih`, and `a.i = a.ih.i`. `a.update(g)` marks `g` as the update of the
     state. It returns `g`, after dropout if the layer applies recurrent dropout to the update. `a.noise` contains the
-    cell's random numbers by name.
+    cell's random numbers by name. In a cell with `inputs`, `a.input` contains the blocks of the input by name.
+
+    Args:
+        ih: the input term of each gate that reads x.
+        hh: the recurrent term; None without recurrent weights.
+        noise: the random numbers by name.
+        update: the function that `a.update` calls.
+        reads: "x" or "h" for each gate that reads only one of the two.
+        input: the blocks of the input by name; None for a cell without `inputs`.
     """
 
     hh: RecurrentTerm
@@ -77,19 +87,35 @@ class PreActivations:
         hh: RecurrentTerm | None,
         noise: Named | None = None,
         update: Callable[[Any], Any] | None = None,
+        reads: Mapping[str, str] = MappingProxyType({}),
+        input: Named | None = None,
     ) -> None:
         self.ih, self.noise = ih, noise or Named((), ())
         self.update = update or (lambda g: g)
+        self.__reads = reads  # the two underscores prevent a clash with the name of a gate
         if hh is not None:
             self.hh = hh
+        if input is not None:
+            self.input = input
 
     def __getattr__(self, gate: str) -> Any:
         if gate.startswith("__"):
             raise AttributeError(gate)
         if gate == "hh":
             raise NoSuchName("'hh' is not defined here: with recurrent = False nothing is multiplied by the state")
+        half = self.__reads.get(gate)
+        if half is not None:
+            return getattr(self.hh if half == "h" else self.ih, gate)
         input_term = getattr(self.ih, gate)
         return input_term + getattr(self.hh, gate) if "hh" in self.__dict__ else input_term
+
+
+def with_regularisers(
+    a: PreActivations, hh: RecurrentTerm | None, noise: Named, update: Callable[[Any], Any] | None
+) -> PreActivations:
+    """Return pre-activations with another recurrent term, other noise and another update."""
+    reads: Mapping[str, str] = a.__dict__["_PreActivations__reads"]
+    return PreActivations(a.ih, hh, noise, update, reads, a.__dict__.get("input"))
 
 
 @contextmanager
@@ -130,54 +156,6 @@ def trace_locals(
             previous.enable()
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """An extra parameter of a cell: a vector with one number per unit, or per unit and gate.
-
-    Attributes:
-        start: the initial value of every number.
-        per_gate: whether each gate has its own vector. A step then reads `p.gain.i` instead of `p.gain`.
-    """
-
-    start: float = 0.0
-    per_gate: bool = False
-
-    def __post_init__(self) -> None:
-        axes: int = getattr(self.start, "ndim", 0)
-        if axes or not hasattr(self.start, "__float__"):
-            raise TypeError(
-                f"Parameter: the initial value must be a number, got {type(self.start).__name__}; for one value per "
-                "unit, fill the parameter in a function that you pass to the layer as init="
-            )
-
-
-@dataclass(frozen=True)
-class Noise:
-    """Random numbers that a step reads as `a.noise.name`.
-
-    Attributes:
-        rate: the probability that a unit is selected.
-        keeps: if true, the number is 1 for a selected unit and 0 for others, as in zoneout. If false, it is 0 for a
-            selected unit and 1 / (1 - rate) for others, as in dropout.
-        per_step: whether numbers are drawn again at each step. If false, they are drawn once per sequence.
-        state: the state that has the same width as the numbers; None for the hidden size.
-        deviation: the standard deviation of normal numbers with mean 0, if given. Then `rate` and `keeps` are ignored.
-    """
-
-    rate: float = 0.0
-    keeps: bool = False
-    per_step: bool = True
-    state: str | None = None
-    deviation: float | None = None
-
-    @property
-    def mean(self) -> float:
-        """The mean of the distribution, which replaces the noise in eval mode."""
-        if self.deviation is not None:
-            return 0.0
-        return self.rate if self.keeps else 1.0
-
-
 class Cell(Drawable):
     """The equations of one step of a recurrent network. Every engine computes them; kernels are generated from them.
 
@@ -185,13 +163,22 @@ class Cell(Drawable):
     the output). It defines `step(a, s)`, or `step(a, s, p)` if it declares `parameters`. `a` contains the
     pre-activations (see `PreActivations`), `s` the states before the step, and `p` the extra parameters.
 
-    Each value in a step is a batch of rows, `(N, H_cell)`. A step uses elementwise torch functions, and `mean` and
-    `sum` along the last dimension with `keepdim=True`. It returns the new states in the order of `state`.
+    By default, each value in a step is a batch of rows, `(N, H_cell)`. Where a cell needs other shapes, it declares
+    them: `gates` and `state` may be dicts from names to axes, such as `{"S": ("heads", "key", "value")}`. A value then
+    has the shape `(N, heads, key, value)`. The size of an axis is the attribute of the cell with its name. `"units"` is
+    the hidden size, and `"features"` the input size. One axis of the output may have no attribute: its size follows
+    from the hidden size. The output of the layer is the first state with its axes flattened.
+
+    A step uses torch functions on tensors with a leading batch axis, and returns the new states in the order of
+    `state`. Fused kernels need one number per unit: elementwise functions, and `mean` and `sum` along the last
+    dimension with `keepdim=True`. Other steps run on the reference engine.
 
     Attributes:
-        gates: the names of the gates.
-        state: the names of the states; the first is the output.
+        gates: the names of the gates, or a dict from names to axes or `Gate`.
+        state: the names of the states, or a dict from names to axes or `State`; the first is the output.
         parameters: the cell's extra parameters by name.
+        inputs: the axes of the blocks of the input by name, if a step reads the input itself as `a.input.name`. The
+            gates multiply the first block.
         recurrent: whether the cell has `weight_hh` (and `bias_hh`).
         noise: the random numbers by name. They are drawn in training; in eval mode each is replaced by its mean.
         heads: the number of diagonal blocks of `weight_hh`. With 1, `weight_hh` is a full matrix.
@@ -209,35 +196,45 @@ class Cell(Drawable):
         torch.Size([5, 2, 8])
     """
 
-    gates: ClassVar[tuple[str, ...]] = ()
-    state: ClassVar[tuple[str, ...]] = ("h",)
+    # A class may assign a tuple of names or a dict. The attribute is the tuple of names.
+    gates: ClassVar[Any] = ()
+    state: ClassVar[Any] = ("h",)
     parameters: Mapping[str, Parameter] = {}
+    inputs: ClassVar[Mapping[str, tuple[str | int, ...]]] = {}
     noise: Mapping[str, Noise] = {}
     recurrent: ClassVar[bool] = True
     heads: int = 1
+    _declared = Declaration({}, {"h": State()}, {})
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        subject = f"cell {cls.__name__}:"
-        for kind in ("gates", "state"):
-            names = getattr(cls, kind)
-            if not isinstance(names, tuple) or not all(isinstance(n, str) and n.isidentifier() for n in names):
-                raise TypeError(f"{subject} {kind} must be a tuple of names, got {names!r}")
-            if kind == "gates" and (taken := sorted({"update", "noise"} & set(names))):
-                raise ValueError(
-                    f"{subject} a gate cannot be called {taken[0]!r}, because a.{taken[0]} has another "
-                    f"meaning in a step, got {names!r}"
-                )
-            if any(name.startswith("__") for name in names):
-                raise ValueError(f"{subject} {kind} must not begin with two underscores, got {names!r}")
-            if len(set(names)) != len(names) or {"ih", "hh"} & set(names):
-                raise ValueError(f"{subject} {kind} must be distinct and neither 'ih' nor 'hh', got {names!r}")
-        if not cls.state:
-            raise ValueError(f"{subject} state must name at least the output, got ()")
+        gates = cls.__dict__.get("gates", cls._declared.gates)
+        state = cls.__dict__.get("state", cls._declared.state)
+        cls.gates, cls.state = (tuple(v) if isinstance(v, Mapping) else v for v in (gates, state))
+        _check_names(cls)
+        cls._declared = declaration_of(cls.__name__, gates, state, cls.inputs, cls.recurrent)
+
+    @property
+    def declaration(self) -> Declaration | None:
+        """The declared axes; None if every value has one number per unit."""
+        has_axes = self._declared.has_axes or any(p.axes != (UNITS,) for p in self.parameters.values())
+        return self._declared if has_axes else None
 
     def step(self, *args: Any) -> Any:
         """Return the new states. A subclass defines `step(a, s)`, or `step(a, s, p)` if it declares `parameters`."""
         raise NotImplementedError(f"cell {type(self).__name__} must define step(self, a, s)")
+
+    def axis_size(self, axis: str) -> int | None:
+        """Return the size of an axis: the attribute with its name. None if there is no such attribute."""
+        size = getattr(self, axis, None)
+        if size is None:
+            return None
+        if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
+            raise ValueError(
+                f"cell {self._class_name}: the size of axis {axis!r} must be an integer above zero, got self.{axis} = "
+                f"{size!r}"
+            )
+        return int(size)
 
     def project(self, h: Any) -> Any:
         """Transform the projected h into the output of a layer with `proj_size`. By default, return h unchanged."""
@@ -283,6 +280,8 @@ class Cell(Drawable):
         self, input_size: int, hidden_size: int, proj_size: int = 0, bias: bool = True
     ) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the parameters of one layer and direction, by name, in torch's order."""
+        if self.declaration is not None:
+            return self.shapes_in(shapes_of(self, input_size, hidden_size), proj_size, bias)
         rows, out = len(self.gates) * hidden_size, proj_size or hidden_size
         shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, input_size)}
         if self.recurrent:
@@ -295,6 +294,20 @@ class Cell(Drawable):
             shapes["weight_hr"] = (proj_size, hidden_size)
         for name, parameter in self.parameters.items():
             shapes[name] = (rows if parameter.per_gate else hidden_size,)
+        return shapes
+
+    def shapes_in(self, own: Shapes, proj_size: int = 0, bias: bool = True) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the parameters of a cell that declares axes, from the shapes of its values."""
+        rows = {"ih": sum(own.rows("x")), "hh": sum(own.rows("h"))}
+        hidden_size = prod(own.state[self.state[0]])
+        columns = {"ih": own.features, "hh": (proj_size or hidden_size) // self.heads}
+        halves = ("ih", "hh") if self.recurrent else ("ih",)
+        shapes: dict[str, tuple[int, ...]] = {f"weight_{half}": (rows[half], columns[half]) for half in halves}
+        shapes |= {f"bias_{half}": (rows[half],) for half in halves if bias}
+        if proj_size:
+            shapes["weight_hr"] = (proj_size, hidden_size)
+        for name, parameter in self.parameters.items():
+            shapes[name] = (sum(map(prod, own.gates.values())),) if parameter.per_gate else own.of(parameter.axes)
         return shapes
 
     def options(self) -> dict[str, Any]:
@@ -315,6 +328,27 @@ class Cell(Drawable):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.options().items())})"
+
+
+def _check_names(cls: type[Cell]) -> None:
+    """Raise unless the names of gates and states are valid and differ."""
+    subject = f"cell {cls.__name__}:"
+    for kind in ("gates", "state"):
+        names = getattr(cls, kind)
+        if not isinstance(names, tuple) or not all(isinstance(n, str) and n.isidentifier() for n in names):
+            raise TypeError(f"{subject} {kind} must be a tuple of names, got {names!r}")
+        reserved = {"update", "noise"} | ({"input"} if cls.inputs else set())
+        if kind == "gates" and (taken := sorted(reserved & set(names))):
+            raise ValueError(
+                f"{subject} a gate cannot be called {taken[0]!r}, because a.{taken[0]} has another "
+                f"meaning in a step, got {names!r}"
+            )
+        if any(name.startswith("__") for name in names):
+            raise ValueError(f"{subject} {kind} must not begin with two underscores, got {names!r}")
+        if len(set(names)) != len(names) or {"ih", "hh"} & set(names):
+            raise ValueError(f"{subject} {kind} must be distinct and neither 'ih' nor 'hh', got {names!r}")
+    if not cls.state:
+        raise ValueError(f"{subject} state must name at least the output, got ()")
 
 
 def no_projection(cell: Cell) -> Cell:
@@ -394,7 +428,10 @@ def _check_widths(cell: Cell, states: Named, new: tuple[Any, ...]) -> None:
     """Raise ShapeError unless each new state has the shape of the old one."""
     for name, before, value in zip(cell.state, states, new, strict=True):
         if isinstance(value, Tensor) and value.shape != before.shape:
+            axes = "one number per unit"
+            if cell.declaration is not None:
+                axes = cell.declaration.axes_of(name)
             raise ShapeError(
-                f"cell {type(cell).__name__}: step must return one number per unit for state {name!r}, "
+                f"cell {type(cell).__name__}: step must return {axes} for state {name!r}, "
                 f"{tuple(before.shape)}, got {tuple(value.shape)}"
             )

@@ -10,7 +10,7 @@ from torch.nn.functional import linear
 from glassgate.cell import Cell, Weights
 from glassgate.declarations import first_other_shape, refused_projection, shared_names, unread_weights
 from glassgate.engines.choose import choose, engine
-from glassgate.engines.reference import advance
+from glassgate.engines.reference_step import advance
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.layers.calls import arrange_call, directions_by_layer
 from glassgate.layers.stack import Recurrent

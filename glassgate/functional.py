@@ -12,7 +12,7 @@ from glassgate.cell import Cell, Weights
 from glassgate.engines import choose
 from glassgate.engines.contract import Direction
 from glassgate.engines.memory import in_memory
-from glassgate.engines.reference import advance
+from glassgate.engines.reference_step import advance
 from glassgate.layout import Layout, arrange
 from glassgate.shapes import ArgumentTypeError, ShapeError, check_dense, check_like, check_parameters, check_shape
 

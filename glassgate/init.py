@@ -12,6 +12,7 @@ from typing import NamedTuple
 from torch import Tensor, as_tensor, nn, no_grad, rand, tensor
 
 from glassgate.cell import Cell, Weights
+from glassgate.cell_axes import blocks_by_gate, hidden_size_of
 from glassgate.engines.retention import Memory, NotDerivable, Unreachable, magnitudes, memory_of
 
 Scheme = Callable[[nn.Module], None]
@@ -38,7 +39,7 @@ def torch(module: nn.Module) -> None:
         bound = 1.0 / math.sqrt(hidden_size) if hidden_size else 0.0  # a cell may have no units
         for name, weight in weights.items():
             if name in cell.parameters:
-                weight.fill_(cell.parameters[name].start)
+                cell.parameters[name].fill(weight)
             else:
                 weight.uniform_(-bound, bound)
 
@@ -118,8 +119,9 @@ def _draw_xavier_orthogonal(cells: _Cells) -> None:
             if name in ("weight_ih", "weight_hr"):
                 nn.init.xavier_uniform_(weight)
             elif name == "weight_hh":
-                for block in weight.chunk(len(cell.gates) * cell.heads):
-                    nn.init.orthogonal_(block)
+                for gate in blocks_by_gate(cell, weights, name).values():
+                    for block in gate.chunk(cell.heads):
+                        nn.init.orthogonal_(block)
             elif name.startswith("bias"):
                 weight.zero_()
         if offset := _offset(weights, memory):
@@ -225,7 +227,8 @@ class gate_bias:
             for gate, value in self.gates.items():
                 if gate not in cell.gates:
                     raise ValueError(f"gate_bias: the cell has the gates {', '.join(cell.gates)}, got {gate!r}")
-                units, values = _hidden_size(cell, weights), as_tensor(value)
+                values = as_tensor(value)
+                units = max(_bias_of(cell, weights, name, gate).numel() for name in ("bias_ih", "bias_hh"))
                 if values.dim() > 1 or values.numel() not in (1, units):
                     raise ValueError(
                         f"gate_bias: {gate} must be a number or one per unit, ({units},), got {tuple(values.shape)}"
@@ -248,7 +251,7 @@ def _cells(module: nn.Module) -> Iterator[tuple[Cell, Weights]]:
 
 
 def _hidden_size(cell: Cell, weights: Weights) -> int:
-    return weights["weight_ih"].shape[0] // len(cell.gates)
+    return hidden_size_of(cell, weights)
 
 
 def _require_bias(weights: Weights, scheme: str) -> None:
@@ -344,14 +347,23 @@ def _set_offsets(
     """Set the numbers that `offset` adds to the pre-activations of gates. Those of other gates, and biases, are 0."""
     for name in dict.fromkeys(["bias_ih", "bias_hh", *memory.offsets]):
         if name in weights:
-            weights[name].fill_(cell.parameters[name].start if name in cell.parameters else 0.0)
+            if name in cell.parameters:
+                cell.parameters[name].fill(weights[name])
+            else:
+                weights[name].zero_()
     for gate, value in values.items():
-        weights[offset].chunk(len(cell.gates))[cell.gates.index(gate)].copy_(as_tensor(value))
+        blocks_by_gate(cell, weights, offset)[gate].copy_(as_tensor(value))
 
 
 def _set_bias(cell: Cell, weights: Weights, gate: str, value: float | Sequence[float] | Tensor) -> None:
     """Set `bias_ih` of one gate to a value, and its `bias_hh` to zero."""
-    k = cell.gates.index(gate)
-    weights["bias_ih"].chunk(len(cell.gates))[k].copy_(as_tensor(value))
-    if "bias_hh" in weights:
-        weights["bias_hh"].chunk(len(cell.gates))[k].zero_()
+    filled = False
+    for name in ("bias_ih", "bias_hh"):
+        bias = _bias_of(cell, weights, name, gate)
+        bias.copy_(as_tensor(0.0 if filled else value)) if bias.numel() else None
+        filled |= bool(bias.numel())
+
+
+def _bias_of(cell: Cell, weights: Weights, name: str, gate: str) -> Tensor:
+    """The numbers of one gate in a bias; empty if the gate has none there."""
+    return blocks_by_gate(cell, weights, name).get(gate, tensor([])) if name in weights else tensor([])

@@ -48,7 +48,7 @@ class Layout(NamedTuple):
         return flat if self.places is None else flat.index_select(0, self.places)
 
     def restore(self, flat: Tensor) -> Tensor | PackedSequence:
-        """Convert flat rows (S, H) to the layout of the user's input."""
+        """Convert flat rows (S, *) to the layout of the user's input."""
         if self.packed is not None:
             return PackedSequence(flat, *self.packed[1:])
         padded = self.by_step(flat)
@@ -57,12 +57,12 @@ class Layout(NamedTuple):
         return padded.transpose(0, 1) if self.batch_first else padded
 
     def by_step(self, flat: Tensor) -> Tensor:
-        """Convert flat rows (S, H) to (L, N, H) in the order of the user's batch, zero where padded."""
+        """Convert flat rows (S, *) to (L, N, *) in the order of the user's batch, zero where padded."""
         if self.packed is not None:
             return pad_packed_sequence(PackedSequence(flat, *self.packed[1:]))[0]
         if self.places is not None:
             flat = torch.zeros_like(flat).index_copy(0, self.places, flat)
-        return flat.view(self.length, self.rows, flat.shape[1])
+        return flat.view(self.length, self.rows, *flat.shape[1:])
 
     def to_flat(self, values: Tensor) -> Tensor:
         """Convert values (L, N, H) in the order of the user's batch to flat rows (S, H): the inverse of `by_step`."""

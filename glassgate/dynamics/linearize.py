@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from glassgate.cell import Weights
 from glassgate.engines.axes import PER_ROW, PROJECTED, UNITS
-from glassgate.engines.reference import linear
+from glassgate.engines.reference_step import linear
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.evaluate import evaluate
 from glassgate.engines.symbolic.graph import Node

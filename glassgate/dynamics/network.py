@@ -11,7 +11,7 @@ from torch import Tensor
 
 from glassgate.dynamics.linearize import Linearization, StateDerivative
 from glassgate.engines.contract import Direction
-from glassgate.engines.reference import advance, linear
+from glassgate.engines.reference_step import advance, linear
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.traced_cells import current_equations
 from glassgate.layers.calls import arrange_call, directions_by_layer

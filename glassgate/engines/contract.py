@@ -37,7 +37,8 @@ class Direction(NamedTuple):
     weights: Weights
     """The parameters by name."""
     initial: tuple[Tensor, ...]
-    """The initial states, one row per sequence of `Steps`: (N, H_out) for the output, (N, H_cell) for other states."""
+    """The initial states, one row per sequence of `Steps`: (N, H_out) for the output, (N, H_cell) for other states.
+    States with several axes are flattened, in calls and results of engines."""
     reverse: bool
     """Whether time runs from the last step to the first."""
     noise: dict[str, Tensor] = {}
@@ -61,7 +62,8 @@ class Recording:
     """The recorded gates of one direction in one call, and after `backward` the gradients of gates and new states.
 
     Attributes:
-        values: (S, H) by gate.
+        values: (S, H) by gate. Values with several axes are flattened.
+        shapes: the shape within a row, by name, of the values of a cell that declares axes.
         grad: (S, H_out or H_cell) by gate or state. It accumulates over backward passes, like a parameter's `grad`.
         skips_input: whether the backward pass omits the gradient of the input.
         on_gradients: a function that each backward pass calls with the gradients of the output, (S, H_out), and of the
@@ -71,6 +73,7 @@ class Recording:
 
     skips_input = False
     on_gradients: Callable[[Sequence[Tensor | None]], None] | None = None
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
     values: Mapping[str, Tensor] = MappingProxyType({})
     grad: Mapping[str, Tensor] = MappingProxyType({})
 

@@ -61,7 +61,8 @@ class KernelEngine(NamedTuple):
                 cell = direction.cell
                 reason = why_not_traceable(cell, "weight_hr" in direction.weights)
                 if reason is not None:
-                    return Reason(reason, of_cell=True)
+                    # The author of a cell that declares axes knows that kernels need one number per unit.
+                    return Reason(reason, of_cell=cell.declaration is None)
         return None
 
     def compile(self, directions: Sequence[Direction], record: bool = False) -> CompiledLayer:

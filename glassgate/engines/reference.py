@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from glassgate.cell import Cell, Named, PreActivations, RecurrentTerm, Weights, trace_locals
+from glassgate.cell import Named, trace_locals
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
+from glassgate.engines.reference_step import Step, hidden_size
 
 
 def why_not(steps: Steps, directions: list[Direction], all_states: bool = False) -> Reason | None:
@@ -34,7 +35,8 @@ def run(
         with torch.autocast(device, enabled=False):
             return run(steps, directions, all_states, recordings)
     recordings = recordings or [None] * len(directions)
-    return [_run(steps, direction, recording) for direction, recording in zip(directions, recordings, strict=True)]
+    pairs = zip(directions, recordings, strict=True)
+    return [_run(steps, direction, all_states, recording) for direction, recording in pairs]
 
 
 def _cast(steps: Steps, directions: list[Direction], dtype: torch.dtype) -> tuple[Steps, list[Direction]]:
@@ -54,42 +56,65 @@ def _cast(steps: Steps, directions: list[Direction], dtype: torch.dtype) -> tupl
     ]
 
 
-def _run(steps: Steps, direction: Direction, recording: Recording | None) -> Result:
+def _run(steps: Steps, direction: Direction, all_states: bool, recording: Recording | None) -> Result:
     """Run one direction over the rows of `steps`. Rows after the last step are padding; their results are zero."""
     cell, weights, initial, reverse, noise, restart = direction
-    row_count, N, units = steps.data.shape[0], initial[0].shape[0], weights["weight_ih"].shape[0] // len(cell.gates)
+    row_count, N = steps.data.shape[0], initial[0].shape[0]
+    step = Step(cell, weights, hidden_size(cell, weights, len(weights["weight_ih"]), initial[0].shape[1]))
     batch_sizes = [N] * (row_count // max(N, 1)) if steps.batch_sizes is None else steps.batch_sizes.tolist()
     batch_sizes = batch_sizes or [0]  # without a step, the results of an empty batch would not be in the autograd graph
     padding = row_count - sum(batch_sizes)
     row_counts = [*batch_sizes, padding]
-    ih = linear(steps.data, weights["weight_ih"], weights.get("bias_ih")).split(row_counts)
-    resets = None if steps.resets is None else steps.resets[:, None].split(row_counts)
+    ih = linear(step.gated_features(steps.data), weights["weight_ih"], weights.get("bias_ih"))
+    ih_by_step, input_by_step = _by_step(step.gates(ih), row_counts), _by_step(step.input(steps.data), row_counts)
     noise_by_step = {
         name: v.split(row_counts) if cell.noise[name].per_step else [v] * len(row_counts) for name, v in noise.items()
     }
-    state, new_states = initial, [initial] * len(batch_sizes)
+    resets = None if steps.resets is None else steps.resets.split(row_counts)
+    state, at_reset = step.with_axes(initial), step.with_axes(restart or initial)
+    new_states = [state] * len(batch_sizes)
     for t in reversed(range(len(batch_sizes))) if reverse else range(len(batch_sizes)):
         n = batch_sizes[t]
-        previous = tuple(v[:n] for v in state)
+        previous = state if n == N else tuple([v[:n] for v in state])
         if resets is not None:
-            previous = tuple(
-                torch.where(resets[t], v_0[:n], v) for v_0, v in zip(restart or initial, previous, strict=True)
-            )
+            previous = _reset(resets[t], previous, at_reset)
         noise_of_step = {name: v[t][:n] for name, v in noise_by_step.items()}
         if recording is None:
-            new_states[t] = advance(cell, weights, ih[t], previous, noise_of_step)
+            new_states[t] = step(ih_by_step[t], previous, noise_of_step, input_by_step[t])
         else:
             start = sum(batch_sizes[:t])
-            with _record_step(recording, cell, row_count, units, slice(start, start + n)) as store:
-                new_states[t] = advance(cell, weights, ih[t], previous, noise_of_step)
+            with _record_step(recording, step, row_count, slice(start, start + n)) as store:
+                new_states[t] = step(ih_by_step[t], previous, noise_of_step, input_by_step[t])
                 store(new_states[t])
-        state = tuple(new if n == N else torch.cat([new, v[n:]]) for new, v in zip(new_states[t], state, strict=True))
-    zeros = tuple(v.new_zeros(padding, v.shape[1]) for v in initial)
-    states = tuple(torch.cat(blocks) for blocks in zip(*new_states, zeros, strict=True))
-    result = Result(states, tuple(v.clone() for v in state))
+        state = new_states[t] if n == N else _with_other_rows(new_states[t], state, n)
+    count = len(initial) if all_states else 1
+    zeros = [v.new_zeros(padding, *v.shape[1:]) for v in state]
+    by_state = list(zip(*new_states, zeros, strict=True))[:count]
+    flat = step.flat([torch.cat(by_state[k]) if k < count else v for k, v in enumerate(state)])
+    result = Result(flat[:count], tuple([v.clone() for v in step.flat(state)]))
     if recording is not None:
         _register_gradient_hooks(recording, result)
     return result
+
+
+def _by_step(values: Named | None, row_counts: list[int]) -> list[Any]:
+    """Split values of all rows into the values of each step."""
+    if values is None:
+        return [None] * len(row_counts)
+    names, blocks = list(values.__dict__), [v.split(row_counts) for v in values]
+    return [Named(names, of_step) for of_step in zip(*blocks, strict=True)]
+
+
+def _reset(mask: Tensor, states: tuple[Tensor, ...], at_reset: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Replace the states of the rows in the mask (n,)."""
+    masks = {v.dim(): mask.view(-1, *(1,) * (v.dim() - 1)) for v in states}
+    pairs = zip(at_reset, states, strict=True)
+    return tuple([torch.where(masks[v.dim()], start[: len(mask)], v) for start, v in pairs])
+
+
+def _with_other_rows(new: tuple[Tensor, ...], old: tuple[Tensor, ...], n: int) -> tuple[Tensor, ...]:
+    """The new states of the first n rows and the old states of the other rows."""
+    return tuple([torch.cat([v, w[n:]]) for v, w in zip(new, old, strict=True)])
 
 
 def _register_gradient_hooks(recording: Recording, result: Result) -> None:
@@ -113,48 +138,62 @@ class Stepper:
     """
 
     def __init__(self, direction: Direction) -> None:
-        self._cell, self._weights = direction.cell, {name: w.detach().clone() for name, w in direction.weights.items()}
+        weights = {name: w.detach().clone() for name, w in direction.weights.items()}
+        rows, output_size = len(weights["weight_ih"]), direction.initial[0].shape[1]
+        self._step = Step(direction.cell, weights, hidden_size(direction.cell, weights, rows, output_size))
         self.states: Sequence[Tensor] = tuple(v.clone() for v in direction.initial)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Run one step: from the input (N, H_in) to the output (N, H_out)."""
-        ih = linear(x, self._weights["weight_ih"], self._weights.get("bias_ih"))
-        self.states = advance(self._cell, self._weights, ih, tuple(self.states))
+        step, weights = self._step, self._step.weights
+        ih = linear(step.gated_features(x), weights["weight_ih"], weights.get("bias_ih"))
+        new = step(step.gates(ih), step.with_axes(self.states), {}, step.input(x))
+        self.states = step.flat(new)
         return self.states[0]
 
 
 @contextmanager
 def _record_step(
-    recording: Recording, cell: Cell, row_count: int, units: int, rows_of_step: slice
+    recording: Recording, step: Step, row_count: int, rows_of_step: slice
 ) -> Iterator[Callable[[tuple[Tensor, ...]], None]]:
     """Record the gates of one step by name and, in the backward pass, the gradients of gates and new states.
 
+    Of a cell that declares axes, every named value of the step with a row per sequence is recorded.
+
     Args:
         recording: receives the values and gradients.
-        cell: the cell.
+        step: the step.
         row_count: the number of rows of all steps, with padding.
-        units: the number of units.
         rows_of_step: the rows of this step.
 
     Yields:
         a function that takes the new states and stores everything in the recording.
     """
-    gates: dict[str, Tensor] = {}
+    cell, n = step.cell, rows_of_step.stop - rows_of_step.start
+    values: dict[str, Tensor] = {}
 
-    def note_gate(name: str, value: Any) -> None:
-        if name in cell.gates and name not in cell.state and isinstance(value, Tensor):
-            gates.setdefault(name, value)
+    def note(name: str, value: Any) -> None:
+        if isinstance(value, Tensor) and name not in cell.state and (name in cell.gates or step.shapes is not None):
+            values.setdefault(name, value)
+
+    def is_recorded(name: str, value: Tensor) -> bool:
+        # Only a value with one number per row and unit can be the value of a gate.
+        if step.shapes is None:
+            return value.shape == (n, step.hidden_size)
+        is_value = value.is_floating_point() and value.dim() > 0 and value.shape[0] == n
+        return is_value and (name not in cell.gates or value.shape[1:] == step.shapes.gates[name])
 
     def store(states: tuple[Tensor, ...]) -> None:
-        # Only a value with one number per row and unit can be the value of a gate.
-        shape = rows_of_step.stop - rows_of_step.start, units
-        gate_values = {name: gates[name] for name in cell.gates if name in gates and gates[name].shape == shape}
-        for name, value in gate_values.items():
+        names = [name for name in (*cell.gates, *values) if name in values and is_recorded(name, values[name])]
+        recorded = {name: values[name] for name in dict.fromkeys(names)}
+        if step.shapes is not None:
+            recording.shapes = {name: tuple(v.shape[1:]) for name, v in recorded.items()}
+        for name, value in recorded.items():
             if name not in recording.values:
-                recording.values = {**recording.values, name: value.new_zeros(row_count, units)}
-            recording.values[name][rows_of_step] = value.detach()
-        recorded = gate_values | dict(zip(cell.state, states, strict=True))
-        widths = {name: v.shape[1] for name, v in recorded.items()}
+                recording.values = {**recording.values, name: value.new_zeros(row_count, value.shape[1:].numel())}
+            recording.values[name][rows_of_step] = value.detach().flatten(1) if value.dim() > 1 else value[:, None]
+        recorded |= dict(zip(cell.state, states, strict=True))
+        widths = {name: v.shape[1:].numel() for name, v in recorded.items()}
         for name, value in recorded.items():
             if value.requires_grad:
                 value.register_hook(partial(add_gradient, name, widths))
@@ -164,70 +203,7 @@ def _record_step(
             return
         if not recording.grad:
             recording.grad = {name: d.new_zeros(row_count, width) for name, width in widths.items()}
-        recording.grad[name][rows_of_step] += d.detach()
+        recording.grad[name][rows_of_step] += d.detach().reshape(n, -1)
 
-    with trace_locals(note_gate):
+    with trace_locals(note):
         yield store
-
-
-def advance(
-    cell: Cell,
-    weights: Weights,
-    ih: Tensor,
-    state: tuple[Tensor, ...],
-    noise: dict[str, Tensor] | None = None,
-    detach_recurrent: bool = False,
-) -> tuple[Tensor, ...]:
-    """Return the states after one step.
-
-    Leading axes of `ih` and `state` broadcast. The recurrent matrix products are computed before broadcasting.
-
-    Args:
-        cell: the cell with the equations.
-        weights: the parameters of the cell.
-        ih: `W_ih x + b_ih`, the contribution of the input to the pre-activations, (..., gates * H_cell).
-        state: the states before the step.
-        noise: the cell's random numbers by name. The default is the mean of each.
-        detach_recurrent: whether to block gradients through the recurrent matrix products. Gradients then flow from a
-            state to the next only where the step reads the state directly, such as c in `f * c` of an LSTM.
-    """
-
-    def by_gate(v: Tensor) -> Named:
-        return Named(cell.gates, v.chunk(len(cell.gates), -1))
-
-    def product(u: Tensor) -> Named:
-        units = ih.shape[-1] // len(cell.gates)
-        u = u.detach() if detach_recurrent else u
-        return by_gate(recurrent_product(u, weights["weight_hh"], weights.get("bias_hh"), cell.heads, units))
-
-    def projection(h: Tensor) -> Tensor:
-        return linear(h, weights["weight_hr"])
-
-    p = Named(
-        cell.parameters,
-        (by_gate(weights[name]) if spec.per_gate else weights[name] for name, spec in cell.parameters.items()),
-    )
-    hh = RecurrentTerm(product, state[0]) if cell.recurrent else None
-    noise_or_mean = {name: noise.mean for name, noise in cell.noise.items()} | (noise or {})
-    a = PreActivations(by_gate(ih), hh, Named(noise_or_mean, noise_or_mean.values()))
-    if ih.shape[:-1] != state[0].shape[:-1]:
-        rows = torch.broadcast_shapes(ih.shape[:-1], state[0].shape[:-1])
-        state = tuple(v.expand(*rows, -1) for v in state)
-    return cell.new_state(a, Named(cell.state, state), p, projection if "weight_hr" in weights else None)
-
-
-def recurrent_product(u: Tensor, weight: Tensor, bias: Tensor | None, heads: int, units: int | None = None) -> Tensor:
-    """Return `W_hh u + b_hh`. With several heads, the units of head k of each gate read only block k of `u`.
-
-    Args:
-        u: the vector, (..., H_out).
-        weight: `weight_hh`, (gates * H_cell, H_out / heads).
-        bias: `bias_hh`, or None.
-        heads: the number of heads, which is also the number of blocks of `u`.
-        units: H_cell; None if it equals H_out, which is the case without a projection.
-    """
-    if heads == 1:
-        return linear(u, weight, bias)
-    blocks = weight.unflatten(0, (-1, heads, (units or u.shape[-1]) // heads))
-    out = torch.einsum("...ki,gkoi->...gko", u.unflatten(-1, (heads, -1)), blocks).flatten(-3)
-    return out if bias is None else out + bias

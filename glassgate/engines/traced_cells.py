@@ -1,12 +1,13 @@
 """The cached equations of each cell. They are traced again when a value that the step reads has changed."""
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import CodeType
 from typing import Any
 
 from glassgate.cell import Cell
+from glassgate.cell_axes import UNITS
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.graph_cell import GraphCell
@@ -67,6 +68,8 @@ class TracedCell:
             if cell.equations.projected != projected:
                 raise _refusal(cell, f"is that of a layer {'without' if projected else 'with'} proj_size")
             return cell.equations
+        if cell.declaration is not None:
+            raise NotTraceable(f"cell {cell._class_name}: {_reason_of_axes(cell)}; it runs on the reference engine")
         equations = self._trace(cell, projected)
         key = equations.text, tuple(self.watch.codes)
         if key not in _verified:
@@ -150,6 +153,22 @@ def why_not_traceable(cell: Cell, projected: bool) -> str | None:
     """Why no kernel can express the step of a cell, or None."""
     equations = traced_cell(cell).equations(projected)
     return equations if isinstance(equations, str) else None
+
+
+def _reason_of_axes(cell: Cell) -> str:
+    """Why kernels do not run a cell that declares axes."""
+    declaration = cell.declaration
+    assert declaration is not None
+    kinds: dict[str, Mapping[str, Any]] = {
+        "state": declaration.state,
+        "gate": declaration.gates,
+        "parameter": cell.parameters,
+    }
+    for kind, values in kinds.items():
+        for name, value in values.items():
+            if value.axes != (UNITS,):
+                return f"{kind} {name!r} has the axes ({', '.join(map(str, value.axes))}); kernels need ({UNITS})"
+    return "its declaration has gates for only x or h, initial values or inputs, which kernels do not support"
 
 
 def _refusal(cell: Cell, fault: str) -> NotTraceable:

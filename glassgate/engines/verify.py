@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Cell, Weights
-from glassgate.engines.reference import advance
+from glassgate.engines.reference_step import advance
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.step import run_in_new_thread

@@ -2,13 +2,15 @@
 
 import math
 from collections.abc import Sequence
+from math import prod
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from glassgate.cell import Cell, trace_locals
-from glassgate.engines.reference import advance
+from glassgate.cell_axes import example_sizes, state_shapes
+from glassgate.engines.reference_step import advance
 from glassgate.glass.recorded import Recorded
 from glassgate.glass.retention import retentions
 from glassgate.layers.regularisers import without_noise
@@ -54,14 +56,16 @@ def ranges(cell: Cell, hidden_size: int = 8) -> dict[str, str]:
         >>> ranges(gg.cells.GRU())
         {'r': 'gate', 'z': 'gate', 'n': 'signed'}
     """
-    hidden_size = hidden_size * cell.heads
+    input_size, hidden_size = example_sizes(cell, 1, hidden_size)
     random = torch.Generator().manual_seed(0)
     weights = {}
-    for name, shape in cell.shapes(1, hidden_size).items():
+    for name, shape in cell.shapes(input_size, hidden_size).items():
         weights[name] = torch.randn(shape, generator=random)
     rows = 64
-    signs = torch.randint(2, (rows, len(cell.gates) * hidden_size), generator=random) * 2.0 - 1
-    states = tuple(torch.randn(rows, hidden_size, generator=random) for _ in cell.state)
+    signs = torch.randint(2, (rows, len(weights["weight_ih"])), generator=random) * 2.0 - 1
+    shapes = state_shapes(cell, input_size, hidden_size).values()
+    states = tuple(torch.randn(rows, prod(shape), generator=random) for shape in shapes)
+    x = torch.randn(rows, input_size, generator=random) if cell.inputs else None
     gates: dict[str, Tensor] = {}
 
     def take(name: str, value: object) -> None:
@@ -69,7 +73,7 @@ def ranges(cell: Cell, hidden_size: int = 8) -> dict[str, str]:
             gates.setdefault(name, value)
 
     with torch.no_grad(), trace_locals(take):
-        advance(without_noise(cell), weights, _EXTREME_PREACTIVATION * signs, states)
+        advance(without_noise(cell), weights, _EXTREME_PREACTIVATION * signs, states, x=x)
     return {name: _range(gates[name]) for name in cell.gates if name in gates}
 
 

@@ -18,7 +18,7 @@ from glassgate.user_warning import warn_user
 
 R = TypeVar("R", bound="Recorded")
 Rows = Mapping[str, tuple[Layout, Tensor]]
-"""Values (S, H) by name, each with the layout that maps its S rows to steps."""
+"""Values (S, *) by name, each with the layout that maps its S rows to steps."""
 
 
 class Values(Mapping[str, Tensor]):
@@ -102,10 +102,19 @@ class _StepsWithGradient:
         return self._mask
 
 
+def _with_axes(name: str, rows: Tensor, call: LayerCall, index: int) -> Tensor:
+    """The rows (S, width) of a recorded value with the axes that its cell declares."""
+    form, shapes = call.layer.glassgate.parts[index].forms.get(name), call.recordings[index].shapes
+    shape = (rows.shape[1],) if form is None else form.shape
+    shape = shapes.get(name, shape)
+    return rows if len(shape) == 1 else rows.reshape(len(rows), *shape)
+
+
 class Recorded(Values):
     """The gates and states of one call of each recorded layer.
 
     A gate has the name of its variable in `step`. All tensors are time-major, (L, N, H), and zero at padded positions.
+    A value of a cell that declares axes has these axes instead of H.
 
     Args:
         first: whether to keep the first call of a layer that is called several times, instead of the last.
@@ -142,7 +151,7 @@ class Recorded(Values):
     def _rows(self) -> Rows:
         if not self._recorded_rows:
             self._recorded_rows = {
-                f"{label}.{name}": (call.layout, value)
+                f"{label}.{name}": (call.layout, _with_axes(name, value, call, index))
                 for label, call, index in self._all_directions()
                 for name, value in (
                     *call.recordings[index].values.items(),
@@ -156,7 +165,7 @@ class Recorded(Values):
         """The gradient of each gate and state, by the same names; empty before `backward()`."""
         return Values(
             {
-                f"{label}.{name}": (call.layout, value)
+                f"{label}.{name}": (call.layout, _with_axes(name, value, call, index))
                 for label, call, index in self._all_directions()
                 for name, value in call.recordings[index].grad.items()
             }

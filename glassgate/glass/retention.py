@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from glassgate.cell import Cell, Weights
-from glassgate.engines.reference import advance
+from glassgate.engines.reference_step import advance
 from glassgate.layers.base import weights_of
 from glassgate.layers.merge import merge
 from glassgate.layers.regularisers import without_noise

@@ -40,13 +40,18 @@ def default_states(layer: BaseLayer, like: Tensor, rows: int) -> States:
     for part in layer.glassgate.parts:
         if layer.learn_initial_state:
             learned = {f"{state}_0": getattr(layer, f"{state}_0{part.suffix}") for state in part.widths}
-            shapes = {f"{state}_0": (width,) for state, width in part.widths.items()}
+            shapes = {f"{state}_0": form.shape for state, form in part.forms.items()}
             check_parameters(layer.glassgate.class_name, learned, shapes, like.dtype, like.device, part.suffix)
-            initial.append(tuple([v.expand(rows, -1) for v in learned.values()]))
+            initial.append(tuple([v.reshape(-1).expand(rows, -1) for v in learned.values()]))
         else:
-            zeros = {width: like.new_zeros(rows, width) for width in dict.fromkeys(part.widths.values())}
-            initial.append(tuple([zeros[width] for width in part.widths.values()]))
+            kinds = {name: (part.widths[name], form.start) for name, form in part.forms.items()}
+            states = {kind: _rows_of(like, rows, *kind) for kind in dict.fromkeys(kinds.values())}
+            initial.append(tuple([states[kind] for kind in kinds.values()]))
     return initial
+
+
+def _rows_of(like: Tensor, rows: int, width: int, start: float) -> Tensor:
+    return like.new_full((rows, width), start) if start else like.new_zeros(rows, width)
 
 
 def arrange_call(

@@ -16,7 +16,7 @@ from glassgate.display import Drawable
 from glassgate.engines import choose, torch_kernels
 from glassgate.engines.contract import PLAIN_TYPES, Steps, is_eager
 from glassgate.engines.memory import LOW_ADDRESS, in_memory
-from glassgate.engines.reference import advance
+from glassgate.engines.reference_step import advance
 from glassgate.layers.regularisers import draw
 from glassgate.layers.symbolic_call import symbolic_call
 from glassgate.shapes import (

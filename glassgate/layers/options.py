@@ -98,4 +98,4 @@ def unused_option_warnings(layer: BaseLayer) -> Iterator[str]:
 def initial_state_shapes(layer: BaseLayer, parts: Sequence[Part]) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the learned initial states, by the names of their parameters."""
     learned = parts if layer.learn_initial_state else ()
-    return {f"{state}_0{part.suffix}": (width,) for part in learned for state, width in part.widths.items()}
+    return {f"{state}_0{part.suffix}": form.shape for part in learned for state, form in part.forms.items()}

@@ -1,14 +1,27 @@
 """The parts of a stack of layers. A part is one direction of one layer."""
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from numbers import Integral
 from typing import Any, NamedTuple
 
 from glassgate.cell import Cell, check_heads
+from glassgate.cell_axes import UNITS, State, state_shapes
 from glassgate.shapes import check_size
 
 HiddenSizes = int | tuple[int, int] | Sequence[int | tuple[int, int]]
 """The forms of `hidden_size`: one size, a pair (forward, reverse), or a list with one of these per layer."""
+
+
+class StateForm(NamedTuple):
+    """The form of one row of a state in `hx`. Engines store the row flat."""
+
+    shape: tuple[int, ...]
+    """(width,), or the declared axes of a state that is not the output."""
+    letters: str
+    """The names of the axes, for messages."""
+    start: float
+    """Every number of the initial state without `hx`."""
 
 
 class Part(NamedTuple):
@@ -29,6 +42,8 @@ class Part(NamedTuple):
     """The name of each parameter in the layer, by its name in the cell."""
     widths: dict[str, int]
     """The width of each state, by name; the output first."""
+    forms: dict[str, "StateForm"]
+    """The form of each state in `hx`, by name."""
 
 
 def sizes_by_layer(name: str, hidden_size: Any, layers: int, directions: int) -> list[tuple[int, ...]]:
@@ -74,6 +89,14 @@ def check_sizes(
                 f"{name}: proj_size has to be smaller than hidden_size, got {proj_size} and {min(layer_sizes)}"
             )
         check_heads(name, cell, (*layer_sizes, proj_size))
+        if proj_size and cell.declaration is not None:
+            output, *_ = cell.declaration.state.values()
+            if output.axes != (UNITS,):
+                raise ValueError(
+                    f"{name}: proj_size needs an output with one number per unit, ({UNITS},), and state "
+                    f"{cell.state[0]!r} of {type(cell).__name__} has the axes {output.axes}; use proj_size=0 and a "
+                    "torch.nn.Linear after the layer"
+                )
         if len(set(layer_sizes)) > 1 and not proj_size and bidirectional and merge in ("sum", "mean"):
             raise ValueError(f"{name}: merge={merge!r} needs two directions of equal size, got {layer_sizes}")
 
@@ -86,13 +109,24 @@ def parts_of(
     for layer, layer_sizes in enumerate(sizes):
         for direction, hidden_size in enumerate(layer_sizes):
             shapes = cell.shapes(input_sizes[direction], hidden_size, proj_size, bias)
-            widths = dict.fromkeys(cell.state, hidden_size) | {cell.state[0]: proj_size or hidden_size}
+            forms = _state_forms(cell, input_sizes[direction], hidden_size, proj_size)
+            widths = {name: prod(form.shape) for name, form in forms.items()}
             suffix = f"_l{layer}{'_reverse' * direction}"
             label = f"layer{layer}.{('forward', 'reverse')[direction]}"
             names = {name: name + suffix for name in shapes}
-            yield Part(layer, direction, hidden_size, suffix, label, shapes, names, widths)
+            yield Part(layer, direction, hidden_size, suffix, label, shapes, names, widths, forms)
         outputs = [proj_size or size for size in layer_sizes]
         input_sizes = [sum(outputs)] * len(layer_sizes) if merge == "concat" else outputs
+
+
+def _state_forms(cell: Cell, input_size: int, hidden_size: int, proj_size: int) -> dict[str, StateForm]:
+    """Return the form of each state. The output is flat."""
+    forms = {}
+    for name, shape in state_shapes(cell, input_size, hidden_size, proj_size).items():
+        state = State() if cell.declaration is None else cell.declaration.state[name]
+        letters = "H_cell" if state.axes == (UNITS,) else ", ".join(map(str, state.axes))
+        forms[name] = StateForm(shape, "H_out" if name == cell.state[0] else letters, state.start)
+    return forms
 
 
 def output_size(parts: Sequence[Part], merge: str) -> int:

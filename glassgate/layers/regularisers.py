@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout
 
-from glassgate.cell import Cell, Named, Noise, PreActivations
+from glassgate.cell import Cell, Named, Noise, PreActivations, with_regularisers
+from glassgate.cell_axes import Declaration
 from glassgate.engines.contract import Direction, Steps, is_plain
 from glassgate.engines.memory import move_to_device
 from glassgate.shapes import check_rate
@@ -57,6 +58,15 @@ class Noisy(Cell):
     def _class_name(self) -> str:
         return self.cell._class_name
 
+    @property
+    def declaration(self) -> Declaration | None:
+        """The declared axes of the wrapped cell."""
+        return self.cell.declaration
+
+    def axis_size(self, axis: str) -> int | None:
+        """Return the size of an axis of the wrapped cell."""
+        return self.cell.axis_size(axis)
+
     def step(self, *args: Any) -> Any:
         """Compute the step of the wrapped cell."""
         return self.cell.step(*args)
@@ -78,7 +88,7 @@ class Noisy(Cell):
             updates.append(g)
             return g * a.noise.update
 
-        noisy = PreActivations(a.ih, hh, cell_noise, update if "update" in self.noise else None)
+        noisy = with_regularisers(a, hh, cell_noise, update if "update" in self.noise else None)
         new = self.cell.new_state(noisy, s, p, projection)
         if "update" in self.noise and not updates:
             raise ValueError(

@@ -25,7 +25,6 @@ from glassgate.layers.options import (
     DERIVED,
     STRUCTURAL,
     checked_option,
-    initial_state_shapes,
     restructure,
     structure_of,
     unused_option_warnings,
@@ -170,8 +169,9 @@ class Recurrent(Drawable, TorchInterface):
         """Initialise all parameters again."""
         schemes.initialise(self, self.init)
         with torch.no_grad():
-            for name in initial_state_shapes(self, self.glassgate.parts):
-                getattr(self, name).zero_()
+            for part in self.glassgate.parts if self.learn_initial_state else ():
+                for name, form in part.forms.items():
+                    getattr(self, f"{name}_0{part.suffix}").fill_(form.start)
 
     __prepare_scriptable__ = choose.refuse_scripting
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from glassgate.engines.contract import Result
 from glassgate.engines.memory import in_memory
-from glassgate.layers.parts import Part
+from glassgate.layers.parts import Part, StateForm
 from glassgate.layout import Layout
 from glassgate.shapes import ArgumentTypeError, ShapeError, check_like, check_shape
 
@@ -50,48 +50,62 @@ def from_hx(
         raise error(f"{operation}: {argument} must be a tuple of {len(names)} states ({expected}), got {got}")
     by_state = []
     for name, value in zip(names, per_state, strict=True):
-        letters = "H_out" if name == names[0] else "H_cell"
+        forms = [part.forms[name] for part in parts]
         label = f"{name}_0" if argument == "hx" else f"{argument}'s {name}"
-        by_part = _by_part(operation, label, letters, value, [part.widths[name] for part in parts], layout)
+        by_part = _by_part(operation, label, value, forms, layout)
         for state in by_part:
             check_like(operation, label, state, data.dtype, data.device, "input")
         by_part = in_memory(by_part)
-        by_state.append([state.unsqueeze(0) for state in by_part] if layout.unbatched else by_part)
+        by_part = [state.unsqueeze(0) for state in by_part] if layout.unbatched else by_part
+        by_state.append([_flat(state) for state in by_part])
     return [tuple(map(layout.to_ranks, part_states)) for part_states in zip(*by_state, strict=True)]
 
 
-def _by_part(
-    operation: str, name: str, letters: str, value: Any, widths: list[int], layout: Layout
-) -> Sequence[Tensor]:
+def _flat(state: Tensor) -> Tensor:
+    """Flatten the axes of each row: (N, *) to (N, width)."""
+    return state if state.dim() == 2 else state.reshape(len(state), -1)
+
+
+def with_axes(rows: Tensor, form: StateForm) -> Tensor:
+    """Restore the axes of flat rows: (..., width) to (..., *)."""
+    return rows if len(form.shape) == 1 else rows.reshape(*rows.shape[:-1], *form.shape)
+
+
+def _by_part(operation: str, name: str, value: Any, forms: list[StateForm], layout: Layout) -> Sequence[Tensor]:
     """Split one state into the tensors of all parts. `value` is a stacked tensor, or a tuple if widths differ."""
     batch, axis = ((), "") if layout.unbatched else ((layout.rows,), "N, ")
-    one_per_part = isinstance(value, tuple | list) and len(value) == len(widths)
-    if len(set(widths)) == 1 and not one_per_part:
-        check_shape(operation, name, value, f"(num_layers * D, {axis}{letters})", (len(widths), *batch, widths[0]))
-        return [value.squeeze(0)] if len(widths) == 1 else value.unbind(0)
+    shapes, letters = [form.shape for form in forms], axis + forms[0].letters
+    one_per_part = isinstance(value, tuple | list) and len(value) == len(shapes)
+    if len(set(shapes)) == 1 and not one_per_part:
+        expected = len(shapes), *batch, *shapes[0]
+        check_shape(
+            operation, name, value, f"({', '.join(['num_layers * D', letters][: 1 + bool(letters)])})", expected
+        )
+        return [value.squeeze(0)] if len(shapes) == 1 else value.unbind(0)
     if not one_per_part:
         got = f"{len(value)} of them" if isinstance(value, tuple | list) else type(value).__name__
         raise ShapeError(
-            f"{operation}: {name} must be a tuple of num_layers * D = {len(widths)} tensors, as sizes differ, "
+            f"{operation}: {name} must be a tuple of num_layers * D = {len(shapes)} tensors, as sizes differ, "
             f"got {tuple(value.shape) if isinstance(value, Tensor) else got}"
         )
-    for k, (state, width) in enumerate(zip(value, widths, strict=True)):
-        check_shape(operation, f"{name}[{k}]", state, f"({axis}{letters})", (*batch, width))
+    for k, (state, shape) in enumerate(zip(value, shapes, strict=True)):
+        check_shape(operation, f"{name}[{k}]", state, f"({letters})", (*batch, *shape))
     return value
 
 
-def as_hx(final: list[tuple[Tensor, ...]], layout: Layout) -> State:
+def as_hx(parts: Sequence[Part], final: list[tuple[Tensor, ...]], layout: Layout) -> State:
     """Convert the final states of every layer and direction to the layout of `hx`."""
     states: list[Tensor | tuple[Tensor, ...]] = []
-    for state_of_parts in zip(*final, strict=True):
+    for name, state_of_parts in zip(parts[0].forms, zip(*final, strict=True), strict=True):
         by_part = [layout.from_ranks(state) for state in state_of_parts]
         if layout.unbatched:
             by_part = [state.squeeze(0) for state in by_part]
+        by_part = [with_axes(state, part.forms[name]) for state, part in zip(by_part, parts, strict=True)]
         if len(by_part) == 1:
             states.append(by_part[0].unsqueeze(0))
         else:
-            same_width = len({state.shape[-1] for state in by_part}) == 1
-            states.append(torch.stack(by_part) if same_width else tuple(by_part))
+            same_shape = len({state.shape for state in by_part}) == 1
+            states.append(torch.stack(by_part) if same_shape else tuple(by_part))
     return states[0] if len(states) == 1 else tuple(states)
 
 
@@ -108,7 +122,7 @@ def user_results(
     """
     restored = tuple([layout.restore(out) for out in outputs])
     output = restored if len(restored) > 1 else restored[0]
-    hx = as_hx([result.final for result in results], layout)
+    hx = as_hx(parts, [result.final for result in results], layout)
     return (output, hx, by_name(parts, results, layout.restore)) if return_states else (output, hx)
 
 
@@ -120,7 +134,7 @@ def by_name(parts: Sequence[Part], results: Sequence[Result], restore: Callable[
         restore: converts each state to the user's layout.
     """
     return {
-        f"{part.label}.{name}": restore(value)
+        f"{part.label}.{name}": restore(with_axes(value, form))
         for part, result in zip(parts, results, strict=True)
-        for name, value in zip(part.widths, result.states, strict=True)
+        for (name, form), value in zip(part.forms.items(), result.states, strict=True)
     }

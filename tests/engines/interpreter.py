@@ -7,7 +7,7 @@ from torch import Tensor
 
 from glassgate.cell import Cell
 from glassgate.engines.axes import PROJECTED, UNITS
-from glassgate.engines.reference import recurrent_product
+from glassgate.engines.reference_step import recurrent_product
 from glassgate.engines.symbolic import evaluate as symbolic
 from glassgate.engines.symbolic.graph import Graph, Node, topological_order
 

@@ -11,7 +11,8 @@ from torch.func import functional_call
 import glassgate as gg
 from glassgate.cell import Cell, Parameter
 from glassgate.engines.contract import Direction, Steps
-from glassgate.engines.reference import recurrent_product, run
+from glassgate.engines.reference import run
+from glassgate.engines.reference_step import recurrent_product
 from tests.compare import noise
 
 
@@ -80,7 +81,7 @@ def test_each_step_runs_once_and_in_order(reverse, h, counts, final):
     data = torch.tensor([1.0, 10.0, 2.0, 20.0, 3.0, 4.0, 99.0])[:, None]
     initial = (torch.tensor([[5.0], [7.0], [9.0]]), torch.zeros(3, 1))
     steps = Steps(data, torch.tensor([2, 2, 1, 1, 0]), None)
-    (result,) = run(steps, [Direction(StepOrder(), weights, initial, reverse)])
+    (result,) = run(steps, [Direction(StepOrder(), weights, initial, reverse)], all_states=True)
     assert [v.flatten().tolist() for v in result.states] == [h, counts]
     assert [v.flatten().tolist() for v in result.final] == [final, [4, 2, 0]]
 

@@ -15,7 +15,7 @@ from glassgate import cells
 from glassgate.cell import Cell, Noise, Parameter
 from glassgate.engines.axes import PER_ROW
 from glassgate.engines.llvm_cpu.costs import COSTS
-from glassgate.engines.reference import advance, recurrent_product
+from glassgate.engines.reference_step import advance, recurrent_product
 from glassgate.engines.symbolic.graph import Node, NotTraceable
 from glassgate.engines.symbolic.operations import OPERATIONS
 from glassgate.engines.symbolic.step import equations_of

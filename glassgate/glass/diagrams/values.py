@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from glassgate.cell import Cell, Weights, trace_locals
-from glassgate.engines.reference import advance
+from glassgate.engines.reference_step import advance
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.graph_cell import GraphCell

@@ -1,0 +1,137 @@
+"""Cells that declare axes: shapes of parameters and states, and the results of a layer."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.utils.rnn import pack_sequence
+
+import glassgate as gg
+
+
+class DeltaRule(gg.Cell):
+    gates = {"q": ("heads", "key"), "k": ("heads", "key"), "v": ("heads", "value"), "b": ("heads",)}
+    state = {"h": ("heads", "value"), "S": ("heads", "key", "value")}
+    recurrent = False
+
+    def __init__(self, heads, key, value):
+        self.heads, self.key, self.value = heads, key, value
+
+    def step(self, a, s):  # a.k: (N, heads, key), s.S: (N, heads, key, value)
+        k = a.k / a.k.square().sum(-1, keepdim=True).add(1e-6).sqrt()
+        old = (k[..., None] * s.S).sum(-2)
+        S = s.S + k[..., None] * (torch.sigmoid(a.b)[..., None] * (a.v - old))[..., None, :]
+        return (a.q[..., None] * S).sum(-2), S
+
+
+L, N, D, HEADS, KEY, VALUE = 5, 3, 6, 2, 4, 3
+
+
+@pytest.fixture
+def layer():
+    torch.manual_seed(0)
+    return gg.Recurrent(DeltaRule(HEADS, KEY, VALUE), D, HEADS * VALUE, dtype=torch.float64)
+
+
+def delta_rule(W, b, x, S):
+    """The outputs and the last memory of one sequence (Schlag et al. 2021, arXiv:2102.11174)."""
+    outputs = []
+    for pre in x @ W.T + b:
+        q, k, v, beta = np.split(pre, np.cumsum([HEADS * KEY, HEADS * KEY, HEADS * VALUE]))
+        output, S = [], S.copy()
+        for j in range(HEADS):
+            kj = k[j * KEY : (j + 1) * KEY]
+            kj = kj / np.sqrt((kj**2).sum() + 1e-6)
+            vj = v[j * VALUE : (j + 1) * VALUE]
+            S[j] += np.outer(kj, (vj - kj @ S[j]) / (1 + np.exp(-beta[j])))
+            output.append(q[j * KEY : (j + 1) * KEY] @ S[j])
+        outputs.append(np.concatenate(output))
+    return np.array(outputs), S
+
+
+def test_a_matrix_memory_equals_its_formula(layer):
+    x, h_0 = torch.randn(L, N, D, dtype=torch.float64), torch.randn(1, N, HEADS * VALUE, dtype=torch.float64)
+    S_0 = torch.randn(1, N, HEADS, KEY, VALUE, dtype=torch.float64)
+    output, (h_n, S_n) = layer(x, (h_0, S_0))
+    W, b = (p.detach().numpy() for p in layer.parameters())
+    for n in range(N):
+        expected, S = delta_rule(W, b, x[:, n].numpy(), S_0[0, n].numpy())
+        assert np.abs(output[:, n].detach().numpy() - expected).max() < 1e-12
+        assert np.abs(S_n[0, n].detach().numpy() - S).max() < 1e-12
+    assert torch.equal(h_n[0], output[-1])
+
+
+def test_forms_of_input_agree(layer):
+    x = torch.randn(L, N, D, dtype=torch.float64)
+    lengths, resets = [L, 2, 0], torch.rand(L, N) < 0.3
+    output, (_, S), states = layer(x, lengths=lengths, resets=resets, return_states=True)
+    assert states["layer0.forward.S"].shape == (L, N, HEADS, KEY, VALUE)
+    assert torch.equal(S[0, 0], states["layer0.forward.S"][-1, 0])
+    assert not output[2:, 1].any()
+    assert not S[0, 2].any()
+    packed, (_, S_packed) = layer(pack_sequence([x[:, 0], x[:2, 1]]))
+    plain, (_, S_plain) = layer(x[:, 0])
+    assert S_plain.shape == (1, HEADS, KEY, VALUE)
+    torch.testing.assert_close(S_packed[0, 0], S_plain[0])
+    torch.testing.assert_close(packed.data[[0, 2, 4, 5, 6]], plain)
+    stream = layer.stream(N)
+    torch.testing.assert_close(torch.stack([stream.step(x_t).clone() for x_t in x]), layer(x)[0])
+
+
+def test_structures(layer):
+    x = torch.randn(N, L, D)
+    options = {"num_layers": 2, "bidirectional": True, "batch_first": True, "learn_initial_state": True}
+    stack = gg.Recurrent(DeltaRule(HEADS, KEY, VALUE), D, HEADS * VALUE, **options, zoneout={"S": 0.2}, recompute=True)
+    output, (h, S) = stack(x)
+    assert (output.shape, h.shape) == ((N, L, 2 * HEADS * VALUE), (4, N, HEADS * VALUE))
+    assert (S.shape, stack.S_0_l1.shape) == ((4, N, HEADS, KEY, VALUE), (HEADS, KEY, VALUE))
+    output.sum().backward()
+    # No step reads h, so its learned initial value has no gradient.
+    assert all(p.grad is not None for name, p in stack.named_parameters() if not name.startswith("h_0"))
+    twin = copy.deepcopy(stack).eval()
+    twin.load_state_dict(stack.state_dict())
+    torch.testing.assert_close(twin(x, (h, S))[0], stack.eval()(x, (h, S))[0])
+
+
+def test_gradients(layer):
+    x = torch.randn(3, 2, D, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x, *_: layer(x)[0], (x, *layer.parameters()), fast_mode=True)
+
+
+def test_recordings_have_the_axes(layer):
+    x = torch.randn(L, N, D, dtype=torch.float64)
+    with gg.record(layer) as tape:
+        output, _ = layer(x, lengths=[L, 2, 1])
+    output.sum().backward()
+    assert tape["layer0.forward.S"].shape == tape.grad["layer0.forward.S"].shape == (L, N, HEADS, KEY, VALUE)
+    assert tape["layer0.forward.old"].shape == (L, N, HEADS, VALUE)
+
+
+class WithoutSize(gg.Cell):
+    gates = ("i",)
+    state = {"h": ("units",), "S": ("key",)}
+
+
+@pytest.mark.parametrize(
+    ("message", "make"),
+    [
+        (r"hidden_size must be heads \* value = 6", lambda: gg.Recurrent(DeltaRule(2, 4, 3), 6, 8)),
+        (r"must be an integer above zero, got self.key = 0", lambda: gg.Recurrent(DeltaRule(2, 0, 3), 6, 6)),
+        (r"proj_size needs an output", lambda: gg.Recurrent(DeltaRule(2, 4, 3), 6, 6, proj_size=2)),
+        (r"axes must be a tuple of names or sizes", lambda: type("A", (gg.Cell,), {"gates": {"i": "key"}})),
+        (r"axis 'key' of state 'S' has no size; set it", lambda: gg.Recurrent(WithoutSize(), 3, 4)),
+    ],
+)
+def test_errors(message, make):
+    with pytest.raises((TypeError, ValueError), match=message):
+        make()
+
+
+def test_wrong_states(layer):
+    x = torch.randn(L, N, D, dtype=torch.float64)
+    states = x.new_zeros(1, N, 6), x.new_zeros(1, N, HEADS, KEY, VALUE + 1)
+    message = r"S_0 must be \(num_layers \* D, N, heads, key, value\) = \(1, 3, 2, 4, 3\)"
+    with pytest.raises(gg.ShapeError, match=message):
+        layer(x, states)
+    assert "cpu: cell DeltaRule: state 'h' has the axes (heads, value)" in str(gg.explain(layer, x))
