@@ -1,6 +1,6 @@
-"""`python docs/draw_student.py` writes the pictures and the interactive page of the student pages into docs/student.
+"""`python docs/draw_student.py` writes the pictures and the interactive page of the student page into docs/student.
 
-The code of the pages writes diagrams and heat maps. This script runs that code, and draws the matrices itself.
+The code of the page writes diagrams and heat maps. This script runs that code, and draws the matrices itself.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from pathlib import Path
 
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "student"
-PAGES = ("student.md", "student-deep.md", "student-projected.md", "student-functional.md")
+PAGE = DOCS / "student.md"
 
 _CELL = 18  # the width and height of a weight in pixels
 _COLOURS = {"i": "#2f86cc", "f": "#0a9e76", "g": "#d9620f", "o": "#cc79a7", "": "#808890"}
@@ -123,23 +123,22 @@ def matrices() -> dict[str, str]:
     }
 
 
-def run_pages(folder: Path) -> dict[str, str]:
-    """Run the code of the pages in a folder. Returns the SVG files that the code writes, by name.
+def run_page(folder: Path) -> dict[str, str]:
+    """Run the code of the page in a folder. Returns the SVG files that the code writes, by name.
 
     The code also writes the interactive page cells.html to the folder.
     """
     with contextlib.chdir(folder):
-        for page in PAGES:
-            names: dict[str, object] = {"__name__": "__main__"}
-            for code in re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text("utf-8"), re.M | re.S):
-                with contextlib.redirect_stdout(sys.stderr):
-                    exec(compile(code, page, "exec"), names)
+        names: dict[str, object] = {"__name__": "__main__"}
+        for code in re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.M | re.S):
+            with contextlib.redirect_stdout(sys.stderr):
+                exec(compile(code, PAGE.name, "exec"), names)
     return {path.name: path.read_text("utf-8") for path in folder.glob("*.svg")}
 
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        for name, svg in {**run_pages(Path(folder)), **matrices()}.items():
+        for name, svg in {**run_page(Path(folder)), **matrices()}.items():
             (FOLDER / name).write_text(svg, "utf-8")
         shutil.copy(Path(folder, "cells.html"), FOLDER)

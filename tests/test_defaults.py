@@ -27,6 +27,12 @@ def test_the_page_is_generated_from_the_stored_results(tmp_path: Path) -> None:
     assert (tmp_path / "docs/defaults.svg").read_text("utf-8").count("<svg") == 1
 
 
+def test_the_page_on_training_has_the_rule() -> None:
+    page = (program.ROOT / "docs/training.md").read_text("utf-8")
+    for examples in (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000):
+        assert report.rule(examples) in page
+
+
 def test_the_search_finds_the_best_settings_and_ends() -> None:
     """The score is a sum over settings, so changes of one setting at a time lead to the best settings."""
 

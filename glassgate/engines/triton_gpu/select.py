@@ -190,7 +190,8 @@ def estimate_solo(
     units = power_of_two(max(H, P) // heads, 16)
     size = weight_bytes(phases, {**sizes, "H": units * heads, "P": units * heads}, dtype) // heads
     rows = 16
-    # Sums over units need so many registers that kernel A spills; docs/gpu-compiled.md shows kernel C without spills.
+    # Sums over units need so many registers that kernel A spills. In benchmarks/results/gpu/compiled.md, kernel C does
+    # not spill.
     if phases.by_rows or size > costs.MAX_SOLO_BYTES or (heads > 1 and "P" in phases.axes):
         return None
     if size + MAX_LEFT_OPERANDS * rows * units * dtype.itemsize > chip.shared:

@@ -42,7 +42,7 @@ FLOAT32 = ("RNN",)
 """The cells whose kernels are also compiled for products of float32 numbers, in TF32 and in full precision."""
 SIZES = (64, 256, 768)
 CHIPS = {80: Chip(108, 166_912), 90: Chip(132, 232_448), 100: Chip(148, 232_448)}
-PAGE = Path(__file__).parents[3] / "docs" / "gpu-compiled.md"
+PAGE = Path(__file__).parents[3] / "benchmarks" / "results" / "gpu" / "compiled.md"
 ROWS, MANY_ROWS = 16, 64
 """The number of sequences. Some chips multiply blocks of 64 rows with other instructions."""
 WIDE = ("LSTM",)
@@ -230,13 +230,14 @@ def resources(log: str) -> tuple[int, int]:
 HEAD = f"""\
 # Kernels compiled without a GPU
 
-Triton can compile the [GPU kernels](gpu.md) without a GPU. Its assembler, ptxas, reports the registers and the shared
-memory of each kernel. None of these kernels has run on a GPU. The version of Triton for PyTorch 2.13 compiles them for
+Triton can compile the [GPU kernels](../../../docs/gpu.md) without a GPU. Its assembler, ptxas, reports the registers
+and the shared memory of each kernel. None of these kernels has run on a GPU. The version of Triton for PyTorch 2.13 compiles them for
 three chips, and version {BEFORE} for sm_90. `python -m tests.engines.triton_gpu.offline` generates the rows of the
 installed version, and a test compares them with the table.
 
 - **batch:** the number of sequences. *ragged* sequences have lengths and resets.
-- **kernel:** [A, B or C](gpu.md#how-it-works). *in_graph* is kernel C in a CUDA graph. *both* runs both directions.
+- **kernel:** [A, B or C](../../../docs/gpu.md#how-it-works). *in_graph* is kernel C in a CUDA graph. *both* runs both
+  directions.
 - **registers:** per thread. A kernel that would spill is compiled again with up to 255 registers per thread.
 - **spilled, shared:** sizes of spilled registers and of shared memory, in bytes.
 - **MMA:** the number of tensor-core instructions. Matrix products in float32 (fp32) do not use them.

@@ -4,7 +4,7 @@ There are eight tile registers, each with 16 rows of 64 bytes. Weights are packe
 tile register holds 16 rows, and a row holds a pair of numbers for each column of one vector.
 
 Tests run these kernels on an interpreter of the instructions, and on the processor if it has AMX. The speed is in
-`docs/bfloat16.md`.
+`docs/engines.md`.
 """
 
 from collections.abc import Sequence
