@@ -231,9 +231,9 @@ HEAD = f"""\
 # Kernels compiled without a GPU
 
 Triton can compile the [GPU kernels](../../../docs/gpu.md) without a GPU. Its assembler, ptxas, reports the registers
-and the shared memory of each kernel. None of these kernels has run on a GPU. The version of Triton for PyTorch 2.13 compiles them for
-three chips, and version {BEFORE} for sm_90. `python -m tests.engines.triton_gpu.offline` generates the rows of the
-installed version, and a test compares them with the table.
+and the shared memory of each kernel. None of these kernels has run on a GPU. The version of Triton for PyTorch 2.13
+compiles them for three chips, and version {BEFORE} for sm_90. `python -m tests.engines.triton_gpu.offline` generates
+the rows of the installed version, and a test compares them with the table.
 
 - **batch:** the number of sequences. *ragged* sequences have lengths and resets.
 - **kernel:** [A, B or C](../../../docs/gpu.md#how-it-works). *in_graph* is kernel C in a CUDA graph. *both* runs both
