@@ -1,6 +1,8 @@
 """Settings of all tests: one thread, NaN in uninitialised memory, 150 hypothesis examples (3000 in profile `fuzz`)."""
 
+import os
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -20,6 +22,10 @@ settings.register_profile(
 )
 settings.register_profile("fuzz", settings.get_profile("normal"), max_examples=3000, derandomize=False, print_blob=True)
 settings.load_profile("normal")
+
+# If Python kept no compiled modules, each process that a test starts would compile torch's modules: twice the time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 @pytest.fixture(autouse=True, scope="session")
