@@ -16,6 +16,7 @@ from glassgate.engines.kernels import KernelEngine, PreparedCalls
 from glassgate.engines.memory import in_memory
 from glassgate.engines.plan import operands_of
 from glassgate.engines.registry import BACKENDS
+from glassgate.engines.step_errors import shape_error
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.traced_cells import current_equations, why_not_traceable
 from glassgate.shapes import check_choice
@@ -156,13 +157,29 @@ def run(
     for name in preferred_engines(steps, directions) if _requested.name == "auto" else (_requested.name,):
         reason = _why_not(name, steps, directions, all_states, record)
         if reason is None:
-            if record and name == "reference":
-                directions = [_with_equations(direction) for direction in directions]
+            if name == "reference":
+                return _run_reference(steps, directions, all_states, recordings)
             return engines()[name].run(steps, directions, all_states or record, **options)
         if _requested.name != "auto":
             raise EngineError(f"engine {name!r} cannot run this call: {reason.text}")
         _warn_once(reason)
     raise AssertionError("the reference engine runs every call")
+
+
+def _run_reference(
+    steps: Steps, directions: list[Direction], all_states: bool, recordings: Sequence[Recording] | None
+) -> list[Result]:
+    """Run one layer on the reference engine. An error about the shapes of a step names the axes."""
+    if recordings is not None:
+        directions, all_states = [_with_equations(direction) for direction in directions], True
+    try:
+        return reference.run(steps, directions, all_states, recordings)
+    except (RuntimeError, IndexError) as error:
+        cell, weights, initial, *_ = directions[0]
+        better = None if torch.compiler.is_compiling() else shape_error(error, cell, weights, initial[0].shape[1])
+        if better is None:
+            raise
+        raise better from error
 
 
 def _in_memory(directions: list[Direction]) -> list[Direction]:

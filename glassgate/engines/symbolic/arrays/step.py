@@ -1,0 +1,203 @@
+"""Traces the step of a cell with declared axes: runs it on traced tensors. The result is an `ArrayStep`."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from types import CodeType
+from typing import Any
+
+from glassgate.cell import Cell, Named, PreActivations, RecurrentTerm, trace_locals
+from glassgate.cell_axes import Axes, Declaration, Shapes, shapes_of
+from glassgate.engines.symbolic.arrays.functions import FUNCTIONS
+from glassgate.engines.symbolic.arrays.rewrite import rewrite
+from glassgate.engines.symbolic.arrays.tensor import ROWS, Scope, TracedTensor
+from glassgate.engines.symbolic.arrays.value import Index, Value, index, topological_order
+from glassgate.engines.symbolic.graph import NotTraceable, tracing
+from glassgate.engines.symbolic.operations import MASKS
+from glassgate.engines.symbolic.purity import NoRandomNumbers, refuse_impure
+from glassgate.engines.symbolic.step import run_in_new_thread
+from glassgate.shapes import ShapeError
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayStep:
+    """One step as a graph of values over named axes, for the sizes of one layer.
+
+    Attributes:
+        sizes: the size of each axis. A declared axis has its declared name. Axes of slices, parts and merged axes have
+            derived names.
+        gates, state: the declared axes of each gate and state, by name. An axis that is declared as a size is `sizeN`.
+        states: the new states, in the order of `state`. Their axes are a subset of the declared ones, in any order: a
+            state is constant along an axis that its value lacks.
+        named: all values that the author has named, by name. The names are unique.
+        joined: pairs of different axes that the step combines because their sizes are equal.
+    """
+
+    sizes: Mapping[str, int]
+    gates: Mapping[str, tuple[str, ...]]
+    state: Mapping[str, tuple[str, ...]]
+    states: tuple[Value, ...]
+    named: Mapping[str, Value]
+    joined: frozenset[tuple[str, str]]
+
+    @cached_property
+    def values(self) -> list[Value]:
+        """All values that the new states depend on, each after its inputs."""
+        return topological_order(self.states)
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{axis} = {size}" for axis, size in self.sizes.items())
+        return "\n".join([f"sizes: {sizes}", *map(repr, self.values)])
+
+
+def array_step(
+    cell: Cell, input_size: int, hidden_size: int, is_watched: Callable[[CodeType], bool] | None = None
+) -> ArrayStep:
+    """Trace one step of a cell.
+
+    Args:
+        cell: the cell. A cell with one number per unit everywhere has the axis "units".
+        input_size, hidden_size: the sizes of the layer.
+        is_watched: as in `refuse_impure`.
+
+    Raises:
+        NotTraceable: the step uses an operation that the graph does not have; the message names it.
+        ShapeError: the step combines values whose shapes do not fit.
+
+    Example:
+        >>> import glassgate as gg
+        >>> class Fast(gg.Cell):
+        ...     gates = {"k": ("key",), "v": ("value",)}
+        ...     state = {"h": ("value",), "S": ("key", "value")}
+        ...     key, recurrent = 4, False
+        ...     def step(self, a, s):
+        ...         S = s.S + a.k[..., None] * a.v[..., None, :]
+        ...         return (a.k[..., None] * S).sum(-2), S
+        >>> print(array_step(Fast(), 6, 3).states[0])
+        h[value] = sum(_[key, value], ('key',))
+    """
+    shapes = shapes_of(cell, input_size, hidden_size)
+    return run_in_new_thread(_trace, cell, shapes, is_watched)
+
+
+def _trace(cell: Cell, shapes: Shapes, is_watched: Callable[[CodeType], bool] | None) -> ArrayStep:
+    with tracing(), NoRandomNumbers():
+        return trace_on(cell, shapes, partial(refuse_impure, is_watched=is_watched))
+
+
+class _Leaves:
+    """Creates the leaves of a trace."""
+
+    def __init__(self, cell: Cell, shapes: Shapes) -> None:
+        self.cell, self.shapes, self.scope = cell, shapes, Scope(dict(shapes.sizes))
+        self.declaration: Declaration = shapes.declaration
+
+    def axes(self, declared: Axes) -> tuple[str, ...]:
+        """The axes of a declared value. The second of two equal axes is renamed."""
+        axes: list[str] = []
+        for axis in declared:
+            name = axis if isinstance(axis, str) else self.scope.new_axis(f"size{axis}", axis)
+            axes.append(self.scope.another(name, {*axes}))
+        return tuple(axes)
+
+    def tensor(self, op: str, args: tuple[Any, ...], declared: Axes, name: str, is_row: bool = True) -> TracedTensor:
+        """A leaf. An axis of size 1 has a name too, so that messages show it."""
+        axes = self.axes(declared)
+        return TracedTensor(self.scope, Value(op, args, axes, name), (ROWS, *axes) if is_row else axes)
+
+    def gates(self, half: str, make: Callable[[str, Axes], Any]) -> Named:
+        names = self.declaration.gates_that_read(half)
+        return Named(names, [make(name, self.declaration.gates[name].axes) for name in names])
+
+    def parameter(self, name: str) -> Any:
+        parameter = self.cell.parameters[name]
+        if not parameter.per_gate:
+            return self.tensor("parameter", (name, None), parameter.axes, name, is_row=False)
+        gates = self.declaration.gates
+        values = [self.tensor("parameter", (name, g), v.axes, f"{name}_{g}", is_row=False) for g, v in gates.items()]
+        return Named(gates, values)
+
+    def recurrent(self, output: TracedTensor) -> RecurrentTerm | None:
+        def product(u: Any) -> Named:
+            if not isinstance(u, TracedTensor) or u.shape != output.shape:
+                raise NotTraceable("a recurrent product with something that has not the shape of the output")
+            return self.gates(
+                "h", lambda g, axes: self.with_axes(Value("hh", (g, u.value), self.axes(axes), f"{g}_hh"))
+            )
+
+        return RecurrentTerm(product, output) if self.cell.recurrent else None
+
+    def with_axes(self, value: Value) -> TracedTensor:
+        return TracedTensor(self.scope, value, (ROWS, *value.axes))
+
+
+def trace_on(cell: Cell, shapes: Shapes, on_call: Callable[[Any, Any], None] | None = None) -> ArrayStep:
+    """Run a step on traced tensors. The arguments are those of `array_step`, with the shapes of the layer's values."""
+    leaves = _Leaves(cell, shapes)
+    declaration, scope = shapes.declaration, leaves.scope
+    states = [leaves.tensor("state", (name,), s.axes, f"{name}_prev") for name, s in declaration.state.items()]
+    ih = leaves.gates("x", lambda name, axes: leaves.tensor("ih", (name,), axes, f"{name}_ih"))
+    noise = [
+        leaves.tensor("noise", (name,), declaration.state[n.state].axes if n.state else ("units",), name)
+        for name, n in cell.noise.items()
+    ]
+    inputs = {name: leaves.tensor("input", (name,), axes, name) for name, axes in declaration.inputs.items()}
+    reads = {name: gate.reads for name, gate in declaration.gates.items() if gate.reads != "xh" and cell.recurrent}
+    a = PreActivations(
+        ih,
+        leaves.recurrent(states[0]),
+        Named(cell.noise, noise),
+        reads=reads,
+        input=Named(inputs, inputs.values()) if inputs else None,
+    )
+    p = Named(cell.parameters, map(leaves.parameter, cell.parameters))
+
+    def note_name(name: str, value: Any) -> None:
+        if isinstance(value, TracedTensor):
+            value.value.name = value.value.name or name
+
+    with trace_locals(note_name, None, on_call):
+        new = cell.new_state(a, Named(cell.state, states), p)
+    results = [_as_state(cell, name, v, old) for name, v, old in zip(cell.state, new, states, strict=True)]
+    merged = rewrite(results)
+    results = [merged[value] for value in results]
+    for name, value in zip(cell.state, results, strict=True):
+        value.name = value.name or name
+    order = topological_order(results)
+    return ArrayStep(
+        scope.sizes,
+        {name: leaves.axes(gate.axes) for name, gate in declaration.gates.items()},
+        {name: leaves.axes(state.axes) for name, state in declaration.state.items()},
+        tuple(results),
+        _unique_names(order),
+        frozenset(scope.joined),
+    )
+
+
+def _as_state(cell: Cell, name: str, new: Any, old: TracedTensor) -> Value:
+    """The value of a new state, over the axes of the state."""
+    if not isinstance(new, TracedTensor) or new.value.op in MASKS:
+        raise NotTraceable(f"for state {name!r} a value that is not a tensor of numbers")
+    if new.shape != old.shape:
+        raise ShapeError(f"step must return state {name!r} as {old.described}, got {new.described}")
+    renamed = {
+        axis: Index(((to, 1),))
+        for axis, to in zip(new.dims, old.dims, strict=True)
+        if axis is not None and to is not None and axis != to and axis in new.value.axes
+    }
+    return index(new.value, renamed)
+
+
+def _unique_names(order: list[Value]) -> dict[str, Value]:
+    """Append "_" to names until each is unique. Return the named values."""
+    named: dict[str, Value] = {}
+    for value in order:
+        if value.name is not None:
+            while value.name in named:
+                value.name += "_"
+            named[value.name] = value
+    return named
+
+
+SUPPORTED = frozenset(FUNCTIONS)
+"""The names of torch functions that depend on positions and can be traced, besides elementwise ones."""
