@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from glassgate import display
+from glassgate.extras import MissingPackageFinder
 
 if TYPE_CHECKING:
     from glassgate import cells as cells
@@ -130,6 +131,7 @@ def _html(drawable: object) -> str:
 
 
 display.formatter = _html
+sys.meta_path.append(MissingPackageFinder())
 
 
 class _ImportHook(MetaPathFinder):

@@ -7,12 +7,11 @@ complete, and temporary ones are removed.
 import os
 import secrets
 import shutil
-import stat
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from glassgate.system import SYSTEM
 
 _UNFINISHED: set[Path] = set()
 """The temporary folders that exist."""
@@ -30,12 +29,7 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
         file.flush()
         if path.is_file() or not path.exists():
             os.fsync(file.fileno())
-    if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    SYSTEM.flush_folder(path.parent)
 
 
 @contextmanager
@@ -55,7 +49,7 @@ def replaced_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield temporary
         if target.exists():
             shutil.copymode(target, temporary)
-        os.replace(temporary, target)
+        SYSTEM.replace(temporary, target)
 
 
 @contextmanager
@@ -75,7 +69,7 @@ def replaced_files(folder: str | os.PathLike[str], create: bool = False) -> Iter
         with temporary_folder(target, target) as temporary, _naming(target, temporary):
             yield temporary
             for file in os.listdir(temporary):
-                os.replace(temporary / file, target / file)
+                SYSTEM.replace(temporary / file, target / file)
         is_complete = True
     finally:
         for each in missing if not is_complete else ():
@@ -98,14 +92,14 @@ def temporary_folder(parent: Path, path: Path | None = None) -> Iterator[Path]:
             folder.mkdir(0o700)
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        SYSTEM.remove_folder(folder)
         _UNFINISHED.discard(folder)
 
 
 def remove_unfinished() -> None:
     """Remove all temporary folders, before the process ends without leaving its blocks."""
     for folder in [*_UNFINISHED]:
-        shutil.rmtree(folder, ignore_errors=True)
+        SYSTEM.remove_folder(folder)
 
 
 @contextmanager
@@ -123,18 +117,10 @@ def _naming(path: Path, temporary: Path) -> Iterator[None]:
 
 
 def cache_folder() -> Path:
-    """Return the folder in the environment variable `GLASSGATE_CACHE`, or the default cache folder of the system.
-
-    An empty or relative `XDG_CACHE_HOME` is ignored, as its specification requires.
-    """
+    """Return the folder in the environment variable `GLASSGATE_CACHE`, or the default cache folder of the system."""
     if folder := os.environ.get("GLASSGATE_CACHE"):
         return Path(folder)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", _home() / "AppData" / "Local")) / "glassgate"
-    if sys.platform == "darwin":
-        return _home() / "Library" / "Caches" / "glassgate"
-    xdg_folder = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (xdg_folder if xdg_folder.is_absolute() else _home() / ".cache") / "glassgate"
+    return SYSTEM.cache_root() / "glassgate"
 
 
 class UntrustedError(PermissionError):
@@ -150,34 +136,17 @@ def read_trusted(path: Path) -> bytes:
         UntrustedError: other users can write to the file or to its folder.
         OSError: the file does not exist or is not a regular file.
     """
-    if os.name != "posix":
-        return path.read_bytes()
-    # O_NOFOLLOW rejects symbolic links. Without O_NONBLOCK, opening a pipe would wait for its writer.
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(f"{path}: this is not a regular file")
-        check_trusted(path.parent)
-        _check(path, os.fstat(file.fileno()))
-        return file.read()
+    content, status = SYSTEM.read_regular(path)
+    check_trusted(path.parent)
+    _check(path, status)
+    return content
 
 
 def check_trusted(folder: Path) -> None:
     """Raise UntrustedError if users other than the current user and root can write to a folder."""
-    if os.name == "posix":
-        _check(folder, folder.stat())
+    _check(folder, folder.stat())
 
 
 def _check(path: Path, status: os.stat_result) -> None:
-    """Raise UntrustedError if the owner or the mode of a file or folder lets other users write to it."""
-    is_sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
-    write_by_others = stat.S_IWOTH | (0 if status.st_gid == os.getegid() else stat.S_IWGRP)
-    if status.st_uid not in (0, os.geteuid()) or (status.st_mode & write_by_others and not is_sticky):
+    if SYSTEM.is_writable_by_others(status):
         raise UntrustedError(f"{path}: other users can write to it")
-
-
-def _home() -> Path:
-    """Return the home folder, or a folder for this user in the temporary folder."""
-    try:
-        return Path.home()
-    except RuntimeError:  # HOME is not set, and the user ID has no account
-        return Path(tempfile.gettempdir()) / f"glassgate-{os.getuid()}"

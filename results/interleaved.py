@@ -34,7 +34,7 @@ def run_interleaved(
         TrainingError: a process ended without a result
     """
     context = multiprocessing.get_context("spawn")
-    connections: dict[str, Connection] = {}
+    connections: dict[str, Any] = {}  # the type differs between systems
     for side in sides:
         connection, remote_end = context.Pipe()
         context.Process(target=_train, args=(case, seed, side, data, runs, remote_end), daemon=True).start()

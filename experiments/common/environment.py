@@ -10,8 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from glassgate.claims.machine import processor
 from glassgate.engines.llvm_cpu.amx import describe_method
+from glassgate.system import SYSTEM
 
 ROOT = Path(__file__).parents[2]
 """The folder of the project."""
@@ -25,7 +25,7 @@ WITHOUT_INFLUENCE = ("tasks", "cli")
 def environment(threads: int) -> dict[str, Any]:
     """Return the machine, the versions, and a hash of the code."""
     return {
-        "processor": processor(),
+        "processor": SYSTEM.processor_name(),
         "processors": os.cpu_count(),
         "threads": threads,
         "bfloat16": describe_method(),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module, metadata
 
 from glassgate.cli.stopping import ending, exit_status, stoppable
+from glassgate.extras import EXTRAS, MissingPackageError
 from glassgate.storage import remove_unfinished
 
 COMMANDS = {
@@ -26,10 +27,6 @@ COMMANDS = {
 }
 
 _ERROR_STATUS = 2
-_EXTRAS = dict.fromkeys(["torchmetrics", "safetensors", "rich", "yaml", "tensorboard", "pyarrow"], "tasks") | {
-    "matplotlib": "pictures",
-    "scipy": "matlab",
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -85,10 +82,9 @@ def _run(name: str, argv: list[str]) -> int:
         return _ERROR_STATUS
     except ModuleNotFoundError as error:
         missing = str(error.name).partition(".")[0]
-        if missing not in _EXTRAS:
+        if missing not in EXTRAS:
             raise
-        remedy = f"pip install 'glassgate[{_EXTRAS[missing]}]'"
-        print(f"glassgate {name}: the package {missing} is not installed; install it with: {remedy}", file=sys.stderr)
+        print(f"glassgate {name}: {MissingPackageError(missing)}", file=sys.stderr)
         return _ERROR_STATUS
     except UserError as error:
         print(f"glassgate {name}: {error}", file=sys.stderr)

@@ -2,11 +2,11 @@
 
 import logging
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from glassgate.system import SYSTEM
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.training.processes.world import srun_started_several
 
@@ -31,7 +31,7 @@ def run(argv: Sequence[str], devices: int) -> int:
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     # More threads than processors would make training many times slower.
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _processor_count() // devices)))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, SYSTEM.processors() // devices)))
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # errors are reported below
     config = LaunchConfig(
         1, 1, devices, run_id="glassgate", rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0
@@ -45,7 +45,7 @@ def run(argv: Sequence[str], devices: int) -> int:
         if failure.exitcode > 0:
             return int(failure.exitcode)
         print(
-            f"glassgate train: process {rank} of {devices} was ended by {_describe_signal(-failure.exitcode)}; "
+            f"glassgate train: process {rank} of {devices} was ended by {SYSTEM.describe_end(-failure.exitcode)}; "
             "resume with: glassgate train --resume RUN",
             file=sys.stderr,
         )
@@ -58,12 +58,3 @@ def _entry_point() -> list[str]:
     script = Path(sys.argv[0])
     as_file = script.name == "glassgate" and script.is_file()
     return [str(script)] if as_file else ["-m", "glassgate"]
-
-
-def _processor_count() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _describe_signal(number: int) -> str:
-    cause = ", probably because memory was full" if number == signal.SIGKILL else ""
-    return f"{signal.Signals(number).name}{cause}"

@@ -225,7 +225,8 @@ def _contributions(
 
     with torch.no_grad(), engine("reference"), _with_rule(layers, _contextual), warnings.catch_warnings():
         # torch.func raises this warning about its own functions when it is first used.
-        warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)
+        # Its category differs between versions of torch.
+        warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated")
         by_phrase: Tensor = vmap(phrase_part, chunk_size=PHRASES_AT_ONCE)(phrases)
     return by_phrase
 

@@ -1,18 +1,18 @@
 """Large blocks of memory that are kept for later calls.
 
 Linux maps a page of new memory at the first write to it, and fills it with zeros. With long sequences, this takes about
-a tenth of the time of a training step. A freed block is therefore kept for the next call. `MADV_FREE` lets Linux
-reclaim its pages when memory runs short.
+a tenth of the time of a training step. A freed block is therefore kept for the next call. Linux may reclaim its pages
+when memory runs short.
 """
 
 import mmap
 import weakref
 from threading import Lock
 
+from glassgate.system import SYSTEM
+
 HUGE_PAGE = 2**21
 """The size of a huge page in bytes. Sizes of blocks are multiples of it."""
-AVAILABLE = hasattr(mmap, "MADV_HUGEPAGE") and hasattr(mmap, "MADV_FREE")
-"""Whether the operating system supports huge pages and `MADV_FREE`. Only Linux does."""
 
 
 class Blocks:
@@ -27,7 +27,7 @@ class Blocks:
 
     def take(self, size: int) -> memoryview:
         """Return a block of at least `size` bytes with any contents. It becomes free when nothing refers to it."""
-        block = self._take_free(size) or _map(size)
+        block = self._take_free(size) or SYSTEM.map_huge_pages(size + -size % HUGE_PAGE)
         memory = memoryview(block)
         weakref.finalize(memory, self._free_block, block).atexit = False
         return memory
@@ -44,11 +44,5 @@ class Blocks:
         return chosen
 
     def _free_block(self, block: mmap.mmap) -> None:
-        block.madvise(mmap.MADV_FREE)
+        SYSTEM.release_when_needed(block)
         self._free.append(block)
-
-
-def _map(size: int) -> mmap.mmap:
-    block = mmap.mmap(-1, size + -size % HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    block.madvise(mmap.MADV_HUGEPAGE)
-    return block

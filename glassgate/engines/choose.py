@@ -18,6 +18,7 @@ from glassgate.engines.plan import operands_of
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.step_errors import shape_error
 from glassgate.engines.symbolic.graph_cell import GraphCell
+from glassgate.engines.torch_names import float32_precision, tracing_state
 from glassgate.engines.traced_cells import current_equations, why_not_traceable
 from glassgate.shapes import check_choice
 from glassgate.user_warning import warn_user
@@ -105,7 +106,7 @@ def requested_engine() -> str:
 def global_setting() -> tuple[object, ...]:
     """The requested engine, autocast, precision and threads. Prepared calls are valid while these are unchanged."""
     cast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
-    precision = torch._C._get_fp32_precision_getter("mkldnn", "rnn"), torch.get_float32_matmul_precision()
+    precision = float32_precision("mkldnn", "rnn"), torch.get_float32_matmul_precision()
     return _requested.name, cast, *precision, *processors.thread_setting()
 
 
@@ -146,7 +147,7 @@ def run(
         all_states: whether to return every state at every step, not only the output.
         recordings: one per direction, to be filled with the values of the gates; None to record nothing.
     """
-    if not torch.compiler.is_compiling() and torch._C._get_tracing_state() is not None:
+    if not torch.compiler.is_compiling() and tracing_state() is not None:
         raise EngineError(
             "torch.jit.trace does not support these layers; use torch.export.export, or convert the layers to those of "
             "torch.nn with glassgate.restore. For ONNX, use glassgate.to_onnx or torch.onnx.export(..., dynamo=True)"
@@ -265,7 +266,7 @@ def choose(steps: Steps, directions: list[Direction], all_states: bool = False) 
 
 
 def _warn_once(reason: Reason) -> None:
-    """Warn, once per reason, that kernels cannot express a cell. Every call of such a cell is slow."""
-    if reason.of_cell and not torch.compiler.is_compiling() and reason.text not in _warned:
+    """Warn, once per reason, that kernels cannot run any call of a cell or of this process. Such calls are slow."""
+    if reason.is_general and not torch.compiler.is_compiling() and reason.text not in _warned:
         _warned.add(reason.text)
         warn_user(reason.text)

@@ -9,6 +9,14 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Cell, Weights
+from glassgate.engines.torch_names import (
+    dispatch_mode_count,
+    float32_precision,
+    forward_ad,
+    saved_tensor_hooks,
+    top_transform,
+    tracing_state,
+)
 
 
 class Steps(NamedTuple):
@@ -51,8 +59,8 @@ class Reason(NamedTuple):
     """Why an engine cannot run a call."""
 
     text: str
-    of_cell: bool = False
-    """Whether the cell's equations are the reason. The engine then cannot run any call of this cell."""
+    is_general: bool = False
+    """Whether the engine cannot run any call of this cell, or of any cell. Users are warned once."""
 
     def __str__(self) -> str:
         return self.text
@@ -125,7 +133,7 @@ def is_plain(tensor: Tensor) -> bool:
 
 def is_intercepted() -> bool:
     """Whether tensor operations are traced or transformed, so that tensors may have no memory."""
-    return torch.compiler.is_compiling() or is_transformed() or torch._C._len_torch_dispatch_stack() > 0
+    return torch.compiler.is_compiling() or is_transformed() or dispatch_mode_count() > 0
 
 
 def is_eager() -> bool:
@@ -135,11 +143,11 @@ def is_eager() -> bool:
     """
     return not (
         torch.compiler.is_compiling()
-        or torch.autograd.forward_ad._current_level >= 0
-        or torch._C._functorch.peek_interpreter_stack() is not None
-        or torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._get_tracing_state() is not None
-        or torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+        or forward_ad._current_level >= 0
+        or top_transform() is not None
+        or dispatch_mode_count() > 0
+        or tracing_state() is not None
+        or saved_tensor_hooks(False) is not None
     )
 
 
@@ -168,7 +176,7 @@ def allowed_bfloat16_terms() -> int:
 
     torch's setting for recurrent layers takes precedence over its setting for matrix products.
     """
-    for_rnn = torch._C._get_fp32_precision_getter("mkldnn", "rnn")
+    for_rnn = float32_precision("mkldnn", "rnn")
     return _TERMS.get(for_rnn if for_rnn != "none" else torch.get_float32_matmul_precision(), 0)
 
 
@@ -176,4 +184,4 @@ def is_transformed() -> bool:
     """Whether the caller runs inside a transform of torch.func or in forward-mode differentiation."""
     if torch.compiler.is_compiling():
         return False
-    return torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0
+    return top_transform() is not None or forward_ad._current_level >= 0

@@ -24,6 +24,7 @@ from glassgate.engines.contract import (
 )
 from glassgate.engines.plan import format_plans, operands_of, plan_of
 from glassgate.engines.registry import BACKENDS
+from glassgate.engines.torch_names import dispatch_mode_count, frame_callback
 from glassgate.engines.torch_op import transforms
 from glassgate.engines.torch_op.autograd import LayerFunction, PreparedCall, PreparedFunction
 from glassgate.engines.torch_op.operators import format_layer
@@ -46,11 +47,11 @@ class KernelEngine(NamedTuple):
 
     def why_not(self, steps: Steps, directions: list[Direction], all_states: bool = False) -> Reason | None:
         """Why the backend cannot run this call; None if it can."""
-        if (reason := self.backend.why_not(steps, directions)) is not None:
+        if (reason := BACKENDS[self.name].why_not(steps, directions)) is not None:
             return reason
         if is_transformed() and (reason := transforms.why_not(steps, directions)) is not None:
             return reason
-        if not (torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack()):
+        if not (torch.compiler.is_compiling() or dispatch_mode_count()):
             for tensor in (steps.data, *operands_of(directions)):
                 tensor_type = type(tensor)
                 if tensor_type not in PLAIN_TYPES and tensor_type.__torch_dispatch__ is not Tensor.__torch_dispatch__:
@@ -62,7 +63,7 @@ class KernelEngine(NamedTuple):
                 reason = why_not_traceable(cell, "weight_hr" in direction.weights)
                 if reason is not None:
                     # The author of a cell that declares axes knows that kernels need one number per unit.
-                    return Reason(reason, of_cell=cell.declaration is None)
+                    return Reason(reason, is_general=cell.declaration is None)
         return None
 
     def compile(self, directions: Sequence[Direction], record: bool = False) -> CompiledLayer:
@@ -83,9 +84,9 @@ class KernelEngine(NamedTuple):
         data, batch_sizes, resets = steps
         dtype = result_type(data.dtype, data.device.type)
         save = torch.is_grad_enabled() and (data.requires_grad or any(v.requires_grad for v in operands))
-        compiling = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
+        compiling = torch.compiler.is_compiling() or dispatch_mode_count() > 0
         # If this callback is set, torch.compile runs this frame eagerly, for example after a graph break.
-        if record and (compiling or callable(torch._C._dynamo.eval_frame.get_eval_frame_callback())):
+        if record and (compiling or callable(frame_callback())):
             raise RuntimeError(
                 "record: torch.compile was called inside the block of gg.record, and a compiled graph does not record "
                 "gates; call torch.compile before the block"

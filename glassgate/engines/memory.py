@@ -1,6 +1,5 @@
 """Allocation of the memory of a call, and conversion of tensors to the dtype and layout that kernels read."""
 
-import ctypes
 import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
@@ -10,8 +9,9 @@ from math import prod
 import torch
 from torch import Tensor
 
-from glassgate.engines.blocks import AVAILABLE, Blocks
+from glassgate.engines.blocks import Blocks
 from glassgate.engines.contract import PLAIN_TYPES, is_intercepted
+from glassgate.system import SYSTEM
 
 LARGE, REUSED = 2**22, 2**25
 """Tensors of at least `LARGE` bytes use huge pages. The memory of tensors of at least `REUSED` bytes is kept for later
@@ -34,7 +34,6 @@ COMPUTE_DTYPE = {
 
 _CPU = torch.device("cpu")
 _blocks = Blocks(MAX_FREE)
-_advise = getattr(ctypes.CDLL(None), "madvise", None) if hasattr(mmap, "MADV_HUGEPAGE") else None
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -45,13 +44,13 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     `REUSED` bytes use the memory of earlier tensors.
     """
     size = prod(shape) * dtype.itemsize
-    if size >= REUSED and AVAILABLE:
+    if size >= REUSED and SYSTEM.has_huge_pages:
         # `resize_` returns no view, unlike `view`. Therefore callers may change the tensor in place.
         return torch.frombuffer(_blocks.take(size), dtype=dtype, count=prod(shape)).resize_(shape)
     memory = torch.empty(shape, dtype=dtype, device=_CPU)
-    if size >= LARGE and _advise is not None:
+    if size >= LARGE and SYSTEM.has_huge_pages:
         start = memory.data_ptr() + -memory.data_ptr() % mmap.PAGESIZE
-        _advise(ctypes.c_void_p(start), ctypes.c_size_t(memory.data_ptr() + size - start), mmap.MADV_HUGEPAGE)
+        SYSTEM.advise_huge_pages(start, memory.data_ptr() + size - start)
     return memory
 
 

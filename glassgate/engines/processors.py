@@ -1,13 +1,14 @@
 """The number of threads of a call: torch's setting, limited by the available processors and by the work of the call."""
 
-import ctypes
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
 import torch
+
+from glassgate.system import SYSTEM
 
 LIMIT_SECONDS = 1.0
 """The time for which the limits of the control groups are cached."""
@@ -120,21 +121,6 @@ class Limit:
         return []
 
 
-def _affinity_counter() -> Callable[[], int]:
-    """A function that counts the processors in the affinity of the caller.
-
-    OpenMP's own count is preferred, because it is correct even if OpenMP has bound the caller to one processor
-    (OMP_PROC_BIND).
-    """
-    if os.name == "posix":
-        with suppress(AttributeError):
-            count: Callable[[], int] = ctypes.PyDLL(None).omp_get_num_procs
-            return count
-    if hasattr(os, "sched_getaffinity"):
-        return lambda: len(os.sched_getaffinity(0))
-    return lambda: os.cpu_count() or 1
-
-
-_affinity = _affinity_counter()
+_affinity = SYSTEM.processors
 _limit = Limit()
 contention = Contention()

@@ -1,10 +1,13 @@
 """The cached equations of each cell. They are traced again when a value that the step reads has changed."""
 
+import ctypes
 import weakref
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import partial, wraps
 from types import CodeType
 from typing import Any
+
+import torch
 
 from glassgate.cell import Cell
 from glassgate.cell_axes import UNITS
@@ -13,8 +16,12 @@ from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.engines.symbolic.watch import Watch
+from glassgate.engines.torch_names import VERSION, mark_constant
 from glassgate.engines.verify import first_difference
 from glassgate.shapes import ShapeError
+
+FIRST_WITH_OBJECTS = (2, 12)
+"""The first version of torch in which functions that torch.compile treats as constant accept objects as arguments."""
 
 _interned: dict[str, Equations] = {}
 _verified: set[tuple[str, tuple[CodeType, ...]]] = set()
@@ -140,12 +147,26 @@ def cached_equations(cell: Cell, projected: bool) -> Equations:
 
 
 def assume_constant(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a function whose result torch.compile treats as a constant.
+    """Mark a function of a cell whose result torch.compile treats as a constant.
 
-    `torch.compiler.assume_constant_result` does the same, but imports the whole compiler.
+    In versions of torch before `FIRST_WITH_OBJECTS`, such a function takes the address of the cell.
+
+    Args:
+        function: its first argument is a cell.
     """
-    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
-    return function
+    if VERSION >= FIRST_WITH_OBJECTS:
+        marked: Callable[..., Any] = mark_constant(function)
+        return marked
+
+    @mark_constant
+    def at_address(address: int, *args: Any) -> Any:
+        return function(ctypes.cast(address, ctypes.py_object).value, *args)
+
+    @wraps(function)
+    def of_cell(cell: Cell, *args: Any) -> Any:
+        return at_address(id(cell), *args) if torch.compiler.is_compiling() else function(cell, *args)
+
+    return of_cell
 
 
 @assume_constant

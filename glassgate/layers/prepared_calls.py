@@ -20,6 +20,7 @@ from glassgate.engines import choose
 from glassgate.engines.backend import PackedLengths, Signature
 from glassgate.engines.contract import PLAIN_TYPES, Direction, Recording, Steps, is_eager, result_type
 from glassgate.engines.memory import to_contiguous
+from glassgate.engines.torch_names import frame_callback
 from glassgate.layers import one_row
 from glassgate.layers.base import BaseLayer
 from glassgate.layers.calls import arrange_call, checked_weights, current_cell, directions_by_layer
@@ -69,7 +70,7 @@ class PreparedCalls:
         if type(data) is not Tensor or not is_eager():
             return None
         recorded = bool(layer.glassgate.watchers)
-        if recorded and callable(torch._C._dynamo.eval_frame.get_eval_frame_callback()):
+        if recorded and callable(frame_callback()):
             return None
         cache, parameters = self._cache, layer._parameters
         if (

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from glassgate.engines.blocks import AVAILABLE, HUGE_PAGE, Blocks
+from glassgate.engines.blocks import HUGE_PAGE, Blocks
+from glassgate.system import SYSTEM
 from glassgate.engines.memory import LARGE, REUSED, MatrixBlock, empty
 
 MAPS = Path("/proc/self/smaps")
@@ -46,7 +47,7 @@ def test_matrices_in_one_block_do_not_overlap():
     assert "g" not in matrices
 
 
-@pytest.mark.skipif(not AVAILABLE, reason="no huge pages here")
+@pytest.mark.skipif(not SYSTEM.has_huge_pages, reason="no huge pages here")
 def test_very_large_memory_is_reused_after_its_last_tensor_is_freed():
     first = empty((REUSED // 4, 1), torch.float32)
     assert (first.shape, first.dtype) == ((REUSED // 4, 1), torch.float32)
@@ -64,7 +65,7 @@ def test_very_large_memory_is_reused_after_its_last_tensor_is_freed():
     assert empty((REUSED // 8,), torch.float64).data_ptr() == start
 
 
-@pytest.mark.skipif(not AVAILABLE, reason="no huge pages here")
+@pytest.mark.skipif(not SYSTEM.has_huge_pages, reason="no huge pages here")
 def test_free_memory_is_limited_and_reused_blocks_are_at_most_twice_as_large_as_needed():
     blocks = Blocks(max_free=4 * HUGE_PAGE)
 

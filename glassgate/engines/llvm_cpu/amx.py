@@ -1,6 +1,5 @@
 """Selects the method of multiplication: AMX if the processor has it, the system permits it and a trial succeeds."""
 
-import ctypes
 import multiprocessing.spawn
 import os
 import platform
@@ -14,6 +13,7 @@ import llvmlite.binding as llvm
 from glassgate.engines.llvm_cpu.cache import CacheEntry, path_of, read, write
 from glassgate.engines.llvm_cpu.processor import FEW_ROWS, Processor, host, with_integers
 from glassgate.engines.llvm_cpu.sizes import INTEGERS
+from glassgate.system import SYSTEM
 
 TRIAL = "glassgate.engines.llvm_cpu.trial"
 """The module of the trial. It runs in a separate process, because an illegal instruction ends the process."""
@@ -64,7 +64,7 @@ def obstacle() -> str | None:
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
     if limit.upper() not in ("", "ALL", "DEFAULT") and "AMX" not in limit.upper():
         return f"ONEDNN_MAX_CPU_ISA is {limit}"
-    if not request_permission():
+    if not SYSTEM.permit_tile_registers():
         return "the operating system does not permit its registers in this process"
     path = path_of(TRIAL, platform.release())
     result = read(path)
@@ -74,18 +74,6 @@ def obstacle() -> str | None:
         if is_permanent:
             write(path, result)
     return result.content.decode() or None
-
-
-def request_permission() -> bool:
-    """Request permission from Linux to use tile registers in this process and its threads, once per process.
-
-    Returns whether Linux has granted it.
-    """
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        return False
-    arch_prctl, request, tile_data = 158, 0x1023, 18
-    syscall = ctypes.CDLL(None).syscall
-    return bool(syscall(arch_prctl, request, tile_data) == 0)
 
 
 def run_trial() -> tuple[str, bool]:
@@ -99,9 +87,8 @@ def run_trial() -> tuple[str, bool]:
     except (OSError, subprocess.TimeoutExpired) as fault:
         return f"it could not be tried ({type(fault).__name__})", False
     if completed.returncode < 0:
-        ended_by = signal.Signals(-completed.returncode)
-        is_fault = ended_by in (signal.SIGILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT)
-        return f"a trial of it was ended by {ended_by.name}", is_fault
+        ended_by = signal.Signals(-completed.returncode).name
+        return f"a trial of it was ended by {ended_by}", ended_by in ("SIGILL", "SIGSEGV", "SIGBUS", "SIGABRT")
     if completed.returncode > 0:
         return f"a trial of it failed: {(completed.stderr.strip().splitlines() or ['?'])[-1]}", True
     return "", True

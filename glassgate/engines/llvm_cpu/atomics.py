@@ -7,6 +7,8 @@ from llvmlite import ir
 from glassgate.engines.llvm_cpu.simd.instructions import INT8, INT32, INT64, call, instruction, pointer_at
 
 POINTER = INT8.as_pointer()
+YIELD = "glassgate_yield"
+"""The name in machine code of the function that yields the core. It is the same for all operating systems."""
 
 
 @instruction(INT64)
@@ -36,8 +38,8 @@ def compare_and_swap(builder, address, old, new):
 
 @instruction()
 def yield_core(builder):
-    """Yield the core to another thread."""
-    call(builder, "sched_yield", INT32)
+    """Yield the core to another thread. The loader replaces `YIELD` by the function of the operating system."""
+    call(builder, YIELD, INT32)
 
 
 @instruction(INT64, INT64)

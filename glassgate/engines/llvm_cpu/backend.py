@@ -9,6 +9,7 @@ import torch
 from glassgate.cell import Weights
 from glassgate.engines.backend import FrozenDirections
 from glassgate.engines.contract import Direction, Reason, Steps, result_type
+from glassgate.engines.llvm_cpu.availability import obstacle
 from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.memory import COMPUTE_DTYPE
 from glassgate.engines.plan import Plan, operands_of
@@ -28,6 +29,8 @@ class CPU:
             return Reason(f"kernels run on the CPU, and the input is on {steps.data.device}")
         if steps.data.dtype not in COMPUTE_DTYPE:
             return Reason(f"kernels compute in floating point, and the input is {steps.data.dtype}")
+        if (text := obstacle()) is not None:
+            return Reason(f"{text}; layers run on slower engines", is_general=True)
         return None
 
     def compile(self, plans: tuple[Plan, ...]) -> "Layer":

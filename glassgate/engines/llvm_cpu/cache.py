@@ -38,14 +38,19 @@ def path_of(text: str, *properties: object) -> Path:
 
 
 @cache
-def _toolchain() -> tuple[str, str, str]:
-    """Return a digest of the compiler and of the format of files, and the processor's name and features."""
+def _toolchain() -> tuple[str, ...]:
+    """Return a digest of the compiler and of the format of files, the target, and the processor's name and features."""
     digest = hashlib.sha256(version("llvmlite").encode())
     here = Path(__file__).parent
     translators = [here / f"{name}.py" for name in ("cache", "compile", "namespace", "runtime", "atomics")]
     for source in (*translators, *sorted(here.glob("simd/*.py"))):
         digest.update(source.read_bytes())
-    return digest.hexdigest(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    return (
+        digest.hexdigest(),
+        llvm.get_process_triple(),
+        llvm.get_host_cpu_name(),
+        llvm.get_host_cpu_features().flatten(),
+    )
 
 
 def read(path: Path) -> CacheEntry | None:

@@ -11,8 +11,10 @@ from functools import cache
 import llvmlite.binding as llvm
 from llvmlite import ir
 
+from glassgate.engines.llvm_cpu.atomics import YIELD
 from glassgate.engines.llvm_cpu.cache import CacheEntry, path_of, read, write
 from glassgate.engines.llvm_cpu.processor import Processor
+from glassgate.system import SYSTEM
 
 KERNEL_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64)
 
@@ -79,12 +81,23 @@ def compile_module(module: ir.Module) -> CacheEntry:
     options.loop_vectorization = options.slp_vectorization = True
     passes = llvm.create_pass_builder(target, options)
     passes.getModulePassManager().run(parsed, passes)
+    _check_functions(parsed)
     return CacheEntry(module.name, target.emit_object(parsed))
+
+
+def _check_functions(module: llvm.ModuleRef) -> None:
+    """Raise an error if the C library lacks a function of a kernel. Loading the kernel would end the process."""
+    called = [f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.")]
+    if missing := [name for name in called if not llvm.address_of_symbol(name)]:
+        raise RuntimeError(
+            f"kernel {module.name}: expected the functions {', '.join(called)} in the C library of this system, which "
+            f'lacks {", ".join(missing)}; run this layer inside `with glassgate.engine("reference")`'
+        )
 
 
 @cache
 def target_machine(name: str = "", features: str = "") -> llvm.TargetMachine:
-    """Return the target of the compiler: a processor, by default this one, with LLVM's small code model.
+    """Return the target of the compiler: a processor, by default this one, with the code model of the operating system.
 
     Args:
         name: LLVM's name for the processor.
@@ -93,7 +106,7 @@ def target_machine(name: str = "", features: str = "") -> llvm.TargetMachine:
     loader_machine()
     name, features = name or llvm.get_host_cpu_name(), features or llvm.get_host_cpu_features().flatten()
     target = llvm.Target.from_default_triple()
-    return target.create_target_machine(name, features, opt=3, reloc="pic", codemodel="small")
+    return target.create_target_machine(name, features, opt=3, reloc="pic", codemodel=SYSTEM.code_model)
 
 
 @cache
@@ -101,6 +114,7 @@ def loader_machine() -> llvm.TargetMachine:
     """Return the target of the loader: this processor, with LLVM's defaults."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    llvm.add_symbol(YIELD, SYSTEM.yield_function())
     return llvm.Target.from_default_triple().create_target_machine()
 
 

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from glassgate.engines.llvm_cpu.amx import request_permission, with_amx
+from glassgate.engines.llvm_cpu.amx import with_amx
 from glassgate.engines.llvm_cpu.arguments import Argument, integer
 from glassgate.engines.llvm_cpu.gemm.pack import Matrix, pack
 from glassgate.engines.llvm_cpu.gemm.products import RowVectors, multiply, outer, round_rows
 from glassgate.engines.llvm_cpu.processor import host, pretend
 from glassgate.engines.llvm_cpu.small_tasks import fill_row_addresses
 from glassgate.engines.llvm_cpu.tasks import ParallelTask
+from glassgate.system import SYSTEM
 
 ROWS, COLUMNS, UNITS, GATES = 37, 70, 21, 3
 """No size is a multiple of the size of a tile register, so the trial covers all shapes and remainders of products."""
@@ -78,7 +79,7 @@ def _run(tasks: Sequence[ParallelTask], **memory: Tensor) -> None:
 
 
 if __name__ == "__main__":
-    request_permission()
+    SYSTEM.permit_tile_registers()
     with pretend(with_amx(host())):
         if wrong := find_wrong_products():
             raise SystemExit("; ".join(wrong))

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import torch
 
+from glassgate.engines.torch_names import float32_precision
+
 
 class Precision(NamedTuple):
     """The precision of matrix products. Sums, states and pointwise operations are computed in float32.
@@ -21,7 +23,7 @@ class Precision(NamedTuple):
         """The precision for results of a dtype. `torch.backends.cudnn.rnn.fp32_precision` selects "ieee" or "tf32"."""
         if dtype != torch.float32:
             return cls(dtype, "ieee")
-        setting = torch._C._get_fp32_precision_getter("cuda", "rnn")
+        setting = float32_precision("cuda", "rnn")
         return cls(dtype, "tf32" if setting == "tf32" else "ieee")
 
 

@@ -1,6 +1,5 @@
 """Opens data files, including standard input, pipes and compressed files. The module `lines` reads their text."""
 
-import atexit
 import bz2
 import gzip
 import hashlib
@@ -9,7 +8,6 @@ import lzma
 import os
 import stat
 import sys
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -18,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
+from glassgate.system import SYSTEM
 from glassgate.tasks.errors import DataError, UserError
 
 STDIN = "-"
@@ -32,7 +31,6 @@ _COMPRESSION_SUFFIXES = {
 """The suffix of compressed files, by their first bytes."""
 
 _BLOCK_SIZE = 2**20  # bytes
-_OPEN_FILES = Path("/proc/self/fd")  # on Linux, the files that this process has open
 
 
 @dataclass
@@ -121,7 +119,7 @@ def _copy_once(key: object, stream: BinaryIO) -> Path:
     if key not in _COPIES:
         digest = hashlib.blake2b(digest_size=16)
         try:
-            path, file = _temporary_file()
+            path, file = SYSTEM.temporary_file()
             with file:
                 for block in read_blocks(stream):
                     digest.update(block)
@@ -134,19 +132,6 @@ def _copy_once(key: object, stream: BinaryIO) -> Path:
             ) from None
         _COPIES[key] = _Copy(path, digest.hexdigest())
     return _COPIES[key].path
-
-
-def _temporary_file() -> tuple[Path, BinaryIO]:
-    """The path of a new file, and the file, open for writing.
-
-    On Linux the file has no name, so the system deletes it even if the process is killed.
-    """
-    if _OPEN_FILES.is_dir():
-        file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115, the caller closes it
-        return _OPEN_FILES / str(os.dup(file.fileno())), file  # the second descriptor stays open
-    handle, name = tempfile.mkstemp(prefix="glassgate-")
-    atexit.register(Path(name).unlink, missing_ok=True)
-    return Path(name), open(handle, "wb")
 
 
 def identify_file(path: str | Path) -> Identity:
@@ -213,6 +198,8 @@ def _open_raw(path: str | Path, shown_path: str | Path | None = None) -> Iterato
     except IsADirectoryError:
         raise DataError(shown_path, None, "this is a folder; give a file") from None
     except PermissionError:
+        if Path(path).is_dir():  # on Windows
+            raise DataError(shown_path, None, "this is a folder; give a file") from None
         raise DataError(shown_path, None, "no permission to read this file") from None
     except OSError as error:
         raise DataError(shown_path, None, f"this cannot be opened ({error.strerror}); check the path") from None

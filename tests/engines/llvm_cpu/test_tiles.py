@@ -28,6 +28,7 @@ from glassgate.engines.llvm_cpu.processor import Processor, host, pretend
 from glassgate.engines.llvm_cpu.simd.instructions import INT64, words
 from glassgate.engines.llvm_cpu.simd.tiles import TileInstructions
 from glassgate.engines.llvm_cpu.simd.translate import translate
+from glassgate.system import SYSTEM
 from tests.engines.llvm_cpu import amx_interpreter as interpreter
 from tests.engines.llvm_cpu.test_bfloat16 import TILES, precision_settings
 
@@ -308,7 +309,7 @@ def machine(monkeypatch, tmp_path):
     """A machine with AMX, whose operating system permits it. Its value is the monkeypatch."""
     monkeypatch.setenv("GLASSGATE_CACHE", str(tmp_path))
     monkeypatch.setattr(llvm, "get_host_cpu_features", lambda: llvm.FeatureMap({"amx-tile": True, "amx-bf16": True}))
-    monkeypatch.setattr(amx, "request_permission", lambda: True)
+    monkeypatch.setattr(SYSTEM, "permit_tile_registers", lambda: True)
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     amx.obstacle.cache_clear()
     yield monkeypatch
@@ -347,7 +348,7 @@ def test_reasons_why_amx_is_not_used(machine):
         machine.setenv("ONEDNN_MAX_CPU_ISA", value)
         amx.obstacle.cache_clear()
         assert amx.obstacle() == (None if used else f"ONEDNN_MAX_CPU_ISA is {value}")
-    machine.setattr(amx, "request_permission", lambda: False)
+    machine.setattr(SYSTEM, "permit_tile_registers", lambda: False)
     amx.obstacle.cache_clear()
     assert amx.obstacle() == "the operating system does not permit its registers in this process"
     machine.setattr(llvm, "get_host_cpu_features", lambda: llvm.FeatureMap({}))

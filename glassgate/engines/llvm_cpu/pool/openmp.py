@@ -15,6 +15,7 @@ import torch
 from glassgate.engines import processors
 from glassgate.engines.llvm_cpu.native import compile_native
 from glassgate.engines.llvm_cpu.tasks import Launch
+from glassgate.system import SYSTEM
 
 JOBS_BEGUN, MEMBERS, ARRIVED, LATE, TEAM_SIZE_ADDRESS, JOB_COUNT, JOBS = range(1, 8)
 """The indices of words in a table: the number of jobs begun; the requested number of threads; the number of threads
@@ -71,14 +72,11 @@ def run(jobs: Sequence[Launch]) -> bool | None:
 
 
 def _find_openmp() -> tuple[int, int] | None:
-    """Return the addresses of `GOMP_parallel` and `omp_get_num_threads` if torch's OpenMP has them and spins."""
-    if os.name != "posix" or os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive":
+    """Return the addresses of `GOMP_parallel` and `omp_get_num_threads` if torch has it and its threads spin."""
+    if os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive":
         return None
-    process = ctypes.CDLL(None)
-    try:
-        return _address(process.GOMP_parallel), _address(process.omp_get_num_threads)
-    except AttributeError:
-        return None
+    library = SYSTEM.openmp()
+    return None if library is None else (_address(library.GOMP_parallel), _address(library.omp_get_num_threads))
 
 
 def _address(function: Any) -> int:

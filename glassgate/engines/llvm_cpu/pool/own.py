@@ -5,16 +5,15 @@ sleeps, so that it is still awake if calls follow each other closely. Under CPU 
 late. A caller that has finished its own job does not wait for such jobs, but runs them itself.
 """
 
-import ctypes
 import os
 import threading
 from array import array
 from collections.abc import Sequence
-from contextlib import suppress
 from queue import SimpleQueue
 
 from glassgate.engines.llvm_cpu.native import compile_native
 from glassgate.engines.llvm_cpu.tasks import Launch
+from glassgate.system import SYSTEM
 
 WAITING, GIVEN, TAKEN, ASLEEP = range(4)
 """The states of a mailbox: its thread waits; a job was put in; a thread has begun the job; its thread sleeps."""
@@ -76,7 +75,8 @@ class _Worker:
 
     def give(self, job: Launch) -> None:
         """Start the job on the thread. The thread avoids the processor of the caller."""
-        if _current_processor is not None and (processor := _current_processor()) != self._avoided_processor:
+        processor = SYSTEM.current_processor()
+        if processor is not None and processor != self._avoided_processor:
             self._avoid(processor)
         self._mailbox[FUNCTION], self._mailbox[ARGUMENT] = job.function.address, job.arguments.buffer_info()[0]
         compile_native(GIVE)(self._address)
@@ -89,10 +89,8 @@ class _Worker:
         Some systems run an awakened thread on the processor of the waking thread, although other processors are idle.
         """
         self._avoided_processor = processor
-        with suppress(OSError):  # where a sandbox forbids it
-            others = os.sched_getaffinity(0) - {processor}
-            if others and self._thread.native_id:
-                os.sched_setaffinity(self._thread.native_id, others)
+        if self._thread.native_id:
+            SYSTEM.avoid_processor(self._thread.native_id, processor)
 
     def finish(self) -> None:
         """Wait until the job is done, or run it on the calling thread if the worker has not begun."""
@@ -105,8 +103,6 @@ class _Worker:
             serve(self._address)
 
 
-_current_processor = getattr(ctypes.CDLL(None), "sched_getcpu", None) if hasattr(os, "sched_setaffinity") else None
-"""A function that returns the number of the caller's processor; None if the system has no such function."""
 _idle: list[_Worker] = []
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from glassgate.storage import cache_folder, replaced_file
+from glassgate.system import SYSTEM
 from glassgate.tasks.data.files import identify_file, regular_file
 from glassgate.tasks.errors import DataError
 
@@ -66,8 +67,8 @@ class Arrow:
 
     def release(self) -> None:
         """Release the memory of the pages of the map that this process has read."""
-        if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
-            self._map.madvise(mmap.MADV_DONTNEED)
+        if self._map is not None:
+            SYSTEM.release_pages(self._map)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield record batches, read from the file without the map. The memory of each is released after its use."""

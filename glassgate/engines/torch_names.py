@@ -1,0 +1,69 @@
+"""The private names of torch that describe its state, each with a fallback for versions of torch without it.
+
+With the fallbacks, results are the same, but some calls take longer.
+"""
+
+from collections.abc import Callable
+from functools import reduce
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+
+MISSING: list[str] = []
+"""The private names that this version of torch does not have."""
+
+
+def find(path: str, fallback: Any) -> Any:
+    """Return the object with a dotted name in torch. If there is none, list it in `MISSING` and return the fallback."""
+    try:
+        return reduce(getattr, path.split("."), torch)
+    except AttributeError:
+        MISSING.append(path)
+        return fallback
+
+
+def _public_precision(backend: str, operation: str) -> str:
+    """The setting of a backend, e.g. "tf32"; "none" if torch has no setting of this kind, as before version 2.9."""
+    settings = getattr(getattr(torch.backends, "cudnn" if backend == "cuda" else backend, None), operation, None)
+    return str(getattr(settings, "fp32_precision", "none"))
+
+
+def _version_of(text: str) -> tuple[int, int]:
+    major, minor = text.split(".")[:2]
+    return int(major), int(minor)
+
+
+def mark_constant(function: Callable[..., Any]) -> Any:
+    """Mark a function whose result torch.compile treats as a constant.
+
+    `torch.compiler.assume_constant_result` does the same, but imports the whole compiler.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+VERSION = _version_of(torch.__version__)
+"""The major and the minor version of torch."""
+
+dispatch_mode_count: Callable[[], int] = find("_C._len_torch_dispatch_stack", lambda: 0)
+"""The number of active dispatch modes, for example that of fake tensors."""
+top_transform: Callable[[], object | None] = find("_C._functorch.peek_interpreter_stack", lambda: None)
+"""The innermost active transform of torch.func; None outside of transforms."""
+tracing_state: Callable[[], object | None] = find("_C._get_tracing_state", lambda: torch.jit.is_tracing() or None)
+"""The state of `torch.jit.trace`; None if it is not active."""
+saved_tensor_hooks: Callable[[bool], object | None] = find(
+    "_C._autograd._top_saved_tensors_default_hooks", lambda ignore_in_tracing: True
+)
+"""The innermost default hooks on saved tensors; None without such hooks."""
+frame_callback: Callable[[], object] = find("_C._dynamo.eval_frame.get_eval_frame_callback", lambda: None)
+"""The callback of torch.compile for new frames: callable if torch.compile runs the current frame eagerly."""
+float32_precision: Callable[[str, str], str] = find("_C._get_fp32_precision_getter", _public_precision)
+"""The precision of float32 products of a backend ("mkldnn", "cuda") in an operation ("rnn"); "none" by default."""
+forward_ad: ModuleType | SimpleNamespace = (
+    torch.autograd.forward_ad
+    if find("autograd.forward_ad._current_level", None) is not None
+    else SimpleNamespace(_current_level=0)  # every call then takes the path for forward-mode differentiation
+)
+"""`torch.autograd.forward_ad`. Its attribute `_current_level` is negative if forward-mode differentiation is inactive.
+"""
