@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from glassgate.engines.blocks import HUGE_PAGE, Blocks
-from glassgate.system import SYSTEM
 from glassgate.engines.memory import LARGE, REUSED, MatrixBlock, empty
+from glassgate.system import SYSTEM
 
 MAPS = Path("/proc/self/smaps")
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
