@@ -107,7 +107,7 @@ class Noise:
         keeps: if true, the number is 1 for a selected unit and 0 for others, as in zoneout. If false, it is 0 for a
             selected unit and 1 / (1 - rate) for others, as in dropout.
         per_step: whether numbers are drawn again at each step. If false, they are drawn once per sequence.
-        state: the state whose axes the numbers have; None for one number per unit.
+        state: the state whose axes the numbers have; None for one number per unit, with the axes of the output.
         deviation: the standard deviation of normal numbers with mean 0, if given. Then `rate` and `keeps` are ignored.
     """
 

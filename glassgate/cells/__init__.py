@@ -1,4 +1,8 @@
-"""The built-in cells, one family per file. The docstring of each cell lists its paper and its equations."""
+"""The built-in cells, one family per file. The docstring of each cell lists its paper and its equations.
+
+`__all__` contains the cells with one number per unit, which run on every engine, and `MATRIX_MEMORIES` those with a
+matrix per head.
+"""
 
 from typing import Any
 
@@ -7,6 +11,17 @@ from glassgate.cells.gru import GRU, GRUP, MGU, ActivatedGRU, GRUv3
 from glassgate.cells.janet import JANET
 from glassgate.cells.layer_norm import LayerNormGRU, LayerNormLSTM
 from glassgate.cells.lstm import CIFG, LSTM, ActivatedLSTM, ClippedLSTM, PeepholeLSTM
+from glassgate.cells.matrix import (
+    GLA,
+    HGRN2,
+    MLSTM,
+    RWKV7,
+    DeltaNet,
+    GatedDeltaNet,
+    LinearAttention,
+    Mamba2,
+    RetNet,
+)
 from glassgate.cells.minimal import MinGRU, MinLSTM
 from glassgate.cells.rnn import RNN, IndRNN
 from glassgate.cells.slstm import SLSTM
@@ -33,6 +48,11 @@ __all__ = [
     "MinLSTM",
     "PeepholeLSTM",
 ]
+
+MATRIX_MEMORIES = {
+    each.__name__: each for each in (DeltaNet, GatedDeltaNet, GLA, HGRN2, LinearAttention, Mamba2, MLSTM, RetNet, RWKV7)
+}
+"""The cells with a matrix as memory, by name. `__all__` names the cells with one number per unit."""
 
 
 def __getattr__(name: str) -> Any:

@@ -93,8 +93,8 @@ class Step:
         """The random numbers that a step reads: the drawn ones, or the mean of each."""
         values: dict[str, Tensor | float] = {name: noise.mean for name, noise in self.cell.noise.items()}
         for name, value in drawn.items():
-            state = self.cell.noise[name].state
-            values[name] = value if state is None else _unflatten(value, self._shape_of(state))
+            state = self.cell.noise[name].state or self.cell.state[0]
+            values[name] = _unflatten(value, self._shape_of(state))
         return Named(values, values.values())
 
     def _shape_of(self, state: str) -> Shape | None:

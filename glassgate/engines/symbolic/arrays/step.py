@@ -138,7 +138,7 @@ def trace_on(cell: Cell, shapes: Shapes, on_call: Callable[[Any, Any], None] | N
     states = [leaves.tensor("state", (name,), s.axes, f"{name}_prev") for name, s in declaration.state.items()]
     ih = leaves.gates("x", lambda name, axes: leaves.tensor("ih", (name,), axes, f"{name}_ih"))
     noise = [
-        leaves.tensor("noise", (name,), declaration.state[n.state].axes if n.state else ("units",), name)
+        leaves.tensor("noise", (name,), declaration.state[n.state or cell.state[0]].axes, name)
         for name, n in cell.noise.items()
     ]
     inputs = {name: leaves.tensor("input", (name,), axes, name) for name, axes in declaration.inputs.items()}

@@ -168,6 +168,8 @@ for _sign, _op in {"neg": "neg", "abs": "abs", "invert": "logical_not"}.items():
 def call(name: str, *args: Any, **kwargs: Any) -> Any:
     """Call a torch function or method on traced tensors."""
     name = name[2:-2] if name.startswith("__") and name.endswith("__") else name
+    if kwargs.pop("inplace", False) or (name.endswith("_") and not name.startswith("_")):
+        raise NotTraceable(f"torch.{name} in place")
     if "input" in kwargs:
         args = (kwargs.pop("input"), *args)
     function = _shape_function(name) or elementwise_function(name, make_tensor)
