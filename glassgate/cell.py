@@ -224,6 +224,11 @@ class Cell(Drawable):
         """Return the new states. A subclass defines `step(a, s)`, or `step(a, s, p)` if it declares `parameters`."""
         raise NotImplementedError(f"cell {type(self).__name__} must define step(self, a, s)")
 
+    def gates_that_read(self, half: str) -> tuple[str, ...]:
+        """Return the gates with rows in the weights of x ("x") or h ("h")."""
+        declaration = self.declaration
+        return tuple(self.gates) if declaration is None else declaration.gates_that_read(half)
+
     def axis_size(self, axis: str) -> int | None:
         """Return the size of an axis: the attribute with its name. None if there is no such attribute."""
         size = getattr(self, axis, None)

@@ -1,13 +1,15 @@
 """`gg.check`: tests whether a cell is correct and accurate in float32, and reports whether the CPU engine runs it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
 from glassgate.cell import Cell, Weights
+from glassgate.cell_axes import example_sizes
 from glassgate.declarations import first_other_shape, refused_projection, shared_names, unread_weights
 from glassgate.engines.choose import choose, engine
 from glassgate.engines.reference_step import advance
@@ -130,8 +132,13 @@ def check(cell: Cell, seed: int = 0) -> Report:
 
 def _layer(cell: Cell) -> tuple[Recurrent, Tensor]:
     """Return a small bidirectional layer of the cell in eval mode, which has no noise, and an input for it."""
-    layer = Recurrent(cell, INPUTS, UNITS * cell.heads, bidirectional=True, dtype=torch.float64)
-    return layer.eval(), torch.randn(STEPS, ROWS, INPUTS, dtype=torch.float64)
+    inputs, units = example_sizes(cell, INPUTS, UNITS)
+    layer = Recurrent(cell, inputs, units, bidirectional=True, dtype=torch.float64)
+    return layer.eval(), torch.randn(STEPS, ROWS, inputs, dtype=torch.float64)
+
+
+def _as_hx(states: Sequence[Tensor]) -> Any:
+    return tuple(states) if len(states) > 1 else states[0]
 
 
 def _check_shapes(cell: Cell) -> list[Finding]:
@@ -144,14 +151,18 @@ def _check_shapes(cell: Cell) -> list[Finding]:
         may_be_a_shape = isinstance(error, RuntimeError | ShapeError)
         cause = first_other_shape(cell) if may_be_a_shape else ""
         return [Finding(claim, False, cause or f"it raised {type(error).__name__}: {error}")]
-    expected = (STEPS, ROWS, UNITS * cell.heads)
-    wrong = [f"{name} is {tuple(v.shape)}" for name, v in states.items() if tuple(v.shape) != expected]
+    forms = layer.glassgate.parts[0].forms
+    expected = {name: (STEPS, ROWS, *form.shape) for name, form in forms.items()}
+    shapes = {name.rpartition(".")[2]: tuple(v.shape) for name, v in states.items()}
+    wrong = [
+        f"{name} has {shape} instead of {expected[name]}" for name, shape in shapes.items() if shape != expected[name]
+    ]
     if wrong:
-        return [Finding(claim, False, f"every state must have the shape {expected}, but {', '.join(wrong)}")]
-    initial = tuple(torch.randn(2, ROWS, UNITS * cell.heads, dtype=x.dtype) for _ in cell.state)
+        return [Finding(claim, False, f"every state must keep its shape, but {', '.join(wrong)}")]
+    initial = [torch.randn(2, ROWS, *form.shape, dtype=x.dtype) for form in forms.values()]
     copies = [state.clone() for state in initial]
     with engine("reference"), torch.no_grad():
-        layer(x, initial if len(initial) > 1 else initial[0])
+        layer(x, _as_hx(initial))
     changed = [name for name, a, b in zip(cell.state, copies, initial, strict=True) if not torch.equal(a, b)]
     explanation = f"it changes {', '.join(f's.{name}' for name in changed)} in place; compute a new tensor instead"
     return [Finding(claim, not changed, explanation)]
@@ -210,11 +221,14 @@ def _check_float32(cell: Cell) -> list[Finding]:
         return []
     ratios = []
     for bias, scale in SHIFTS_AND_SCALES:
-        layer = Recurrent(cell, INPUTS, UNITS * cell.heads)
+        inputs, units = example_sizes(cell, INPUTS, UNITS)
+        layer = Recurrent(cell, inputs, units)
         weights = {name.removesuffix("_l0"): v.detach() for name, v in layer.named_parameters()}
         weights["bias_ih"] = weights["bias_ih"] + bias
-        x, initial = torch.randn(STEPS, 2 * ROWS, INPUTS) * scale, torch.randn(2 * ROWS, UNITS * cell.heads) / 2
-        in_float64 = {name: v.double() for name, v in weights.items()}, x.double(), initial.double()
+        widths = layer.glassgate.parts[0].widths.values()
+        x, drawn = torch.randn(STEPS, 2 * ROWS, inputs) * scale, torch.randn(2 * ROWS, max(widths)) / 2
+        initial = [drawn[:, :width] for width in widths]
+        in_float64 = {name: v.double() for name, v in weights.items()}, x.double(), [v.double() for v in initial]
         true_states = _states(cell, *in_float64)
         perturbed_states = [_states(cell, *in_float64, _perturb) for _ in range(5)]
         try:
@@ -242,20 +256,25 @@ def _check_float32(cell: Cell) -> list[Finding]:
 
 
 def _states(
-    cell: Cell, weights: Weights, x: Tensor, initial: Tensor, perturb: Callable[[Tensor], Tensor] = lambda v: v
+    cell: Cell,
+    weights: Weights,
+    x: Tensor,
+    initial: Sequence[Tensor],
+    perturb: Callable[[Tensor], Tensor] = lambda v: v,
 ) -> list[Tensor]:
-    """Return every state after every step, (N, L * H_cell) each.
+    """Return every state after every step, (N, L * width) each.
 
     Args:
         cell, weights, x: the cell, its parameters, and the input (L, N, H_in).
-        initial: the initial value of every state, (N, H_cell).
+        initial: the initial states, (N, width).
         perturb: applied to each tensor that a step reads.
     """
-    states, history = (initial,) * len(cell.state), []
+    states, history = tuple(initial), []
     for x_t in x:
         w = {name: perturb(v) for name, v in weights.items()}
-        ih = perturb(linear(perturb(x_t), w["weight_ih"], w["bias_ih"]))
-        states = advance(cell, w, ih, tuple(map(perturb, states)))
+        x_read = perturb(x_t)
+        ih = perturb(linear(x_read[:, : w["weight_ih"].shape[1]], w["weight_ih"], w["bias_ih"]))
+        states = advance(cell, w, ih, tuple(map(perturb, states)), x=x_read)
         history.append(states)
     return [torch.cat(steps, 1) for steps in zip(*history, strict=True)]
 
@@ -303,7 +322,7 @@ def _check_engines(cell: Cell) -> list[Finding]:
             return [output.detach(), *map(torch.zeros_like, parameters)]
         return [output.detach(), *torch.autograd.grad(loss, parameters, materialize_grads=True)]
 
-    coefficients = torch.randn(STEPS, ROWS, 2 * UNITS * cell.heads, dtype=torch.float64)
+    coefficients = torch.randn(STEPS, ROWS, layer.output_size, dtype=torch.float64)
     pairs = zip(run("cpu"), run("reference"), strict=True)
     difference = max(float((a - b).abs().max() / b.abs().max().clamp_min(1e-30)) for a, b in pairs)
     # The rounding error of a sum over units decides whether the step of extreme numbers is infinite or NaN.
@@ -326,7 +345,7 @@ def _engines_agree_at_extremes(cell: Cell) -> bool:
     def draw(*shape: int) -> Tensor:
         return EXTREMES[torch.randint(len(EXTREMES), shape)]
 
-    initial = tuple(draw(2, rows, UNITS * cell.heads) for _ in cell.state)
+    initial = [draw(2, rows, *form.shape) for form in layer.glassgate.parts[0].forms.values()]
     with torch.no_grad():
         for name, parameter in layer.named_parameters():
             if name.startswith("weight_"):
@@ -338,6 +357,6 @@ def _engines_agree_at_extremes(cell: Cell) -> bool:
         states = []
         for engine_name in ("cpu", "reference"):
             with engine(engine_name):
-                _, hx = layer(x.new_zeros(1, rows, INPUTS), initial if len(initial) > 1 else initial[0])
+                _, hx = layer(x.new_zeros(1, rows, x.shape[2]), _as_hx(initial))
             states.append(torch.cat(hx) if isinstance(hx, tuple) else hx)
     return torch.allclose(states[0], states[1], rtol=1e-6, atol=1e-9, equal_nan=True)

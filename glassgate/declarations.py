@@ -15,7 +15,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from glassgate.cell import Cell, trace_locals
+from glassgate.cell_axes import example_sizes
 from glassgate.engines.choose import engine
+from glassgate.engines.symbolic.arrays.step import array_step
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.traced_cells import current_equations
 from glassgate.layers.stack import Recurrent
@@ -30,15 +32,19 @@ def unread_weights(cell: Cell) -> str:
     Cells that cannot be traced are not checked.
     """
     try:
-        nodes = current_equations(cell).nodes
+        nodes: Iterable[Any]
+        if cell.declaration is None:
+            nodes = current_equations(cell).nodes
+        else:
+            nodes = array_step(cell, *example_sizes(cell, INPUTS, UNITS)).values
     except NotTraceable:
         return ""
     read = {op: {node.args[0] for node in nodes if node.op == op} for op in ("ih", "hh", "parameter")}
-    halves = {"weight_ih": "ih", "weight_hh": "hh"} if cell.recurrent else {"weight_ih": "ih"}
+    halves = {"ih": "x", "hh": "h"} if cell.recurrent else {"ih": "x"}
     unread = [
-        f"the rows of {name} for {_enumerate(gates)}"
-        for name, half in halves.items()
-        if (gates := [gate for gate in cell.gates if gate not in read[half]])
+        f"the rows of weight_{half} for {_enumerate(gates)}"
+        for half, letter in halves.items()
+        if (gates := [gate for gate in cell.gates_that_read(letter) if gate not in read[half]])
     ]
     unread += [f"the parameter {name!r}" for name in cell.parameters if name not in read["parameter"]]
     if not unread:
@@ -76,12 +82,13 @@ def shared_names(cell: Cell) -> str:
 def refused_projection(cell: Cell) -> str:
     """Return the error of a call of a layer with `proj_size`, if the constructor of this layer raised none."""
     try:
-        layer = Recurrent(cell, INPUTS, UNITS * cell.heads, proj_size=PROJECTED * cell.heads)
+        inputs, units = example_sizes(cell, INPUTS, UNITS)
+        layer = Recurrent(cell, inputs, units, proj_size=PROJECTED * cell.heads)
     except ValueError:  # the cell states that it has no projection
         return ""
     try:
         with engine("reference"), torch.no_grad():
-            layer.eval()(torch.randn(STEPS, ROWS, INPUTS))
+            layer.eval()(torch.randn(STEPS, ROWS, inputs))
     except (AttributeError, TypeError, ValueError, RuntimeError) as error:
         return (
             f"a layer with proj_size can be created, but a call raises {type(error).__name__}: {error}. If the cell "
@@ -92,6 +99,8 @@ def refused_projection(cell: Cell) -> str:
 
 def first_other_shape(cell: Cell) -> str:
     """Return the first value of a step that has neither one number per unit nor one per row, with its line."""
+    if cell.declaration is not None:
+        return ""  # the error of the step names its axes
     width = UNITS * cell.heads
     values = _Shapes({(ROWS, width), (ROWS, 1), (width,), (1,), ()})
     layer = Recurrent(cell, INPUTS, width).eval()
@@ -151,15 +160,16 @@ def _gates_that_differ_from_their_state(cell: Cell) -> set[str]:
     # Recordings call this function, so it must not change the random numbers of a training.
     with torch.random.fork_rng(devices=[]), engine("reference"), torch.no_grad(), trace_locals(values.__setitem__):
         torch.manual_seed(0)
-        layer = Recurrent(cell, INPUTS, UNITS * cell.heads).eval()
-        initial = tuple(torch.randn(1, ROWS, UNITS * cell.heads) for _ in cell.state)
-        x = torch.randn(1, ROWS, INPUTS)
+        inputs, units = example_sizes(cell, INPUTS, UNITS)
+        layer = Recurrent(cell, inputs, units).eval()
+        initial = tuple(torch.randn(1, ROWS, *form.shape) for form in layer.glassgate.parts[0].forms.values())
+        x = torch.randn(1, ROWS, inputs)
         _, _, states = layer(x, initial if len(initial) > 1 else initial[0], return_states=True)
     states = {name.rpartition(".")[2]: value for name, value in states.items()}
     return {
         name
         for name in set(cell.gates) & set(cell.state) & values.keys()
-        if isinstance(values[name], Tensor) and not torch.equal(values[name], states[name][0])
+        if isinstance(values[name], Tensor) and not torch.equal(values[name].flatten(1), states[name][0].flatten(1))
     }
 
 

@@ -221,6 +221,11 @@ def step(cell: Cell, ih: Tensor, states: tuple[Tensor, ...], weights: Weights) -
 
 def _check_weights(cell: Cell, weights: Weights) -> tuple[int, int]:
     """Check the shapes of the parameters. Return H_cell and the width of the projection (0 for none)."""
+    if cell.declaration is not None:
+        raise ValueError(
+            f"{type(cell).__name__}: functional calls need one number per unit, and this cell declares axes; use "
+            "torch.func.functional_call with a gg.Recurrent layer"
+        )
     name, weight, rows = type(cell).__name__, weights["weight_ih"], f"{len(cell.gates)} * H_cell"
     for key, value in weights.items():
         if not isinstance(value, Tensor):

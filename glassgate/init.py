@@ -268,6 +268,12 @@ def _check_steps(scheme: str, name: str, value: object) -> None:
 
 
 def _derive_memory(scheme: str, cell: Cell, hidden_size: int | None) -> Memory:
+    if cell.declaration is not None:
+        raise ValueError(
+            f"{scheme}: the gates that keep a state are derived for cells with one number per unit, and "
+            f"{type(cell).__name__} declares axes; use gg.init.torch, and set biases by the names of gates with "
+            "gg.init.gate_bias"
+        )
     try:
         return memory_of(cell, hidden_size)
     except NotDerivable as error:

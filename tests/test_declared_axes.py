@@ -135,3 +135,25 @@ def test_wrong_states(layer):
     with pytest.raises(gg.ShapeError, match=message):
         layer(x, states)
     assert "cpu: cell DeltaRule: state 'h' has the axes (heads, value)" in str(gg.explain(layer, x))
+
+
+def test_states_that_do_not_fit_into_memory():
+    layer = gg.Recurrent(DeltaRule(64, 256, 256), 4, 64 * 256)
+    message = r"states of DeltaRule.* need \d+.* GiB, .* S \(heads, key, value\) = \(64, 256, 256\), for N = 9000"
+    with pytest.raises(MemoryError, match=message):
+        layer(torch.zeros(200, 9000, 4))
+
+
+def test_a_cell_computes_one_step(layer):
+    cell = gg.RecurrentCell(layer.cell, D, HEADS * VALUE, dtype=torch.float64)
+    cell.load_state_dict({name.removesuffix("_l0"): v for name, v in layer.state_dict().items()})
+    x = torch.randn(2, N, D, dtype=torch.float64)
+    output, (_, S) = layer(x)
+    torch.testing.assert_close(cell(x[1], cell(x[0]))[0], output[1])
+    assert cell(x[1, 0])[1].shape == S.shape[2:]
+
+
+def test_check_runs_on_declared_axes():
+    report = str(gg.check(DeltaRule(2, 4, 3)))
+    assert "FAIL" not in report
+    assert "runs only on the reference engine: cell DeltaRule: state 'h' has the axes (heads, value)" in report

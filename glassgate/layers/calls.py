@@ -1,7 +1,9 @@
 """Checks the arguments, parameters and states of a layer's call, and converts them for engines."""
 
+import math
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from glassgate.cell import Cell, Weights
@@ -11,6 +13,7 @@ from glassgate.layers.base import BaseLayer, weights_of
 from glassgate.layers.states import States
 from glassgate.layout import Layout, arrange
 from glassgate.shapes import ArgumentTypeError, check_like, check_parameters
+from glassgate.system import SYSTEM
 
 
 def current_cell(layer: BaseLayer) -> Cell:
@@ -72,6 +75,7 @@ def arrange_call(
     if not isinstance(weight, Tensor):
         raise ArgumentTypeError(f"{name}: weight_ih_l0 must be a tensor, got {type(weight).__name__}")
     check_like(name, "input", steps.data, weight.dtype, weight.device, "the layer")
+    _check_state_memory(layer, steps.data, layout)
     if hx is None:
         initial = default_states(layer, steps.data, layout.rows)
     else:
@@ -80,6 +84,30 @@ def arrange_call(
     if restart is None:
         return steps, layout, initial, None
     return steps, layout, initial, states.from_hx(name, parts, restart, steps.data, layout, "restart")
+
+
+def _check_state_memory(layer: BaseLayer, data: Tensor, layout: Layout) -> None:
+    """Raise MemoryError if the states of a call are larger than the machine's memory. The call then allocates nothing.
+
+    Only states with several axes are checked. Training stores them at every step.
+    """
+    forms = [form for part in layer.glassgate.parts for form in part.forms.values()]
+    if all(len(form.shape) == 1 for form in forms) or data.device.type == "meta":
+        return
+    L, trains = layout.length, torch.is_grad_enabled()
+    copies = (2 * math.isqrt(L) + 1 if layer.recompute else L + 1) if trains else 2
+    needed = copies * layout.rows * data.element_size() * sum(math.prod(form.shape) for form in forms)
+    available = torch.cuda.mem_get_info(data.device)[1] if data.is_cuda else SYSTEM.memory_size()
+    if available is None or needed <= available:
+        return
+    states = layer.glassgate.parts[0].forms.items()
+    shapes = ", ".join(f"{name} ({form.letters}) = {form.shape}" for name, form in states if len(form.shape) > 1)
+    remedy = "fewer or shorter sequences, recompute=True," if trains else "fewer sequences"
+    raise MemoryError(
+        f"{layer.glassgate.class_name}: the states of {layer.cell!r} need {needed / 2**30:.1f} GiB, and this machine "
+        f"has {available / 2**30:.1f} GiB; they are {shapes}, for N = {layout.rows} sequences at {copies} steps; use "
+        f"{remedy} or smaller axes"
+    )
 
 
 def directions_by_layer(

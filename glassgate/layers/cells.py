@@ -17,7 +17,9 @@ from glassgate.engines import choose, torch_kernels
 from glassgate.engines.contract import PLAIN_TYPES, Steps, is_eager
 from glassgate.engines.memory import LOW_ADDRESS, in_memory
 from glassgate.engines.reference_step import advance
+from glassgate.layers.parts import state_forms
 from glassgate.layers.regularisers import draw
+from glassgate.layers.states import with_axes
 from glassgate.layers.symbolic_call import symbolic_call
 from glassgate.shapes import (
     ArgumentTypeError,
@@ -46,7 +48,8 @@ class RecurrentCell(Drawable, nn.Module):
 
     Shapes:
         input: (N, H_in) or (H_in).
-        hx: (N, H_cell) or (H_cell). For a cell with several states, a tuple of such tensors. The default is zero.
+        hx: (N, H_cell) or (H_cell). For a cell with several states, a tuple of such tensors. The default is zero. A
+            state with declared axes has these axes, except the output, which is flat.
         output: the new states, with the structure of hx.
     """
 
@@ -136,24 +139,31 @@ class RecurrentCell(Drawable, nn.Module):
         check_like(name, "input", input, weight.dtype, weight.device, "the cell")
         shapes = cell.shapes(self.input_size, self.hidden_size, 0, self.bias)
         check_parameters(name, weights, shapes, weight.dtype, weight.device)
+        forms = state_forms(cell, self.input_size, self.hidden_size)
         if hx is None:
-            hx = tuple(input.new_zeros(*batch_shape, self.hidden_size) for _ in cell.state)
+            hx = tuple(input.new_full((*batch_shape, *form.shape), form.start) for form in forms.values())
         elif len(cell.state) == 1:
             hx = (hx,)
         if not isinstance(hx, tuple | list) or len(hx) != len(cell.state):
             error = ShapeError if isinstance(hx, tuple | list | Tensor) else ArgumentTypeError
             raise error(f"{name}: hx must be a tuple of {len(cell.state)} states {cell.state}, got {type(hx).__name__}")
         for state, value in zip(cell.state, hx, strict=True):
-            letters = "(N, H_cell)" if batch_shape else "(H_cell)"
-            check_shape(name, f"{state}_0", value, letters, (*batch_shape, self.hidden_size))
+            form = forms[state]
+            axes = form.letters if len(form.shape) > 1 else "H_cell"
+            letters = f"(N, {axes})" if batch_shape else f"({axes})"
+            check_shape(name, f"{state}_0", value, letters, (*batch_shape, *form.shape))
             check_like(name, f"{state}_0", value, input.dtype, input.device, "input")
         in_memory((input, *hx, *weights.values()))
-        ih = linear(input, weights["weight_ih"], weights.get("bias_ih"))
+        ih = linear(
+            input if cell.declaration is None else input[..., : weight.shape[1]], weight, weights.get("bias_ih")
+        )
+        hx = tuple([v if v.dim() == len(batch_shape) + 1 else v.reshape(*batch_shape, -1) for v in hx])
         noise = {}
         if cell.noise and self.training:
             steps, states = Steps(torch.atleast_2d(ih), None, None), tuple(map(torch.atleast_2d, hx))
             noise = {key: v.reshape(*batch_shape, -1) for key, v in draw(cell, steps, states, self.hidden_size).items()}
-        new = advance(cell, weights, ih, tuple(hx), noise)
+        new = advance(cell, weights, ih, hx, noise, x=input)
+        new = tuple([with_axes(v, form) for v, form in zip(new, forms.values(), strict=True)])
         return new if len(new) > 1 else new[0]
 
     def _step_by_torch(self, input: Any, hx: Any) -> Any:

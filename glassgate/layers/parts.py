@@ -109,7 +109,7 @@ def parts_of(
     for layer, layer_sizes in enumerate(sizes):
         for direction, hidden_size in enumerate(layer_sizes):
             shapes = cell.shapes(input_sizes[direction], hidden_size, proj_size, bias)
-            forms = _state_forms(cell, input_sizes[direction], hidden_size, proj_size)
+            forms = state_forms(cell, input_sizes[direction], hidden_size, proj_size)
             widths = {name: prod(form.shape) for name, form in forms.items()}
             suffix = f"_l{layer}{'_reverse' * direction}"
             label = f"layer{layer}.{('forward', 'reverse')[direction]}"
@@ -119,7 +119,7 @@ def parts_of(
         input_sizes = [sum(outputs)] * len(layer_sizes) if merge == "concat" else outputs
 
 
-def _state_forms(cell: Cell, input_size: int, hidden_size: int, proj_size: int) -> dict[str, StateForm]:
+def state_forms(cell: Cell, input_size: int, hidden_size: int, proj_size: int = 0) -> dict[str, StateForm]:
     """Return the form of each state. The output is flat."""
     forms = {}
     for name, shape in state_shapes(cell, input_size, hidden_size, proj_size).items():

@@ -55,6 +55,10 @@ class System:
 
     # Memory
 
+    def memory_size(self) -> int | None:
+        """The size of the machine's memory in bytes; None if the system cannot tell."""
+        return None
+
     def permits_machine_code(self) -> bool:
         """Whether the process may generate machine code. Hardened systems forbid it."""
         return True

@@ -21,6 +21,10 @@ class Posix(System):
         """The address of `sched_yield`."""
         return ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0
 
+    def memory_size(self) -> int | None:
+        """The number of pages of physical memory times their size."""
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
     def permits_machine_code(self) -> bool:
         """Try to make a page of memory executable."""
         with mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as page:
