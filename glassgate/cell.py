@@ -9,12 +9,22 @@ from numbers import Integral
 from types import FrameType, MappingProxyType
 from typing import Any, ClassVar
 
-from torch import Tensor, nn
+import torch
+from torch import Tensor
 
-from glassgate.cell_axes import UNITS, Declaration, Noise, Parameter, Shapes, State, declaration_of, shapes_of
+from glassgate.cell_axes import (
+    UNITS,
+    Declaration,
+    Noise,
+    Parameter,
+    Shapes,
+    State,
+    check_names,
+    declaration_of,
+    shapes_of,
+)
 from glassgate.display import Drawable
 from glassgate.shapes import ShapeError
-from glassgate.user_warning import warn_user
 
 
 class NoSuchName(AttributeError):
@@ -179,6 +189,8 @@ class Cell(Drawable):
         parameters: the cell's extra parameters by name.
         inputs: the axes of the blocks of the input by name, if a step reads the input itself as `a.input.name`. The
             gates multiply the first block.
+        delays: delayed states by name. With `{"old": ("h", 5)}`, `s.old` is the value of h of 5 steps ago. `old` is
+            also a state of the layer, with the last 5 values of h, the newest first. `step` does not return it.
         recurrent: whether the cell has `weight_hh` (and `bias_hh`).
         noise: the random numbers by name. They are drawn in training; in eval mode each is replaced by its mean.
         heads: the number of diagonal blocks of `weight_hh`. With 1, `weight_hh` is a full matrix.
@@ -201,18 +213,23 @@ class Cell(Drawable):
     state: ClassVar[Any] = ("h",)
     parameters: Mapping[str, Parameter] = {}
     inputs: ClassVar[Mapping[str, tuple[str | int, ...]]] = {}
+    delays: ClassVar[Mapping[str, tuple[str, int]]] = {}
     noise: Mapping[str, Noise] = {}
     recurrent: ClassVar[bool] = True
     heads: int = 1
     _declared = Declaration({}, {"h": State()}, {})
+    _returned: ClassVar[Any] = ("h",)
+    """The states that `step` returns, as the class declares them."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         gates = cls.__dict__.get("gates", cls._declared.gates)
-        state = cls.__dict__.get("state", cls._declared.state)
+        state = cls.__dict__.get("state", cls._returned)
         cls.gates, cls.state = (tuple(v) if isinstance(v, Mapping) else v for v in (gates, state))
-        _check_names(cls)
-        cls._declared = declaration_of(cls.__name__, gates, state, cls.inputs, cls.recurrent)
+        check_names(cls)
+        cls._returned = state
+        cls._declared = declaration_of(cls.__name__, gates, state, cls.inputs, cls.recurrent, cls.delays)
+        cls.state = tuple(cls._declared.state)
 
     @property
     def declaration(self) -> Declaration | None:
@@ -262,6 +279,9 @@ class Cell(Drawable):
         self, a: PreActivations, s: Named, p: Named, projection: Callable[[Any], Any] | None = None
     ) -> tuple[Any, ...]:
         """Return the states after a step, in the order of `state`. `projection`, if given, projects the output."""
+        all_states = s
+        if self.delays:
+            s = self._with_delayed(s)
         try:
             new = self.step(a, s, p) if self.parameters else self.step(a, s)
         except NoSuchName as error:
@@ -278,8 +298,24 @@ class Cell(Drawable):
         new = _as_states(self, new)
         if projection is not None:
             new = self.project(projection(new[0])), *new[1:]
-        _check_widths(self, s, new)
+        if self.delays:
+            new = *new, *self._shifted(all_states, new)
+        _check_widths(self, all_states, new)
         return new
+
+    def _with_delayed(self, s: Named) -> Named:
+        """The states as a step reads them: each delayed state is the oldest of its values."""
+        values = dict(s.__dict__)
+        for name, (source, _) in self.delays.items():
+            values[name] = values[name][(..., -1, *[slice(None)] * len(self._declared.state[source].axes))]
+        return Named(values, values.values())
+
+    def _shifted(self, s: Named, new: tuple[Any, ...]) -> Iterator[Any]:
+        """Yield each delayed state after the step: the newest value, and the earlier ones without the oldest."""
+        for name, (source, _) in self.delays.items():
+            rest = [slice(None)] * len(self._declared.state[source].axes)
+            newest = new[self.state.index(source)][(..., None, *rest)]
+            yield torch.cat([newest, s.__dict__[name][(..., slice(-1), *rest)]], -1 - len(rest))
 
     def shapes(
         self, input_size: int, hidden_size: int, proj_size: int = 0, bias: bool = True
@@ -335,27 +371,6 @@ class Cell(Drawable):
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.options().items())})"
 
 
-def _check_names(cls: type[Cell]) -> None:
-    """Raise unless the names of gates and states are valid and differ."""
-    subject = f"cell {cls.__name__}:"
-    for kind in ("gates", "state"):
-        names = getattr(cls, kind)
-        if not isinstance(names, tuple) or not all(isinstance(n, str) and n.isidentifier() for n in names):
-            raise TypeError(f"{subject} {kind} must be a tuple of names, got {names!r}")
-        reserved = {"update", "noise"} | ({"input"} if cls.inputs else set())
-        if kind == "gates" and (taken := sorted(reserved & set(names))):
-            raise ValueError(
-                f"{subject} a gate cannot be called {taken[0]!r}, because a.{taken[0]} has another "
-                f"meaning in a step, got {names!r}"
-            )
-        if any(name.startswith("__") for name in names):
-            raise ValueError(f"{subject} {kind} must not begin with two underscores, got {names!r}")
-        if len(set(names)) != len(names) or {"ih", "hh"} & set(names):
-            raise ValueError(f"{subject} {kind} must be distinct and neither 'ih' nor 'hh', got {names!r}")
-    if not cls.state:
-        raise ValueError(f"{subject} state must name at least the output, got ()")
-
-
 def no_projection(cell: Cell) -> Cell:
     """Raise ValueError. This is the method `projected` of cells that have no variant with a projection."""
     raise ValueError(f"{type(cell).__name__}: a step reads the units of h, so h cannot be projected")
@@ -365,65 +380,16 @@ Weights = dict[str, Tensor]
 """The parameters of one direction of one layer, by their names in `Cell.shapes`."""
 
 
-def check_cell(operation: str, cell: object) -> None:
-    """Raise unless `cell` is a valid cell. Warn about parameters that are not trained."""
-    if not isinstance(cell, Cell):
-        raise TypeError(f"{operation}: cell must be an instance of glassgate.Cell, got {cell!r}")
-    if not cell.gates:
-        raise ValueError(f"cell {type(cell).__name__}: gates must name at least one gate, got ()")
-    _check_parameters(cell)
-    _check_step(cell)
-    reserved = {"weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr", *(f"{state}_0" for state in cell.state)}
-    if taken := sorted(reserved & set(cell.parameters)):
-        raise ValueError(
-            f"cell {type(cell).__name__}: parameters must have other names than {taken}, which the layer itself uses"
-        )
-
-
-def check_heads(operation: str, cell: Cell, widths: Iterable[int]) -> None:
-    """Raise ValueError unless the number of heads divides each width of a state."""
-    for width in widths:
-        if width % cell.heads:
-            raise ValueError(f"{operation}: sizes must be multiples of the cell's {cell.heads} heads, got {width}")
-
-
-def _check_parameters(cell: Cell) -> None:
-    """Raise unless `parameters` is a dict of `Parameter`. Warn about learnable tensors in other attributes."""
-    name, parameters = type(cell).__name__, cell.parameters
-    if not isinstance(parameters, Mapping) or not all(isinstance(v, Parameter) for v in parameters.values()):
-        raise TypeError(
-            f"cell {name}: parameters must be a dict of names and glassgate.Parameter, such as "
-            f"{{'gain': glassgate.Parameter(1.0)}}, got {parameters!r}"
-        )
-    for attribute, value in getattr(cell, "__dict__", {}).items():
-        tensors = value.parameters() if isinstance(value, nn.Module) else [value] * isinstance(value, nn.Parameter)
-        if any(tensor.requires_grad for tensor in tensors):
-            warn_user(
-                f"cell {name}: the layer does not train or move the parameters in attribute {attribute!r}; declare "
-                "vectors in `parameters`, and replace a matrix by an additional gate"
-            )
-
-
-def _check_step(cell: Cell) -> None:
-    """Raise TypeError unless `step` accepts the arguments (a, s), or (a, s, p) if the cell has parameters."""
-    try:
-        signature = inspect.signature(cell.step)
-        signature.bind(*"asp"[: 3 if cell.parameters else 2])
-    except TypeError:
-        expected = "(self, a, s, p), since the cell has parameters" if cell.parameters else "(self, a, s)"
-        actual = str(signature).replace("(", "(self, ", 1).replace("(self, )", "(self)")
-        raise TypeError(f"cell {type(cell).__name__}: step must be step{expected}, got step{actual}") from None
-
-
 def _as_states(cell: Cell, new: Any) -> tuple[Any, ...]:
     """Convert the result of a step to a tuple. Raise unless it has one tensor per state."""
     subject = f"cell {type(cell).__name__}: step"
     if isinstance(new, Mapping):
         raise TypeError(f"{subject} must return a tuple of the states {cell.state}, got a dict")
     new = tuple(new) if isinstance(new, tuple | list) else (new,)
-    if len(new) != len(cell.state):
-        raise ValueError(f"{subject} must return {len(cell.state)} states {cell.state}, got {len(new)}")
-    for name, value in zip(cell.state, new, strict=True):
+    names = cell.state[: len(cell.state) - len(cell.delays)]
+    if len(new) != len(names):
+        raise ValueError(f"{subject} must return {len(names)} states {names}, got {len(new)}")
+    for name, value in zip(names, new, strict=True):
         if not hasattr(value, "__torch_function__"):
             raise TypeError(f"{subject} must return a tensor for state {name!r}, got {type(value).__name__}")
     return new

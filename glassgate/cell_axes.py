@@ -153,12 +153,27 @@ class Declaration:
         return tuple(name for name, gate in self.gates.items() if half in gate.reads)
 
 
-def declaration_of(cell: str, gates: Any, state: Any, inputs: Mapping[str, Axes], recurrent: bool) -> Declaration:
+def declaration_of(
+    cell: str,
+    gates: Any,
+    state: Any,
+    inputs: Mapping[str, Axes],
+    recurrent: bool,
+    delays: Mapping[str, tuple[str, int]],
+) -> Declaration:
     """Return the declaration of a class."""
     by_gate = _by_name(f"cell {cell}: gate", gates, Gate)
     if not recurrent:
         by_gate = {name: replace(gate, reads="x") for name, gate in by_gate.items()}
     by_state = _by_name(f"cell {cell}: state", state, State)
+    for name, delay in delays.items():
+        source, steps = delay if isinstance(delay, tuple) and len(delay) == 2 else ("", 0)
+        if source not in by_state or name in by_state or type(steps) is not int or steps < 2:
+            raise ValueError(
+                f"cell {cell}: delays must be a dict from new names to a state and at least 2 steps, such as "
+                f"{{'old': ({next(iter(by_state))!r}, 5)}}, got {name!r}: {delay!r}"
+            )
+        by_state[name] = State((steps, *by_state[source].axes), by_state[source].start)
     return Declaration(by_gate, by_state, {k: check_axes(f"cell {cell}: input {k!r}", v) for k, v in inputs.items()})
 
 
@@ -169,6 +184,27 @@ def _by_name(kind: str, declared: Any, type_of_value: Any) -> dict[str, Any]:
         name: value if isinstance(value, type_of_value) else type_of_value(check_axes(f"{kind} {name!r}", value))
         for name, value in declared.items()
     }
+
+
+def check_names(cls: Any) -> None:
+    """Raise unless the names of gates and states are valid and differ."""
+    subject = f"cell {cls.__name__}:"
+    for kind in ("gates", "state"):
+        names = getattr(cls, kind)
+        if not isinstance(names, tuple) or not all(isinstance(n, str) and n.isidentifier() for n in names):
+            raise TypeError(f"{subject} {kind} must be a tuple of names, got {names!r}")
+        reserved = {"update", "noise"} | ({"input"} if cls.inputs else set())
+        if kind == "gates" and (taken := sorted(reserved & set(names))):
+            raise ValueError(
+                f"{subject} a gate cannot be called {taken[0]!r}, because a.{taken[0]} has another "
+                f"meaning in a step, got {names!r}"
+            )
+        if any(name.startswith("__") for name in names):
+            raise ValueError(f"{subject} {kind} must not begin with two underscores, got {names!r}")
+        if len(set(names)) != len(names) or {"ih", "hh"} & set(names):
+            raise ValueError(f"{subject} {kind} must be distinct and neither 'ih' nor 'hh', got {names!r}")
+    if not cls.state:
+        raise ValueError(f"{subject} state must name at least the output, got ()")
 
 
 def check_axes(what: str, axes: Any) -> Axes:

@@ -221,12 +221,12 @@ def _check_float32(cell: Cell) -> list[Finding]:
         return []
     ratios = []
     for bias, scale in SHIFTS_AND_SCALES:
-        inputs, units = example_sizes(cell, INPUTS, UNITS)
-        layer = Recurrent(cell, inputs, units)
+        input_size, hidden_size = example_sizes(cell, INPUTS, UNITS)
+        layer = Recurrent(cell, input_size, hidden_size)
         weights = {name.removesuffix("_l0"): v.detach() for name, v in layer.named_parameters()}
         weights["bias_ih"] = weights["bias_ih"] + bias
         widths = layer.glassgate.parts[0].widths.values()
-        x, drawn = torch.randn(STEPS, 2 * ROWS, inputs) * scale, torch.randn(2 * ROWS, max(widths)) / 2
+        x, drawn = torch.randn(STEPS, 2 * ROWS, input_size) * scale, torch.randn(2 * ROWS, max(widths)) / 2
         initial = [drawn[:, :width] for width in widths]
         in_float64 = {name: v.double() for name, v in weights.items()}, x.double(), [v.double() for v in initial]
         true_states = _states(cell, *in_float64)

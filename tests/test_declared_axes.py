@@ -157,3 +157,31 @@ def test_check_runs_on_declared_axes():
     report = str(gg.check(DeltaRule(2, 4, 3)))
     assert "FAIL" not in report
     assert "runs only on the reference engine: cell DeltaRule: state 'h' has the axes (heads, value)" in report
+
+
+class Skip(gg.Cell):
+    """A network with a second connection from 3 steps ago."""
+
+    gates = ("i",)
+    delays = {"old": ("h", 3)}
+
+    def step(self, a, s):
+        return torch.tanh(a.i + 0.5 * s.old)
+
+
+def test_delayed_states():
+    torch.manual_seed(0)
+    layer, x = gg.Recurrent(Skip(), D, 4, dtype=torch.float64), torch.randn(L, N, D, dtype=torch.float64)
+    outputs = [torch.zeros(N, 4, dtype=torch.float64)] * 3
+    for x_t in x:
+        pre = x_t @ layer.weight_ih_l0.T + layer.bias_ih_l0 + outputs[-1] @ layer.weight_hh_l0.T + layer.bias_hh_l0
+        outputs.append(torch.tanh(pre + 0.5 * outputs[-3]))
+    output, (_, old) = layer(x)
+    torch.testing.assert_close(output, torch.stack(outputs[3:]))
+    torch.testing.assert_close(old[0], torch.stack(outputs[:-4:-1], 1))
+    first, hx = layer(x[:2])
+    torch.testing.assert_close(torch.cat([first, layer(x[2:], hx)[0]]), output)
+    with pytest.raises(ValueError, match=r"zoneout of 'h' must be 0"):
+        gg.Recurrent(Skip(), D, 4, zoneout=0.1)
+    with pytest.raises(ValueError, match=r"delays must be a dict .*'h', 5\)}, got 'old': \('h', 1\)"):
+        type("A", (Skip,), {"delays": {"old": ("h", 1)}})

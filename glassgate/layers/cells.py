@@ -11,7 +11,8 @@ from torch.nn.functional import linear
 
 from glassgate import cells
 from glassgate import init as schemes
-from glassgate.cell import Cell, Weights, check_cell, check_heads
+from glassgate.cell import Cell, Weights
+from glassgate.cell_checks import check_cell, check_heads
 from glassgate.display import Drawable
 from glassgate.engines import choose, torch_kernels
 from glassgate.engines.contract import PLAIN_TYPES, Steps, is_eager

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from glassgate.cell import check_cell
+from glassgate.cell_checks import check_cell
 from glassgate.layers.base import BaseLayer, Structure
 from glassgate.layers.parts import Part, check_projection, check_sizes, output_size, parts_of, sizes_by_layer
 from glassgate.layers.regularisers import add_regularisers, without_noise

@@ -5,8 +5,9 @@ from math import prod
 from numbers import Integral
 from typing import Any, NamedTuple
 
-from glassgate.cell import Cell, check_heads
+from glassgate.cell import Cell
 from glassgate.cell_axes import UNITS, State, state_shapes
+from glassgate.cell_checks import check_heads
 from glassgate.shapes import check_size
 
 HiddenSizes = int | tuple[int, int] | Sequence[int | tuple[int, int]]

@@ -137,6 +137,8 @@ def add_regularisers(
         if state not in cell.state:
             raise ValueError(f"{name}: zoneout must name states of the cell, {cell.state}, got {state!r}")
         check_rate(name, f"zoneout of {state}", rate)
+        if rate and any(state in (delayed, source) for delayed, (source, _) in cell.delays.items()):
+            raise ValueError(f"{name}: zoneout of {state!r} must be 0, because the cell reads its delayed value")
     check_rate(name, "recurrent_dropout", recurrent_dropout)
     check_rate(name, "weight_dropout", weight_dropout)
     if not cell.recurrent and (weight_dropout or (recurrent_dropout and on == "state")):

@@ -14,7 +14,7 @@ from glassgate.engines.symbolic.arrays.evaluate import Evaluation
 from glassgate.engines.symbolic.arrays.rewrite import in_primitives
 from glassgate.engines.symbolic.arrays.step import array_step
 from glassgate.engines.symbolic.graph import NotTraceable
-from tests.test_declared_axes import DeltaRule
+from tests.test_declared_axes import DeltaRule, Skip
 
 ROWS, INPUTS = 3, 5
 
@@ -168,6 +168,10 @@ def test_recurrent_products_and_parameters_of_any_shape():
         recurrent=True,
     )
     check_against_autograd(cell, 4)
+
+
+def test_delayed_states():
+    check_against_autograd(Skip(), 4)
 
 
 def test_inputs():

@@ -1,0 +1,60 @@
+"""Checks of a cell's declarations that layers make when they are created."""
+
+import inspect
+from collections.abc import Iterable, Mapping
+
+from torch import nn
+
+from glassgate.cell import Cell
+from glassgate.cell_axes import Parameter
+from glassgate.user_warning import warn_user
+
+
+def check_cell(operation: str, cell: object) -> None:
+    """Raise unless `cell` is a valid cell. Warn about parameters that are not trained."""
+    if not isinstance(cell, Cell):
+        raise TypeError(f"{operation}: cell must be an instance of glassgate.Cell, got {cell!r}")
+    if not cell.gates:
+        raise ValueError(f"cell {type(cell).__name__}: gates must name at least one gate, got ()")
+    _check_parameters(cell)
+    _check_step(cell)
+    reserved = {"weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr", *(f"{state}_0" for state in cell.state)}
+    if taken := sorted(reserved & set(cell.parameters)):
+        raise ValueError(
+            f"cell {type(cell).__name__}: parameters must have other names than {taken}, which the layer itself uses"
+        )
+
+
+def check_heads(operation: str, cell: Cell, widths: Iterable[int]) -> None:
+    """Raise ValueError unless the number of heads divides each width of a state."""
+    for width in widths:
+        if width % cell.heads:
+            raise ValueError(f"{operation}: sizes must be multiples of the cell's {cell.heads} heads, got {width}")
+
+
+def _check_parameters(cell: Cell) -> None:
+    """Raise unless `parameters` is a dict of `Parameter`. Warn about learnable tensors in other attributes."""
+    name, parameters = type(cell).__name__, cell.parameters
+    if not isinstance(parameters, Mapping) or not all(isinstance(v, Parameter) for v in parameters.values()):
+        raise TypeError(
+            f"cell {name}: parameters must be a dict of names and glassgate.Parameter, such as "
+            f"{{'gain': glassgate.Parameter(1.0)}}, got {parameters!r}"
+        )
+    for attribute, value in getattr(cell, "__dict__", {}).items():
+        tensors = value.parameters() if isinstance(value, nn.Module) else [value] * isinstance(value, nn.Parameter)
+        if any(tensor.requires_grad for tensor in tensors):
+            warn_user(
+                f"cell {name}: the layer does not train or move the parameters in attribute {attribute!r}; declare "
+                "vectors in `parameters`, and replace a matrix by an additional gate"
+            )
+
+
+def _check_step(cell: Cell) -> None:
+    """Raise TypeError unless `step` accepts the arguments (a, s), or (a, s, p) if the cell has parameters."""
+    try:
+        signature = inspect.signature(cell.step)
+        signature.bind(*"asp"[: 3 if cell.parameters else 2])
+    except TypeError:
+        expected = "(self, a, s, p), since the cell has parameters" if cell.parameters else "(self, a, s)"
+        actual = str(signature).replace("(", "(self, ", 1).replace("(self, )", "(self)")
+        raise TypeError(f"cell {type(cell).__name__}: step must be step{expected}, got step{actual}") from None
