@@ -32,7 +32,7 @@ from glassgate.shapes import (
     check_size,
 )
 
-_shape_and_dtype = attrgetter("shape", "dtype")
+_shape, _dtype = attrgetter("shape"), attrgetter("dtype")
 _WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
@@ -174,37 +174,30 @@ class RecurrentCell(Drawable, nn.Module):
             return None
         if torch.is_autocast_enabled("cpu") or choose.requested_engine() not in ("auto", "torch"):
             return None
-        if input.is_nested or len(shape := input.shape) != 2:
-            return None
-        N, H, state_count = shape[0], self.hidden_size, len(self.cell.state)
-        if hx is None:
-            zeros = input.new_zeros(N, H)
-            hx = (zeros,) * state_count if state_count > 1 else zeros
-        states = hx if type(hx) is tuple and state_count > 1 else (hx,)
-        weights = [*map(self._parameters.get, _WEIGHTS if self.bias else _WEIGHTS[:2])]
-        tensors = (input, *states, *weights)
-        if not PLAIN_TYPES.issuperset(map(type, tensors)) or not input.is_cpu:
-            return None
-        expected = _shapes_and_dtypes(
-            N, self.input_size, H, len(self.cell.gates), state_count, len(weights) > 2, input.dtype
-        )
+        H, state_count = self.hidden_size, len(self.cell.state)
         try:
+            N = input.shape[0]
+            if hx is None:
+                zeros = input.new_zeros(N, H)
+                hx = (zeros,) * state_count if state_count > 1 else zeros
+            states = hx if type(hx) is tuple and state_count > 1 else (hx,)
+            weights = [*map(self._parameters.get, _WEIGHTS if self.bias else _WEIGHTS[:2])]
+            tensors = (input, *states, *weights)
+            if not PLAIN_TYPES.issuperset(map(type, tensors)) or not input.is_cpu:
+                return None
+            shapes = _step_shapes(N, self.input_size, H, len(self.cell.gates), state_count, len(weights) > 2)
+            if [*map(_shape, tensors)] != shapes or len({*map(_dtype, tensors)}) > 1:
+                return None
             # Sparse tensors have no address. Those on the device meta and those whose memory was freed have address 0.
-            if [*map(_shape_and_dtype, tensors)] == expected and min(map(Tensor.data_ptr, tensors)) >= LOW_ADDRESS:
-                return function(input, hx, *weights)
-        except RuntimeError:  # the checks in `forward` report the error
-            pass
-        return None
+            return function(input, hx, *weights) if min(map(Tensor.data_ptr, tensors)) >= LOW_ADDRESS else None
+        except (RuntimeError, IndexError):  # the checks in `forward` report the error
+            return None
 
 
 @lru_cache(256)
-def _shapes_and_dtypes(
-    N: int, H_in: int, H: int, gates: int, states: int, bias: bool, dtype: torch.dtype
-) -> list[tuple[tuple[int, ...], torch.dtype]]:
-    """The expected shape and dtype of the input, the states and the parameters of a step."""
-    rows = gates * H
-    shapes = [(N, H_in), *[(N, H)] * states, (rows, H_in), (rows, H), *[(rows,)] * 2 * bias]
-    return [(shape, dtype) for shape in shapes]
+def _step_shapes(N: int, H_in: int, H: int, gates: int, states: int, bias: bool) -> list[tuple[int, ...]]:
+    """The shapes of the input, the states and the parameters of a step."""
+    return [(N, H_in), *[(N, H)] * states, (gates * H, H_in), (gates * H, H), *[(gates * H,)] * 2 * bias]
 
 
 class RNNCell(RecurrentCell):

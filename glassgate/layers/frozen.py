@@ -5,7 +5,8 @@ Its weights are packed: copied into blocks in the order in which kernels read th
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, cast
+from operator import attrgetter, call
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -111,9 +112,9 @@ class FrozenLayer(nn.Module):
             recordings: one per part, to be filled with the gates.
         """
         if lengths is None and resets is None and restart is None and not return_states and recordings is None:
-            call = self._prepared_call(input, hx)
+            prepared = self._prepared_call(input, hx)
             try:
-                if call is not None and (results := call(cast(Tensor, input), hx)) is not None:
+                if prepared is not None and (results := prepared(input, hx)) is not None:
                     return results
             except RuntimeError:  # a sparse tensor; the checks of the general path report the error
                 pass
@@ -254,7 +255,7 @@ class FrozenLayer(nn.Module):
         """Return the prepared call for these arguments; None if the call must take the general path."""
         given_states = () if hx is None else hx if type(hx) is tuple else (hx,)
         for v in (input, *given_states):
-            if type(v) is not Tensor or v.dtype is not self.compute_dtype or not v.is_cpu:
+            if type(v) is not Tensor or v.dtype is not self.compute_dtype or not v.is_cpu or v.is_neg():
                 return None
         if not is_eager():
             raise RuntimeError(
@@ -262,16 +263,16 @@ class FrozenLayer(nn.Module):
                 "made from"
             )
         try:
-            key = type(hx), input.shape, *[v.shape for v in given_states]
+            key = type(hx), input.shape, *map(_shape, given_states)
         except RuntimeError:  # a nested tensor has no shape
             return None
-        call = self._prepared.get(key, _NOT_PREPARED)
-        if call is _NOT_PREPARED:
-            call = _PreparedCall.prepare(self, input, hx)
+        prepared = self._prepared.get(key, _NOT_PREPARED)
+        if prepared is _NOT_PREPARED:
+            prepared = _PreparedCall.prepare(self, input, hx)
             if len(self._prepared) >= _MAX_SIGNATURES:
                 self._prepared.clear()
-            self._prepared[key] = call
-        return call
+            self._prepared[key] = prepared
+        return prepared
 
     @property
     def _device(self) -> torch.device:
@@ -329,21 +330,21 @@ class _PreparedCall:
         default_states = tuple([torch.stack(v).view(shape) for v, shape in zip(by_state, final_shapes, strict=True)])
         return _PreparedCall(layers, (*leading, state_widths[0]), final_shapes, default_states, transposed)
 
-    def __call__(self, input: Tensor, hx: Any) -> tuple[Tensor, Any] | None:
-        """Run the call. Return None if kernels cannot read its tensors, which the general path converts or rejects."""
+    def __call__(self, input: Any, hx: Any) -> tuple[Tensor, Any] | None:
+        """Run the call. Return None if a tensor has no memory, which the general path reports."""
         x = input.transpose(0, 1) if self._transposed else input
-        x = x if x.is_contiguous() else x.contiguous()
-        if input.is_neg() or x.data_ptr() < LOW_ADDRESS:
-            return None
-        initial = self._default_addresses
+        x = x.contiguous()
+        data, initial = x.data_ptr(), self._default_addresses
         if hx is not None:
             given_states = [v if v.is_contiguous() else v.contiguous() for v in (hx if type(hx) is tuple else (hx,))]
-            initial = [v.data_ptr() for v in given_states]
-            if min(initial) < LOW_ADDRESS or True in map(Tensor.is_neg, given_states):
+            initial = [*map(Tensor.data_ptr, given_states)]
+            if min(initial) < LOW_ADDRESS:
                 return None
-        final_states = [new() for new in self._new_final]
+        if data < LOW_ADDRESS:
+            return None
+        final_states = [*map(call, self._new_final)]
         # The addresses of the initial and the final states of the current part.
-        final, part = [v.data_ptr() for v in final_states], 0
+        final, part = [*map(Tensor.data_ptr, final_states)], 0
         for passes in self._layers:
             outputs = []
             for packed_pass in passes:
@@ -351,13 +352,15 @@ class _PreparedCall:
                     initial = [address + size for address, size in zip(initial, self._bytes_per_part, strict=True)]
                     final = [address + size for address, size in zip(final, self._bytes_per_part, strict=True)]
                 outputs.append(output := self._new_output())
-                packed_pass.run(x.data_ptr(), (*initial, output.data_ptr(), *final))
+                packed_pass.run(data, (*initial, output.data_ptr(), *final))
                 part += 1
             x = output if len(outputs) == 1 else torch.cat(outputs, -1)
+            data = x.data_ptr()
         output = x.transpose(0, 1) if self._transposed else x
         return output, tuple(final_states) if len(final_states) > 1 else final_states[0]
 
 
+_shape = attrgetter("shape")
 _NOT_PREPARED: Any = object()
 """Marks a signature that has not occurred yet."""
 

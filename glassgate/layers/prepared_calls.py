@@ -91,10 +91,11 @@ class PreparedCalls:
             read_lengths = None if lengths is not None else _packed_lengths(input)
         elif lengths is not None:
             read_lengths = _padded_lengths(lengths, input, layer.batch_first)
-        if (has_lengths and read_lengths is None) or not PLAIN_TYPES.issuperset(map(type, tensors)):
+        if has_lengths and read_lengths is None:
             return None
-        if True in map(Tensor.is_neg, tensors):  # torch negates such tensors when it reads them, and kernels do not
-            return None
+        for v in tensors:  # torch negates lazily negated tensors when it reads them, and kernels do not
+            if type(v) not in PLAIN_TYPES or v.is_neg():
+                return None
         needs_grad = torch.is_grad_enabled() and (recorded or any(map(_requires_grad, (*tensors, *cache.weights))))
         ragged = bool(read_lengths)
         counts = len(states), len(restart_states), len(mask)

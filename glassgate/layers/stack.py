@@ -213,12 +213,14 @@ class Recurrent(Drawable, TorchInterface):
                 raises one or another.
             TypeError: an argument has the wrong type.
         """
-        options = lengths, resets, restart, return_states
         if return_states or lengths is not None or resets is not None or restart is not None:
             opacus_rule.check_call(self)
-        if self.glassgate.replaced_methods:
+        internals = self.glassgate
+        if internals.replaced_methods:
+            options = lengths, resets, restart, return_states
             return run_with_replaced_methods(self, lambda input, hx: _run(self, input, hx, *options), input, hx)
-        return _run(self, input, hx, *options)
+        results = internals.prepared_calls.run(self, input, hx, resets, restart, lengths, return_states)
+        return _run_unprepared(self, input, hx, lengths, resets, restart, return_states) if results is None else results
 
     def stream(self, batch_size: int = 1) -> Stream:
         """Return a stream, which runs the layer one step or one block of steps at a time; see `Stream`.
@@ -261,10 +263,21 @@ def _run(
     restart: State | None,
     return_states: bool,
 ) -> Any:
-    """Run a call. The arguments are those of `Recurrent.forward`."""
+    """Run a call with methods that a subclass or an object replaced. The arguments are those of `Recurrent.forward`."""
     results = layer.glassgate.prepared_calls.run(layer, input, hx, resets, restart, lengths, return_states)
-    if results is not None:
-        return results
+    return _run_unprepared(layer, input, hx, lengths, resets, restart, return_states) if results is None else results
+
+
+def _run_unprepared(
+    layer: Recurrent,
+    input: Tensor | PackedSequence,
+    hx: State | None,
+    lengths: Tensor | Sequence[int] | None,
+    resets: Tensor | None,
+    restart: State | None,
+    return_states: bool,
+) -> Any:
+    """Run a call for which `prepared_calls.py` has no prepared call."""
     if isinstance(input, fx.Proxy):
         options = {"lengths": lengths, "resets": resets, "restart": restart, "return_states": return_states}
         return symbolic_call(layer, (input, hx), options)
@@ -283,7 +296,7 @@ def _run_general(
     restart: State | None,
     return_states: bool,
 ) -> Any:
-    """Run a call for which `prepared_calls.py` has no prepared call."""
+    """Run a call on the general path, which checks its arguments and chooses an engine."""
     if resets is None and restart is None and lengths is None and not return_states:
         torch_results = one_row.run(layer, input, hx)
         if torch_results is not None:

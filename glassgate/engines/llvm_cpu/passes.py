@@ -102,14 +102,14 @@ class LayerPass:
         assert all(map(ge, map(Tensor.numel, tensors), min_elements)), "a tensor has fewer elements than kernels access"
         all_tensors = tensors if copies is None else (*tensors, *copies.tensors)
         addresses = [*map(Tensor.data_ptr, all_tensors)]
-        resets_address = LOW_ADDRESS if resets is None else resets.data_ptr()
-        if min(addresses) < LOW_ADDRESS or resets_address < LOW_ADDRESS:
+        if min(addresses) < LOW_ADDRESS or (resets is not None and resets.data_ptr() < LOW_ADDRESS):
             all_tensors = in_memory(all_tensors if resets is None else (*all_tensors, resets))[: len(all_tensors)]
             addresses = [*map(Tensor.data_ptr, all_tensors)]
             if any([v.numel() and not address for v, address in zip(all_tensors, addresses, strict=True)]):
                 raise RuntimeError(NO_MEMORY)
-        addresses[len(tensors) : len(tensors)] = pointers
-        addresses.insert(0, 0 if resets is None else resets_address)
+        if pointers:
+            addresses[len(tensors) : len(tensors)] = pointers
+        addresses.insert(0, 0 if resets is None else resets.data_ptr())
         (executable or self.executable(layout)).run(layout, addresses, packed, copies and copies.plan)
 
     def _count_elements(self, layout: BatchLayout) -> list[int]:

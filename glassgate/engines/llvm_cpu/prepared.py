@@ -23,7 +23,7 @@ from glassgate.engines.llvm_cpu.ragged import (
     unsorted_layout,
 )
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
-from glassgate.engines.memory import Matrices, allocator, empty, empty_like, in_memory, to_contiguous
+from glassgate.engines.memory import Matrices, allocator, are_readable, empty, empty_like, in_memory, to_contiguous
 from glassgate.engines.plan import Plan, needed_weights
 
 
@@ -182,8 +182,11 @@ class PreparedPasses:
         kernel_tensors = (
             tensors if tensors[0].dtype is self._compute_dtype else to_contiguous(tensors, self._compute_dtype)
         )
-        gradients_in_memory = iter(in_memory([v for v in d_visible if v is not None]))
-        d = [None if v is None else next(gradients_in_memory).to(self._compute_dtype) for v in d_visible]
+        present = [v for v in d_visible if v is not None]
+        if not are_readable(present):
+            readable = iter(in_memory(present))
+            d_visible = [v if v is None else next(readable) for v in d_visible]
+        d = [v if v is None or v.dtype is self._compute_dtype else v.to(self._compute_dtype) for v in d_visible]
         d_data = empty_like(kernel_tensors[0]) if needed[0] else None
         layout, copies, user_gradients = self._layout, None, dict[int, Tensor]()
         reuses_executable = ragged is None or (executable.partition.threads == 1 and not ragged.is_packed)
