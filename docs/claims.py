@@ -117,7 +117,7 @@ def directions(content: Content, language: int) -> str:
     """Return the fraction of correct labels for each reading direction, and the losses of the language models."""
     head = (
         ("reads", "labels correct", "as a language model, nats per character"),
-        ("阅读方向", "标签正确率", "作语言模型，每字符奈特"),
+        ("阅读方向", "标签正确率", "作语言模型，每字符 nats"),
     )[language]
     loss = {row["reads"]: f"{row['loss'][-1]:.3f}" for row in content["directions"]["language_models"]}
     rows = content["directions"]["taggers"]

@@ -3,7 +3,7 @@
 import statistics
 from pathlib import Path
 
-from results.cases import CASES, FIRST_TRY, Case
+from results.cases import CASES, Case
 from results.report import OURS, PLAIN, Pairs, format_reported, format_scores, speedups, values
 from results.store import Store
 
@@ -19,10 +19,10 @@ NAMES = {
     "ewt": ("UD English EWT, part of speech", "UD English EWT 词性"),
     "snips": ("SNIPS, slots (F1)", "SNIPS 槽位（F1）"),
     "vowels": ("Japanese vowels, 9 speakers", "日语元音，9 位说话人"),
-    "chorales": ("JSB chorales, nats per step", "JSB 众赞歌，每步奈特"),
-    "shakespeare": ("Tiny Shakespeare, nats per character", "Tiny Shakespeare，每字符奈特"),
-    "tang-blanks": ("Tang poems, nats per missing character", "唐诗单字填空，每字奈特"),
-    "tang-poems": ("Tang poems, nats per character", "唐诗，每字奈特"),
+    "chorales": ("JSB chorales, nats per step", "JSB 众赞歌，每步 nats"),
+    "shakespeare": ("Tiny Shakespeare, nats per character", "Tiny Shakespeare，每字符 nats"),
+    "tang-blanks": ("Tang poems, nats per missing character", "唐诗单字填空，每字 nats"),
+    "tang-poems": ("Tang poems, nats per character", "唐诗，每字 nats"),
     "tatoeba-en-zh": ("Tatoeba, English to Chinese (BLEU)", "Tatoeba 英译中（BLEU）"),
     "tatoeba-zh-en": ("Tatoeba, Chinese to English (BLEU)", "Tatoeba 中译英（BLEU）"),
     "etth1-ot-24": ("ETTh1 oil temperature, 24 h ahead, MSE", "ETTh1 油温，提前 24 小时，MSE"),
@@ -52,6 +52,6 @@ def _row(name: str, case: Case, pairs: Pairs, speedup_unit: str) -> tuple[str, .
     score = case.scores[0]
     unit = " %" if score.percent else ""
     ours, plain = (format_scores(score, values(score, side)) + unit for side in zip(*pairs, strict=True))
-    others = [r for r in case.reported if r.score == score.key and r.who != FIRST_TRY]
+    others = [figure for figure in case.by_others if figure.score == score.key]
     speedup = f"{statistics.median(speedups(pairs)):.2f}{speedup_unit}"
     return name, ours, plain, format_reported(others, unit), str(len(pairs)), speedup

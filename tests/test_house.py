@@ -18,7 +18,7 @@ from glassgate.cli import main
 from tests.words import count, is_hard, messages, of_module, of_page, sentences
 
 ROOT = Path(__file__).parents[1]
-README, CHINESE = ROOT / "README.md", ROOT / "README.zh-CN.md"
+README = ROOT / "README.md"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 LIBRARIES = ("torch", "llvmlite", "torchmetrics", "safetensors", "matplotlib", "tensorboard", "rich", "yaml")
 
@@ -26,11 +26,6 @@ LIBRARIES = ("torch", "llvmlite", "torchmetrics", "safetensors", "matplotlib", "
 def blocks(page: Path, language: str) -> list[str]:
     """The fenced code of a page in one language."""
     return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-
-
-def fenced(page: Path) -> list[str]:
-    """All fenced code of a page, fences included."""
-    return re.findall(r"^```\w.*?^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
 
 
 def relative(page: Path) -> str:
@@ -76,7 +71,11 @@ def test_the_changelog_has_the_version() -> None:
     assert f"## [{gg.__version__}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python") and page != CHINESE], ids=relative)
+RUN = [page for page in PAGES if blocks(page, "python") and ".zh-CN" not in page.name]
+"""The pages whose code runs. Chinese pages have the same code (tests/test_translations.py)."""
+
+
+@pytest.mark.parametrize("page", RUN, ids=relative)
 def test_code_of_pages_prints_the_commented_output(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of a page run in order, as a reader would type them; `print(x)  # 3` must print 3."""
     monkeypatch.chdir(tmp_path)
@@ -125,11 +124,11 @@ def test_the_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.Monk
     assert "sleeps" in (tmp_path / "words.html").read_text("utf-8")
 
 
-def test_the_commands_of_the_chinese_page_on_tagging_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_for_chinese_text_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those with their own data: four sentences, a label per character, and raw text without spaces."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}")
-    printed = run_lines(blocks(ROOT / "docs/tagging.zh-CN.md", "sh")[1].splitlines())
+    printed = run_lines(blocks(ROOT / "docs/tagging.md", "sh")[1].splitlines())
     assert "他\tO\n爱\tO\n北\tB-LOC\n京\tI-LOC\n" in printed
     assert "北" in (tmp_path / "zi.html").read_text("utf-8")
 
@@ -158,24 +157,6 @@ def test_the_index_lists_each_page_once() -> None:
     assert not missing, f"docs/README.md lacks {missing}"
     with pytest.raises(ValueError, match="expected each page once, below a heading, got '- \\[B"):
         index.read_sections("## One\n- [A](a.md)\n## Two\n- [B](a.md)")
-
-
-def test_both_readmes_show_the_same_code_and_links() -> None:
-    """The Chinese page links to Chinese pages where they exist."""
-    assert fenced(README) == fenced(CHINESE)
-    assert headings(README) == headings(CHINESE)
-    translated = {name for name in links(CHINESE) if name.endswith(".zh-CN.md")}
-    assert {"docs/why-lstm.zh-CN.md", "docs/tagging.zh-CN.md"} <= translated
-    in_english = {name.replace(".zh-CN.md", ".md") for name in links(CHINESE)}
-    assert links(README) - {"README.zh-CN.md"} == in_english - {"README.md"}
-    untranslated = {name for name in links(CHINESE) - translated - {"README.md"} if name.endswith(".md")}
-    assert not [name for name in untranslated if (ROOT / name.replace(".md", ".zh-CN.md")).exists()]
-
-
-def headings(page: Path) -> list[str]:
-    """The levels of a page's headings, in order: # for a title, ## for a section."""
-    outside = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
-    return re.findall(r"^(#+) ", outside, re.MULTILINE)
 
 
 def links(page: Path) -> set[str]:
