@@ -280,7 +280,7 @@ CASES = (
         5,
         (ACCURACY, Score("macro_f1", "macro F1")),
         (Reported("accuracy", 94.1, FIRST_TRY, "LSTM in one direction, H=100, 100 epochs, 3 seeds, +- 0.9"),),
-        "Series of 12 channels, 7 to 29 steps. There is no dev data, so the score is that of the last epoch. No "
+        "Series of 12 channels, 7 to 29 steps. Without dev data, the score is that of the last epoch. No "
         "setting was chosen by test score.",
     ),
     Case(

@@ -43,11 +43,32 @@ def test_notebooks_are_pages() -> None:
     spec.loader.exec_module(module)
     pages = module.pages()
     assert {f"notebooks/{path.stem}.md" for path in (ROOT / "docs/notebooks").glob("*.ipynb")} == pages.keys()
-    for address, text in pages.items():
+    for address, (text, pictures) in pages.items():
         assert text.startswith("# "), address
-        assert text.count("```python\n") * 2 == text.count("```"), address
+        assert all(f"({Path(name).name})" in text for name in pictures)
+        assert (text.count("```python\n") + text.count("```text ")) * 2 == text.count("```"), address
+    assert pages["notebooks/gates.md"].pictures
     listed = (ROOT / "docs/README.md").read_text("utf-8")
     assert all(f"({address.removesuffix('.md')}.ipynb)" in listed for address in pages)
+
+
+def test_old_addresses_have_pages_with_the_new_ones() -> None:
+    for name, address in constant("MOVED").items():
+        assert not (ROOT / f"docs/{name}.md").exists()
+        new, _, anchor = address.partition("#")
+        page = (
+            ROOT / "benchmarks/README.md" if new == "benchmarks.html" else ROOT / "docs" / new.replace(".html", ".md")
+        )
+        titles = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+        assert anchor in {re.sub(r"[^\w\s-]", "", title).strip().lower().replace(" ", "-") for title in titles}, address
+
+
+def test_the_search_has_the_terms_of_the_glossary() -> None:
+    words = (ROOT / "docs/site/terms.txt").read_text("utf-8").split()
+    glossary = (ROOT / "docs/glossary.zh-CN.md").read_text("utf-8")
+    terms = re.findall(r"^\| (.+?) \| .+ \| ", glossary, re.MULTILINE)[1:]
+    han = {word for term in terms for word in re.findall(r"[\u4e00-\u9fff]{2,}", term)}
+    assert not han - {*words}
 
 
 def test_the_reference_shows_the_full_signatures_of_the_drop_in_layers() -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import io
+import logging
 import os
 import posixpath
 import re
@@ -12,6 +13,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import jieba
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
@@ -21,6 +23,7 @@ import glassgate as gg
 from glassgate.cli import COMMANDS, main
 from glassgate.tasks import TASKS
 
+jieba.setLogLevel(logging.WARNING)  # the progress of its dictionary would look like warnings of MkDocs
 ROOT = Path(__file__).parents[2]
 SITE = Path(__file__).parent
 sys.path.insert(0, str(SITE))
@@ -67,6 +70,20 @@ RESULT_CLASSES = {
 MEMBERS = {"Cell": "[step, project]", "Recurrent": "[forward, stream]", "RecurrentCell": "[forward]", "cells": "false"}
 """The members that the reference shows below a name, if not all."""
 
+MOVED = {
+    "bfloat16": "engines.html#lower-precision",
+    "c": "deployment.html#c",
+    "from-paper-to-model": "own-cells.html#from-a-paper-to-a-model",
+    "gpu-compiled": "benchmarks.html#kernels-compiled-without-a-gpu",
+    "many-machines": "training.html#several-processes",
+    "profiling": "benchmarks.html#where-the-time-goes",
+    "student-deep": "student.html#deep-lstms",
+    "student-functional": "student.html#an-lstm-as-a-function",
+    "student-projected": "student.html#projection",
+    "tracing": "own-cells.html#when-a-step-is-traced-again",
+}
+"""The new addresses of pages that were merged into others. The site has a page with the link at each old address."""
+
 _LINK = re.compile(r"(\]\()([^)\s#:]+)(#[^)\s]*)?(\))")
 
 
@@ -91,7 +108,10 @@ def page_of(file: str) -> str:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages and those from outside of docs/."""
     pages = {"index.md": home(), **reference()}
-    pages |= {page: with_site_links(text, f"docs/{page}", page) for page, text in notebooks().items()}
+    for page, (text, pictures) in notebooks().items():
+        _GENERATED.update(f"docs/{name}" for name in pictures)
+        pages |= {page: with_site_links(text, f"docs/{page}", page)}
+        pages |= pictures
     pages |= {page: with_site_links((ROOT / file).read_text("utf-8"), file, page) for page, file in ELSEWHERE.items()}
     for address, text in pages.items():
         files.append(File.generated(config, address, content=text))
@@ -113,11 +133,20 @@ def on_post_build(config: MkDocsConfig) -> None:
         target = site / "files" / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, target.with_name(target.name + _ADDED_SUFFIXES.get(target.suffix, "")))
+    for name, address in MOVED.items():
+        (site / f"{name}.html").write_text(_MOVED.format(address), "utf-8")
     (site / ".nojekyll").touch()  # GitHub Pages shows the folder as it is
     if faults := find_faults(site):
         raise PluginError("\n".join(faults))
 
 
+_MOVED = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>This page has moved</title>
+<meta http-equiv="refresh" content="0; url={0}"></head><body><a href="{0}">This page has moved</a></body></html>
+"""
+
+_GENERATED: set[str] = set()
+"""The paths of pictures that the site generates."""
 _COPIED: set[str] = set()
 """The files of the project to which pages link."""
 _ADDED_SUFFIXES = {".py": ".txt", ".cff": ".txt", "": ".txt"}
@@ -135,6 +164,8 @@ def with_site_links(markdown: str, file: str, address: str) -> str:
 
     def replace_link(match: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(file), match[2]))
+        if target in _GENERATED:
+            return match[0]
         if not (ROOT / target).exists():
             raise PluginError(f"{file} links to {match[2]}, which does not exist")
         page = HOMES.get(target) or page_of_notebook(target.removeprefix("docs/"))
