@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make demo      train two LSTMs to colour Python code, one bidirectional and one one-directional, and compare them"
-	@echo "make test      the essential tests; takes some minutes"
+	@echo "make test      the essential tests; at most 90 seconds. make test T=tasks/tagging runs tests/tasks/tagging"
 	@echo "make test-all  the whole test suite"
 	@echo "make test-gpu  the tests of the GPU engine: in Triton's interpreter, and compiled for GPUs that need not be present"
 	@echo "make fuzz      the random tests with thousands of cases each, and every combination of cell and regulariser"
@@ -39,7 +39,7 @@ demo: .venv/installed
 	@$(bin)/glassgate demo $(DEMO)
 
 test: .venv/installed
-	@$(pytest) $(essential)
+	@$(pytest) $(if $(T),$(addprefix tests/,$(T)),$(essential))
 
 test-all: .venv/installed
 	@$(pytest)

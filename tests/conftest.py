@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 import glassgate as gg
 from glassgate.engines import processors
 from glassgate.engines.choose import engines
+from tests.marking import add_marks
 
 settings.register_profile(
     "normal",
@@ -26,6 +27,12 @@ settings.load_profile("normal")
 # If Python kept no compiled modules, each process that a test starts would compile torch's modules: twice the time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Add the marks `process` and `training` before `-m` selects tests."""
+    add_marks(items)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,6 +1,7 @@
 """The comparison with plain PyTorch on a toy grammar: equal layers, interleaved training, resumption, and pages."""
 
 import json
+import multiprocessing
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from results.cases import CASES, Case, Reported
 from results.plain import PlainLayers
 from results.store import Store
 from results.training import train
+from tests.forked import forked
 from tests.tasks.corpus import sentences
 
 
@@ -60,7 +62,8 @@ def test_plain_layers_have_the_results_of_glassgate(kind, directions, merge):
         torch.testing.assert_close(state, expected)
 
 
-def test_both_sides_train_in_turn_and_finished_runs_are_not_repeated(tmp_path, capsys):
+def test_both_sides_train_in_turn_and_finished_runs_are_not_repeated(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: forked())
     store = Store(tmp_path / "figures")
     run([TOY], tmp_path, store, 1, tmp_path / "runs")
     epochs = [line.split()[4:6] + line.split()[6:8] for line in capsys.readouterr().out.splitlines() if "epoch" in line]

@@ -1,13 +1,11 @@
 """Malformed arguments of every entry point: no crash, no silent result, and the exception types of `torch.nn`."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import nn
 
 import glassgate as gg
+from tests.forked import run_python
 
 SAMPLE = (
     "GRUCell N=4 hx=True: h",
@@ -19,8 +17,7 @@ SAMPLE = (
 
 def faults(*texts: str) -> str:
     """Run cases in a process of their own. Return their faults, and the last case if the process crashed."""
-    command = [sys.executable, "-X", "faulthandler", "-W", "ignore", "-m", "tests.layers.malformed", *texts]
-    lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+    lines = run_python("-m", "tests.layers.malformed", *texts, timeout=3600).stdout.splitlines()
     last = [] if lines[-1].startswith("done: ") and lines[-1] != "done: 0 cases" else ["crash: " + lines[-1]]
     return "\n".join([line for line in lines if line.startswith("fault")] + last)
 

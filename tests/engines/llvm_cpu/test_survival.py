@@ -2,14 +2,10 @@
 
 import gc
 import multiprocessing
-import os
 import shutil
-import subprocess
-import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from itertools import cycle
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,6 +14,7 @@ import glassgate as gg
 from glassgate.engines.llvm_cpu import forward, passes
 from glassgate.engines.llvm_cpu.pool import openmp
 from tests.compare import noise
+from tests.forked import run_python
 
 H = 96
 """A hidden size at which two threads divide 40 steps of 32 rows."""
@@ -82,7 +79,7 @@ for threads in (1, 2, 1):
     call()
     print(sum(t.name == "glassgate" for t in threading.enumerate()))
 """
-    assert run_python(code).split() == ["0", "1", "1"]
+    assert run(code).split() == ["0", "1", "1"]
 
 
 def test_two_python_threads_call_at_the_same_time(two_threads):
@@ -120,17 +117,10 @@ def test_process_pools(two_threads, method):
         assert list(pool.map(sum_on_one_thread, [1, 1])) == pytest.approx([expected] * 2)
 
 
-def run_python(code, **environment):
-    root = Path(__file__).parents[3]
-    completed = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=root,
-        # With this setting the package's own threads always run the launches, also without CPU contention. The
-        # compiled kernels are then the same in every run.
-        env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE"} | environment,
-        capture_output=True,
-        text=True,
-    )
+def run(code, **environment):
+    # With this setting the package's own threads always run the launches, also without CPU contention. The compiled
+    # kernels are then the same in every run.
+    completed = run_python("-c", code, **{"OMP_WAIT_POLICY": "PASSIVE"} | environment)
     assert completed.returncode == 0, completed.stderr
     return completed.stdout
 
@@ -157,7 +147,7 @@ except KeyboardInterrupt:
 
 
 def test_calls_after_an_interrupt_while_a_kernel_is_loaded():
-    assert float(run_python(INTERRUPTED)) == pytest.approx(call()[0].sum().item())
+    assert float(run(INTERRUPTED)) == pytest.approx(call()[0].sum().item())
 
 
 def small_call():
@@ -174,7 +164,7 @@ SUM = "from tests.engines.llvm_cpu.test_survival import small_call; print(small_
 def filled_cache(tmp_path_factory):
     """A cache folder with the kernels of `small_call`, and the sum. The process with the call creates the folder."""
     folder = tmp_path_factory.mktemp("cache") / "not" / "there"
-    return folder, run_python(SUM, GLASSGATE_CACHE=str(folder))
+    return folder, run(SUM, GLASSGATE_CACHE=str(folder))
 
 
 @pytest.fixture
@@ -192,7 +182,7 @@ def test_missing_cache_folder_is_created(filled_cache):
 def test_cached_kernels_need_no_compiler(cache_copy):
     folder, expected = cache_copy
     code = f"{SUM}; import sys; assert 'glassgate.engines.llvm_cpu.simd.translate' not in sys.modules"
-    assert run_python(code, GLASSGATE_CACHE=str(folder)) == expected
+    assert run(code, GLASSGATE_CACHE=str(folder)) == expected
 
 
 def truncated(contents):
@@ -216,7 +206,7 @@ def test_damaged_and_exchanged_files_are_replaced(cache_copy, damage):
     contents = {file: file.read_bytes() for file in folder.glob("*.kernel")}
     for file, content in zip(contents, damage([*contents.values()]), strict=True):
         file.write_bytes(content)
-    assert run_python(SUM, GLASSGATE_CACHE=str(folder)) == expected
+    assert run(SUM, GLASSGATE_CACHE=str(folder)) == expected
     assert {file: file.stat().st_size for file in folder.glob("*.kernel")} == {
         file: len(content) for file, content in contents.items()
     }
@@ -225,18 +215,18 @@ def test_damaged_and_exchanged_files_are_replaced(cache_copy, damage):
 def test_calls_without_a_writable_cache(tmp_path):
     file = tmp_path / "file"
     file.touch()
-    run_python(SUM, GLASSGATE_CACHE=str(file / "folder"))
+    run(SUM, GLASSGATE_CACHE=str(file / "folder"))
 
 
 def test_no_file_remains_if_the_disk_is_full(tmp_path):
     limit_file_size = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); "
-    run_python(limit_file_size + SUM, GLASSGATE_CACHE=str(tmp_path))
+    run(limit_file_size + SUM, GLASSGATE_CACHE=str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_two_processes_compile_at_the_same_time(tmp_path):
     with ThreadPoolExecutor(2) as pool:
-        outputs = list(pool.map(lambda _: run_python(SUM, GLASSGATE_CACHE=str(tmp_path)), range(2)))
+        outputs = list(pool.map(lambda _: run(SUM, GLASSGATE_CACHE=str(tmp_path)), range(2)))
     assert outputs[0] == outputs[1]
     assert all(file.suffix == ".kernel" for file in tmp_path.iterdir())
 

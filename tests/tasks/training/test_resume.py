@@ -21,8 +21,8 @@ from glassgate.tasks.progress import Interrupted, Progress
 from glassgate.tasks.runs import CHECKPOINT, METRICS, MODEL
 from glassgate.tasks.tagging import Tagging, TaggingOptions
 from glassgate.tasks.task import Split
+from tests.forked import forked
 from tests.tasks.corpus import sentences, write_conllu
-from tests.tasks.forked import forked
 
 pytestmark = pytest.mark.usefixtures("kept_checkpoints")
 

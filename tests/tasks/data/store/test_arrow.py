@@ -1,8 +1,6 @@
 """A large text is converted once to a memory-mapped file, and trains the same network as a text in memory."""
 
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from glassgate.tasks.data.store import tokens as store_tokens
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.fill_blanks import FillBlanks, FillBlanksOptions
 from glassgate.tasks.language_model import LanguageModel, LanguageModelOptions
+from tests.forked import run_python
 
 LINES = "Salt, and pepper;\tda\u00df \u6211 \U0001f400.\r\nBread & butter\n\n"
 
@@ -117,8 +116,7 @@ def test_a_second_process_uses_the_stored_data(path: Path) -> None:
         "arrow.LARGE = 1; tokens._write = None\n"
         "print(len(texts.read_text(sys.argv[1], 'word', 'file')[0].tokens))"
     )
-    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
-    assert int(done.stdout) == len(text.read_text(path, "word", "file")[0].tokens)
+    assert int(run_python("-c", code, str(path)).stdout) == len(text.read_text(path, "word", "file")[0].tokens)
     assert (file.stat().st_mtime_ns, file.stat().st_ino) == before
 
 

@@ -1,8 +1,6 @@
 """Examples of a large file are converted once to Arrow, stay on disk, and train the same network as a small file."""
 
 import random
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
@@ -25,6 +23,7 @@ from glassgate.tasks.errors import DataError
 from glassgate.tasks.progress import Interrupted, Progress
 from glassgate.tasks.runs import MODEL
 from glassgate.tasks.task import Split, Task
+from tests.forked import run_python
 from tests.tasks.corpus import sentences, write_conllu
 from tests.tasks.training.test_resume import CtrlC, same_files
 
@@ -199,8 +198,7 @@ def test_a_second_process_uses_the_stored_data(tmp_path: Path) -> None:
         "from glassgate.tasks.classification import *\n"
         "print(len(Classification(ClassificationOptions()).read(sys.argv[1])))"
     )
-    done = subprocess.run([sys.executable, "-c", code, task.options.data], capture_output=True, text=True, check=True)
-    assert int(done.stdout) == count
+    assert int(run_python("-c", code, task.options.data).stdout) == count
     assert (file.stat().st_mtime_ns, file.stat().st_ino) == before
 
 

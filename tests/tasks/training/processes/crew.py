@@ -21,7 +21,7 @@ from glassgate.tasks.progress import Interrupted
 from glassgate.tasks.task import Split, Task
 from glassgate.tasks.training.processes import group
 from glassgate.tasks.training.processes.world import World
-from tests.tasks.forked import forked
+from tests.forked import forked
 from tests.tasks.test_every_task import SPLITS
 
 SMALL = {"hidden_size": 4, "embedding_size": 4, "epochs": 2, "threads": 1, "batch_size": 3, "dropout": 0.0}
