@@ -33,9 +33,10 @@ def marks_of(function: Any) -> frozenset[str]:
     names, words = set[str](), set[str]()
     for each in _called(inspect.unwrap(function), set()):
         for code in _codes(each.__code__):
-            names.update(code.co_names, *(v for v in code.co_consts if isinstance(v, tuple)))
-            words.update(v for v in code.co_consts if isinstance(v, str))
-    marks = {"process"} if names & _STARTS else set()
+            constants = [each for v in code.co_consts for each in (v if isinstance(v, tuple) else (v,))]
+            words.update(v for v in constants if isinstance(v, str))
+            names.update(code.co_names)
+    marks = {"process"} if (names | words) & _STARTS else set()
     marks |= {"training"} if names & {"fit", "resume"} else set()
     if names & {"main", "command"}:
         marks = marks.union(*(done for word, done in _COMMANDS.items() if word in words))
