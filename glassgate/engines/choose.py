@@ -231,7 +231,7 @@ def _why_not(name: str, steps: Steps, directions: list[Direction], all_states: b
         return Reason("torch's kernels do not record gates")
     if name in BACKENDS and record and is_transformed():
         return Reason("kernels record no gates inside transforms of torch.func")
-    return engines()[name].why_not(steps, directions, all_states)
+    return engines()[name].why_not(steps, directions, all_states or record)
 
 
 def prepare(

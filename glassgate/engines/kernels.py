@@ -5,6 +5,7 @@ One operator runs the forward pass of all directions of a layer, and another ope
 
 from collections.abc import Callable, Sequence
 from itertools import islice
+from types import ModuleType
 from typing import NamedTuple
 
 import torch
@@ -47,6 +48,9 @@ class KernelEngine(NamedTuple):
 
     def why_not(self, steps: Steps, directions: list[Direction], all_states: bool = False) -> Reason | None:
         """Why the backend cannot run this call; None if it can."""
+        if (arrays := self._array_kernels(directions)) is not None:
+            why_not: Reason | None = arrays.why_not(steps, directions, all_states)
+            return why_not
         if (reason := BACKENDS[self.name].why_not(steps, directions)) is not None:
             return reason
         if is_transformed() and (reason := transforms.why_not(steps, directions)) is not None:
@@ -66,6 +70,14 @@ class KernelEngine(NamedTuple):
                     return Reason(reason, is_general=cell.declaration is None)
         return None
 
+    def _array_kernels(self, directions: Sequence[Direction]) -> ModuleType | None:
+        """The module that runs cells with declared axes; None for other cells and for other backends."""
+        if self.name != "cpu" or all([direction.cell.declaration is None for direction in directions]):
+            return None
+        from glassgate.engines.llvm_cpu.arrays import engine
+
+        return engine
+
     def compile(self, directions: Sequence[Direction], record: bool = False) -> CompiledLayer:
         """Compile the directions of a layer. With `record`, gates and their gradients are results too."""
         return self.backend.compile(tuple([plan_of(d, self.backend.costs, record) for d in directions]))
@@ -78,6 +90,9 @@ class KernelEngine(NamedTuple):
         recordings: Sequence[Recording] | None = None,
     ) -> list[Result]:
         """Run all directions of a layer in one call. The caller has checked `why_not`."""
+        if (arrays := self._array_kernels(directions)) is not None:
+            results: list[Result] = arrays.run(steps, directions)
+            return results
         record, operands = recordings is not None, operands_of(directions)
         if is_transformed():
             return results_of(directions, transforms.run(self.name, steps, directions), True, all_states)
@@ -110,6 +125,8 @@ class KernelEngine(NamedTuple):
         draws: Sequence[Callable[[], dict[str, Tensor]]],
     ) -> "PreparedCalls | None":
         """Prepare calls, as in `choose.prepare`. Return None if the backend does not prepare calls."""
+        if self._array_kernels(directions) is not None:
+            return None
         dtype = result_type(steps.data.dtype, steps.data.device.type)
         compiled = self.compile(directions, signature.record)
         passes = compiled.prepare(operands_of(directions), steps, dtype, signature)

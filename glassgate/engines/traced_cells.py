@@ -5,23 +5,27 @@ import weakref
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from types import CodeType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from glassgate.cell import Cell
 from glassgate.cell_axes import UNITS
+from glassgate.engines.symbolic.arrays.step import ArrayStep, array_step
+from glassgate.engines.symbolic.arrays.value import Value
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.graph_cell import GraphCell
-from glassgate.engines.symbolic.step import equations_of
+from glassgate.engines.symbolic.step import equations_of, explain_refusals
 from glassgate.engines.symbolic.watch import Watch
 from glassgate.engines.torch_names import VERSION, mark_constant
-from glassgate.engines.verify import first_difference
+from glassgate.engines.verify import first_array_difference, first_difference
 from glassgate.shapes import ShapeError
 
 FIRST_WITH_OBJECTS = (2, 12)
 """The first version of torch in which functions that torch.compile treats as constant accept objects as arguments."""
+
+Traced = TypeVar("Traced")
 
 _interned: dict[str, Equations] = {}
 _verified: set[tuple[str, tuple[CodeType, ...]]] = set()
@@ -48,6 +52,7 @@ class TracedCell:
         self.cell, self.type = weakref.ref(cell, partial(_forget, id(cell))), type(cell)
         self.watch = Watch(cell)
         self.cached: dict[bool, Equations | str] = {}
+        self._array_steps: dict[Any, ArrayStep | str] = {}
 
     def is_valid_for(self, cell: Cell) -> bool:
         """Whether this was traced from the cell, and the cell has not changed since."""
@@ -69,6 +74,31 @@ class TracedCell:
                 result = str(error)
             self.cached[projected] = result
         return result
+
+    def array_step(self, input_size: int, hidden_size: int) -> ArrayStep | str:
+        """One step of a cell that declares axes, or the reason why no kernel can express it."""
+        key = input_size, hidden_size
+        if key not in self._array_steps:
+            cell = self.cell()
+            assert cell is not None
+            try:
+                self._array_steps[key] = self._verified_array_step(cell, *key)
+            except NotTraceable as error:
+                self._array_steps[key] = str(error)
+        return self._array_steps[key]
+
+    def _verified_array_step(self, cell: Cell, input_size: int, hidden_size: int) -> ArrayStep:
+        def trace() -> ArrayStep:
+            return explain_refusals(
+                cell._class_name, lambda: array_step(cell, input_size, hidden_size, self.watch.contains)
+            )
+
+        step = self._repeated(cell, trace)
+        if step_text(self._repeated(cell, trace)) != step_text(step):
+            raise _refusal(cell, "is not the same when it is run twice")
+        if wrong := first_array_difference(cell, step):
+            raise _refusal(cell, f"gives another value for {wrong} than the graph that was traced from it")
+        return step
 
     def _verified_equations(self, cell: Cell, projected: bool) -> Equations:
         if isinstance(cell, GraphCell):
@@ -92,16 +122,35 @@ class TracedCell:
         return equations
 
     def _trace(self, cell: Cell, projected: bool) -> Equations:
+        return self._repeated(cell, lambda: equations_of(cell, projected, self.watch.contains))
+
+    def _repeated(self, cell: Cell, trace: Callable[[], Traced]) -> Traced:
+        """The result of tracing, after which the values that the step reads are unchanged."""
         for _ in range(2):
             if self.watch.refused:
                 raise _refusal(cell, f"reads {self.watch.refused}")
-            equations = equations_of(cell, projected, self.watch.contains)
+            traced = trace()
             changed = self.watch.conditions.first_change(cell)
             if changed is None:
-                return equations
+                return traced
             # The first run of a step may cache a value. Such a step writes nothing when it runs again.
             self.watch = Watch(cell)
         raise _refusal(cell, f"writes to {changed}, which a kernel would not")
+
+
+def step_text(step: ArrayStep) -> str:
+    """The step as text, in which values are numbered. Steps with equal texts are equal."""
+    numbers = {value: k for k, value in enumerate(step.values)}
+    lines = [f"{dict(step.sizes)} {dict(step.gates)} {dict(step.state)}"]
+    for value, k in numbers.items():
+        args = [f"v{numbers[arg]}" if isinstance(arg, Value) else repr(arg) for arg in value.args]
+        lines.append(f"v{k} {value.axes} {value.op}({', '.join(args)})")
+    return "\n".join([*lines, *(f"v{numbers[value]}" for value in step.states)])
+
+
+def traced_array_step(cell: Cell, input_size: int, hidden_size: int) -> ArrayStep | str:
+    """One step of a cell that declares axes, or the reason why no kernel can express it."""
+    return traced_cell(cell).array_step(input_size, hidden_size)
 
 
 _cache: dict[int, TracedCell] = {}

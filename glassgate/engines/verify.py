@@ -1,13 +1,15 @@
 """Checks that the equations of a cell compute the same values and gradients as its step, on random numbers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from glassgate.cell import Cell, Weights
+from glassgate.cell import Cell, Named, PreActivations, Weights
 from glassgate.engines.reference_step import advance
+from glassgate.engines.symbolic.arrays.evaluate import Key, new_states
+from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.step import run_in_new_thread
@@ -19,8 +21,7 @@ _TOLERANCE = 1e-6
 
 def first_difference(cell: Cell, equations: Equations) -> str | None:
     """The name of the first value or gradient for which the equations and the step differ; None if all agree."""
-    name: str | None = run_in_new_thread(_first_difference, cell, equations)
-    return name
+    return run_in_new_thread(lambda: _first_difference(cell, equations))
 
 
 def _first_difference(cell: Cell, equations: Equations) -> str | None:
@@ -32,6 +33,51 @@ def _first_difference(cell: Cell, equations: Equations) -> str | None:
             if not _equal(actual[name], value):
                 return name
     return None
+
+
+def first_array_difference(cell: Cell, step: ArrayStep) -> str | None:
+    """The name of the first state or gradient for which a traced step of arrays and the cell differ, or None."""
+    return run_in_new_thread(lambda: _first_array_difference(cell, step))
+
+
+def _first_array_difference(cell: Cell, step: ArrayStep) -> str | None:
+    generator = torch.Generator().manual_seed(0)
+    blocks: dict[Key, tuple[int, tuple[str, ...]]] = {("ih", name): (_ROWS, axes) for name, axes in step.gates.items()}
+    blocks |= {("state", name): (_ROWS, axes) for name, axes in step.state.items()}
+    blocks |= {("parameter", *value.args): (1, value.axes) for value in step.values if value.op == "parameter"}
+    for draw in (_normal, _positive):
+        leaves = {
+            key: draw(generator, (rows, *[step.sizes[axis] for axis in axes])) for key, (rows, axes) in blocks.items()
+        }
+        actual = _array_results(step, lambda values: new_states(step, values, _ROWS), leaves)
+        expected = _array_results(step, lambda values: _new_states_of_cell(cell, step, values), leaves)
+        for name, value in expected.items():
+            if not _equal(actual[name], value):
+                return name
+    return None
+
+
+def _new_states_of_cell(cell: Cell, step: ArrayStep, values: Mapping[Key, Tensor]) -> Sequence[Tensor]:
+    def parameter(name: str) -> Any:
+        own = {key[2]: v[0] for key, v in values.items() if key[:2] == ("parameter", name)}
+        return own[None] if None in own else Named(own, own.values())
+
+    named = dict.fromkeys(key[1] for key in values if key[0] == "parameter")
+    a = PreActivations(Named(step.gates, [values["ih", name] * 1.0 for name in step.gates]), None)
+    s = Named(step.state, [values["state", name] * 1.0 for name in step.state])
+    return cell.new_state(a, s, Named(named, map(parameter, named)))
+
+
+def _array_results(
+    step: ArrayStep, function: Callable[[Mapping[Key, Tensor]], Sequence[Tensor]], leaves: Mapping[Key, Tensor]
+) -> dict[str, Tensor]:
+    """The new states, and the gradients of their weighted sum with respect to all leaves."""
+    leaves = {key: v.clone().requires_grad_() for key, v in leaves.items()}
+    new = function(leaves)
+    total: Any = sum((v * (k + 1 + v.detach().sign())).sum() for k, v in enumerate(new))
+    d = torch.autograd.grad(total, list(leaves.values()), allow_unused=True, materialize_grads=True)
+    values = {f"state {name!r}": v.detach() for name, v in zip(step.state, new, strict=True)}
+    return values | {f"the gradient of {key[1]!r}": v for key, v in zip(leaves, d, strict=True)}
 
 
 def _normal(generator: torch.Generator, shape: tuple[int, ...]) -> Tensor:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from inspect import CO_VARARGS
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from glassgate.cell import Cell, Named, PreActivations, RecurrentTerm, trace_locals
 from glassgate.engines.axes import PROJECTED, UNITS, Axis
@@ -16,6 +16,9 @@ from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Call, Node, NotTraceable, check_state, topological_order, tracing
 from glassgate.engines.symbolic.purity import Impure, NoRandomNumbers, refuse_impure
 from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
+from glassgate.shapes import ShapeError
+
+Traced = TypeVar("Traced")
 
 
 def equations_of(
@@ -31,19 +34,7 @@ def equations_of(
     Raises:
         NotTraceable: the step uses an operation that kernels do not support; the message names it.
     """
-    name = cell._class_name
-    try:
-        states, named = run_in_new_thread(_trace, cell, projected, is_watched)
-    except Impure as error:
-        raise NotTraceable(f"cell {name}: step {error}; it runs on the reference engine") from None
-    except NotTraceable as error:
-        raise _refusal(name, str(error)) from None
-    except (TypeError, RuntimeError, ArithmeticError, LookupError) as error:
-        if str(error).startswith(f"cell {name}: "):
-            raise
-        first_line = str(error).strip().partition("\n")[0]
-        fault = f"raises {type(error).__name__} ({first_line}) when it is traced"
-        raise NotTraceable(f"cell {name}: step {fault}; it runs on the reference engine") from error
+    states, named = explain_refusals(cell._class_name, lambda: _trace(cell, projected, is_watched))
     new = rewrite_graph(states)
     states = [new[state] for state in states]
     gate_values = _gate_values(
@@ -63,13 +54,37 @@ def equations_of(
     )
 
 
-def _refusal(name: str, operation: str) -> NotTraceable:
+def explain_refusals(name: str, trace: Callable[[], Traced]) -> Traced:
+    """Trace the cell with this name in a new thread, and return the result.
+
+    Raises:
+        NotTraceable: the reason why the step cannot be traced.
+        ShapeError: the step combines values whose shapes do not fit.
+    """
+    try:
+        return run_in_new_thread(trace)
+    except Impure as error:
+        raise NotTraceable(f"cell {name}: step {error}; it runs on the reference engine") from None
+    except NotTraceable as error:
+        raise refusal(name, str(error)) from None
+    except ShapeError:
+        raise
+    except (TypeError, RuntimeError, ArithmeticError, LookupError) as error:
+        if str(error).startswith(f"cell {name}: "):
+            raise
+        first_line = str(error).strip().partition("\n")[0]
+        fault = f"raises {type(error).__name__} ({first_line}) when it is traced"
+        raise NotTraceable(f"cell {name}: step {fault}; it runs on the reference engine") from error
+
+
+def refusal(name: str, operation: str) -> NotTraceable:
+    """The error of a step that uses an operation, for the cell with this name."""
     return NotTraceable(
         f"cell {name}: step uses {operation}, which the kernels do not support; it runs on the reference engine"
     )
 
 
-def run_in_new_thread(function: Callable[..., Any], *args: Any) -> Any:
+def run_in_new_thread(function: Callable[..., Traced], *args: Any) -> Traced:
     """Run a function in a new thread, in which torch has no active modes and hooks, and return its result."""
     with ThreadPoolExecutor(1, "glassgate") as thread:
         return thread.submit(function, *args).result()
@@ -78,12 +93,12 @@ def run_in_new_thread(function: Callable[..., Any], *args: Any) -> Any:
 def _trace(
     cell: Cell, projected: bool, is_watched: Callable[[CodeType], bool] | None
 ) -> tuple[list[Node], dict[str, Node]]:
-    with tracing(), NoRandomNumbers(), _without_garbage_collection():
+    with tracing(), NoRandomNumbers(), without_garbage_collection():
         return trace_step(cell, projected, partial(refuse_impure, is_watched=is_watched))
 
 
 @contextmanager
-def _without_garbage_collection() -> Iterator[None]:
+def without_garbage_collection() -> Iterator[None]:
     """Pause garbage collection, because its callbacks and finalizers call functions that do not belong to the step."""
     enabled = gc.isenabled()
     gc.disable()

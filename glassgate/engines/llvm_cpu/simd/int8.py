@@ -60,7 +60,8 @@ class Integers:
 def _rounding(processor: Processor) -> dict[str, Any]:
     """Return the functions that quantise the rows of left operands, by name."""
     lanes, shifted, padded_to = processor.lanes(32), processor.integers in OFFSET_METHODS, processor.width
-    V, (load, _, fill, _, _, put_total) = VectorType(32, lanes), memory_functions(32, lanes)
+    V, functions = VectorType(32, lanes), memory_functions(32, lanes)
+    load, fill, put_total = functions.load, functions.fill, functions.put_total
 
     @instruction(V.llvm, V.llvm)
     def max_magnitude(builder, largest, vector):

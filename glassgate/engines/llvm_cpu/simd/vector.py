@@ -237,6 +237,10 @@ class MemoryFunctions(NamedTuple):
     """keep(vector, live): the vector with zeros after the first `live` lanes."""
     put_total: Instruction
     """put_total(address, vector): writes the sum of the lanes as one number."""
+    add_total: Instruction
+    """add_total(address, vector): adds the sum of the lanes to a number in memory."""
+    total: Instruction
+    """total(vector): a vector with the sum of the lanes in every lane."""
 
 
 @cache
@@ -246,6 +250,8 @@ def memory_functions(bits: int, lanes: int) -> MemoryFunctions:
 
     @instruction(INT64, INT64, INT64)
     def load(builder, address, index, live):
+        if isinstance(live, ir.Constant) and live.constant >= lanes:
+            return builder.load(_pointer(builder, V, address, index), align=V.number_size)
         with builder.if_else(_is_whole(builder, V, live)) as (whole, part):
             with whole:
                 whole_vector = builder.load(_pointer(builder, V, address, index), align=V.number_size)
@@ -259,6 +265,9 @@ def memory_functions(bits: int, lanes: int) -> MemoryFunctions:
 
     @instruction(INT64, INT64, INT64, V.llvm)
     def store(builder, address, index, live, vector):
+        if isinstance(live, ir.Constant) and live.constant >= lanes:
+            builder.store(vector, _pointer(builder, V, address, index)).align = V.number_size
+            return
         with builder.if_else(_is_whole(builder, V, live)) as (whole, part):
             with whole:
                 builder.store(vector, _pointer(builder, V, address, index)).align = V.number_size
@@ -277,10 +286,21 @@ def memory_functions(bits: int, lanes: int) -> MemoryFunctions:
     def keep(builder, vector, live):
         return builder.select(mask_of_first(builder, lanes, live), vector, V.zero)
 
+    def sum_of_lanes(builder, vector):
+        name = f"llvm.vector.reduce.fadd.v{lanes}f{bits}"
+        return call(builder, name, V.element, V.element(-0.0), vector, fastmath=["reassoc"])
+
     @instruction(INT64, V.llvm)
     def put_total(builder, address, vector):
-        name = f"llvm.vector.reduce.fadd.v{lanes}f{bits}"
-        total = call(builder, name, V.element, V.element(-0.0), vector, fastmath=["reassoc"])
-        builder.store(total, pointer_at(builder, address, V.element))
+        builder.store(sum_of_lanes(builder, vector), pointer_at(builder, address, V.element))
 
-    return MemoryFunctions(load, store, fill, number, keep, put_total)
+    @instruction(INT64, V.llvm)
+    def add_total(builder, address, vector):
+        pointer = pointer_at(builder, address, V.element)
+        builder.store(builder.fadd(builder.load(pointer), sum_of_lanes(builder, vector)), pointer)
+
+    @instruction(V.llvm)
+    def total(builder, vector):
+        return splat(builder, sum_of_lanes(builder, vector), lanes)
+
+    return MemoryFunctions(load, store, fill, number, keep, put_total, add_total, total)

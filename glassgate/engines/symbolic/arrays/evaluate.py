@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.arrays.value import Index, Value, topological_order
 from glassgate.engines.symbolic.evaluate import compute_elementwise
 from glassgate.engines.symbolic.operations import OPERATIONS
@@ -112,3 +113,11 @@ def evaluate(
 ) -> list[Tensor]:
     """Compute values of a graph; see `Evaluation`."""
     return Evaluation(sizes, leaves, products)(results)
+
+
+def new_states(step: ArrayStep, leaves: Mapping[Key, Tensor], rows: int) -> list[Tensor]:
+    """Compute the states after a step, each (rows, *axes) over the declared axes of the state."""
+    evaluation = Evaluation(step.sizes, leaves)
+    evaluation(step.states)
+    pairs = zip(step.states, step.state.values(), strict=True)
+    return [evaluation.over(v, axes).expand(rows, *(step.sizes[axis] for axis in axes)) for v, axes in pairs]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -12,7 +12,8 @@ from glassgate.engines.symbolic.operations import ALIASES, COMPOSED, MASKS, OPER
 from glassgate.engines.symbolic.simplify import simplify
 
 
-class Index(NamedTuple):
+@dataclass(frozen=True)
+class Index:
     """The position along one axis of the argument of "index" or "scatter": offset + sum of factor * axis, modulo.
 
     Attributes:

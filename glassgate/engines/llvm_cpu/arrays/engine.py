@@ -1,0 +1,109 @@
+"""The engine of cells whose states are arrays: the input product by torch, the recurrence by kernels."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from glassgate.engines.contract import Direction, Reason, Result, Steps, is_intercepted, result_type
+from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
+from glassgate.engines.llvm_cpu.arrays.run import CompiledArrays, Operands, Rows
+from glassgate.engines.llvm_cpu.processor import Processor, host
+from glassgate.engines.reference_step import Step
+from glassgate.engines.symbolic.graph import NotTraceable
+from glassgate.engines.symbolic.step import refusal
+from glassgate.engines.traced_cells import step_text, traced_array_step
+from glassgate.shapes import ShapeError
+
+
+def why_not(steps: Steps, directions: Sequence[Direction], all_states: bool) -> Reason | None:
+    """Why these kernels cannot run a call; None if they can."""
+    if not steps.data.is_cpu or steps.data.dtype not in (torch.float32, torch.float64):
+        return Reason(f"kernels of array states need float32 or float64 on the CPU, got {steps.data.dtype}")
+    if is_intercepted():
+        return Reason("kernels of array states run eagerly, without torch.compile and transforms of torch.func")
+    if all_states:
+        return Reason("kernels of array states return only the output and the final states")
+    for direction in directions:
+        if direction.noise:
+            return Reason("kernels of array states have no noise")
+        try:
+            program = _program(direction)
+        except ShapeError:
+            return Reason("the shapes in its step do not fit")  # the reference engine raises an error about them
+        if isinstance(program, str):
+            return Reason(program, is_general=True)
+    return None
+
+
+def run(steps: Steps, directions: Sequence[Direction]) -> list[Result]:
+    """Run the directions of one layer, one after the other. The caller has checked `why_not`."""
+    return [_run(steps, direction) for direction in directions]
+
+
+def _run(steps: Steps, direction: Direction) -> Result:
+    program, weights, data = _program(direction), direction.weights, steps.data
+    assert isinstance(program, ArrayProgram)
+    dtype = torch.float64 if data.dtype == torch.float64 else torch.float32
+
+    def ready(v: Tensor) -> Tensor:
+        return v.to(dtype).contiguous()
+
+    initial = [*map(ready, direction.initial)]
+    operands = Operands(
+        ready(linear(data, weights["weight_ih"], weights.get("bias_ih"))),
+        initial,
+        [*map(ready, direction.restart)] or initial,
+        [ready(v) for v in _parameters(program, direction)],
+    )
+    rows = _rows(steps, len(initial[0]))._replace(reverse=direction.reverse)
+    output, *final = _compiled(program, dtype, host().full_precision)(rows, operands)
+    result = result_type(data.dtype)
+    return Result((output.to(result),), tuple([v.to(result) for v in final]))
+
+
+def _rows(steps: Steps, N: int) -> Rows:
+    batch_sizes = None if steps.batch_sizes is None else tuple(steps.batch_sizes.tolist())
+    resets = None if steps.resets is None else steps.resets.contiguous()
+    return _layout(len(steps.data), N, batch_sizes)._replace(resets=resets)
+
+
+@lru_cache(256)
+def _layout(row_count: int, N: int, batch_sizes: tuple[int, ...] | None) -> Rows:
+    """The rows of a call with these batch sizes, or with N rows in each step."""
+    sizes = torch.tensor([N] * (row_count // max(N, 1)) if batch_sizes is None else batch_sizes, dtype=torch.int64)
+    lengths = (sizes[:, None] > torch.arange(N)).sum(0)
+    return Rows(sizes.cumsum(0) - sizes, lengths, False, None, int(sizes.sum()) == row_count)
+
+
+def _program(direction: Direction) -> ArrayProgram | str:
+    """The passes of the direction's cell, or the reason why kernels cannot run them."""
+    sizes = direction.weights["weight_ih"].shape[1], direction.initial[0].shape[1]
+    step = traced_array_step(direction.cell, *sizes)
+    if isinstance(step, str):
+        return step
+    text = step_text(step)
+    if text not in _programs:
+        try:
+            _programs[text] = ArrayProgram(step)
+        except NotTraceable as error:
+            _programs[text] = str(refusal(direction.cell._class_name, str(error)))
+    return _programs[text]
+
+
+_programs: dict[str, ArrayProgram | str] = {}
+"""The passes by the text of the step."""
+
+
+def _parameters(program: ArrayProgram, direction: Direction) -> list[Tensor]:
+    """The parameters that the step reads, with their axes."""
+    named = Step(direction.cell, direction.weights, direction.initial[0].shape[1]).parameters
+    values = [(getattr(named, name), gate) for name, gate in program.parameter_axes]
+    return [value if gate is None else getattr(value, gate) for value, gate in values]
+
+
+@lru_cache(256)
+def _compiled(program: ArrayProgram, dtype: torch.dtype, processor: Processor) -> CompiledArrays:
+    return CompiledArrays(program, dtype, processor)

@@ -1,0 +1,262 @@
+"""The kernels of a cell whose states are arrays: their text and their machine code.
+
+A job is one head of one sequence. It keeps its states in the first-level cache, from the first step to the last.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from glassgate.engines.llvm_cpu.arrays.nests import Store, divide
+from glassgate.engines.llvm_cpu.arrays.printer import print_step
+from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram, parameter_name
+from glassgate.engines.llvm_cpu.compile import Function, compile_kernel
+from glassgate.engines.llvm_cpu.processor import Processor
+
+HEADER = ("starts", "lengths", "reverse", "resets", "jobs", "chunk", "saved", "gates")
+"""The first arguments of both kernels:
+
+starts: the address of a table with the first row of each step.
+lengths: the address of a table with the number of steps of each sequence.
+reverse: whether time runs backwards.
+resets: the address of the mask of resets, or 0.
+jobs: the number of jobs.
+chunk: the number of steps between saved states.
+saved: the address of the saved states, or 0.
+gates: the address of the pre-activations.
+
+The last two arguments are the first job and the end of the jobs."""
+TABLES = frozenset({"starts", "lengths"})
+
+
+class Kernels(NamedTuple):
+    """The machine code of a cell's passes.
+
+    Attributes:
+        forward, backward: the passes.
+        slot: the numbers per step in the workspace of the backward pass.
+    """
+
+    forward: Function
+    backward: Function
+    slot: int
+
+
+class KernelText(NamedTuple):
+    """The text of a cell's passes; the attributes are those of `Kernels`."""
+
+    forward: str
+    backward: str
+    slot: int
+
+
+def compile_kernels(program: ArrayProgram, bits: int, processor: Processor) -> Kernels:
+    """Compile both passes of a cell."""
+    text = print_kernels(program, bits, processor)
+    forward = compile_kernel(text.forward, "forward", bits, processor)
+    return Kernels(forward, compile_kernel(text.backward, "backward", bits, processor), text.slot)
+
+
+def print_kernels(program: ArrayProgram, bits: int, processor: Processor) -> KernelText:
+    """Print both passes of a cell.
+
+    Args:
+        program: the passes of one step.
+        bits: the size of a number.
+        processor: the processor that runs the kernels.
+    """
+    backward = _Backward(program, bits, processor)
+    return KernelText(_Forward(program, bits, processor).text(), backward.text(), backward.slot)
+
+
+class _Kernel:
+    """The text of one kernel. The arguments are those of `print_kernels`."""
+
+    name = ""
+
+    def __init__(self, program: ArrayProgram, bits: int, processor: Processor) -> None:
+        self.program, self.step, self.bits, self.processor = program, program.step, bits, processor
+        self.lanes = processor.lanes(bits)
+        self._lines: list[str] = []
+        self._depth = 1
+        self._scratch_size = 1
+        self.parameters = {parameter_name(key): axes for key, axes in program.parameter_axes.items()}
+
+    def arguments(self) -> list[str]:
+        """The names of the arguments after the header."""
+        raise NotImplementedError
+
+    def print_job(self) -> None:
+        """Print the code of one job."""
+        raise NotImplementedError
+
+    def text(self) -> str:
+        """The text of the kernel."""
+        program = self.program
+        with self.loop("for _j in range(_first, _end):"):
+            self.line(f"_n = _j // {program.heads}")
+            self.line(f"_h = _j % {program.heads}")
+            self.line("_length = _lengths[_n]")
+            for name, axes in self.parameters.items():
+                self.line(f"p_{name} = _p_{name}{self._of_head(axes)}")
+            self.print_job()
+        first = [f"def {self.name}(_address):", "    _job = words(_address)"]
+        for k, argument in enumerate((*HEADER, *self.arguments(), "first", "end")):
+            first.append(f"    _{argument} = {f'words(_job[{k}])' if argument in TABLES else f'_job[{k}]'}")
+        first.append(f"    _scratch = memory_{self._scratch_size * self.bits // 8}()")
+        return "\n".join([*first, *self._lines]) + "\n"
+
+    def line(self, text: str) -> None:
+        """Append a line."""
+        self._lines.append("    " * self._depth + text)
+
+    @contextmanager
+    def loop(self, head: str) -> Iterator[None]:
+        """Append a loop or an `if`, whose body is printed inside the `with` block."""
+        self.line(head)
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    def print_stores(self, stores: Sequence[Store]) -> None:
+        """Append the nests of a step."""
+        nests = divide(stores, self.program.order)
+        lines, size = print_step(nests, dict(self.program.sizes), self.lanes, self.processor.registers)
+        self._scratch_size = max(self._scratch_size, size)
+        for line in lines:
+            self.line(line)
+
+    def for_each(self, size: int, store: str) -> None:
+        """Append a loop over the vectors of an array. In `store`, `_x` is the index, and {} the number of lanes."""
+        self.line(f"for _x in range(0, {size}, {self.lanes}):")
+        self.line(f"    {store.replace('{}', str(self.lanes) if size % self.lanes == 0 else f'{size} - _x')}")
+
+    def copy(self, to: str, source: str, size: int) -> None:
+        """Append the copy of an array."""
+        self.for_each(size, f"store({to}, _x, {{}}, load({source}, _x, {{}}))")
+
+    def of_job(self, prefix: str, blocks: Mapping[str, tuple[str, ...]]) -> None:
+        """Append the addresses of arrays with a block per job."""
+        for name, axes in blocks.items():
+            self.line(f"{prefix}_{name} = _{prefix}_{name} + _j * {self.program.size(axes)} * BYTES")
+
+    def find_row(self) -> None:
+        """Append the row of step `_k` and whether it is reset."""
+        self.line("_t = _length - 1 - _k if _reverse != 0 else _k")
+        self.line("_row = _starts[_t] + _n")
+        self.line("_is_reset = is_reset(_resets, _row)")
+
+    def of_row(self, base: str, prefix: str, blocks: Mapping[str, tuple[str, ...]]) -> None:
+        """Append the addresses of arrays that share a row per step, one after the other."""
+        widths = [self._width(axes) for axes in blocks.values()]
+        for k, (name, axes) in enumerate(blocks.items()):
+            address = f"{base} + (_row * {sum(widths)} + {sum(widths[:k])}) * BYTES{self._of_head(axes)}"
+            self.line(f"{prefix}{name} = {address}")
+
+    def _width(self, axes: Sequence[str]) -> int:
+        return self.program.size(axes) * (self.program.heads if self.program.head in axes else 1)
+
+    def _of_head(self, axes: Sequence[str]) -> str:
+        return f" + _h * {self.program.size(axes)} * BYTES" if self.program.head in axes else ""
+
+    @property
+    def output_axes(self) -> tuple[str, ...]:
+        """The axes of the output."""
+        return next(iter(self.step.state.values()))
+
+    @property
+    def saved_sizes(self) -> dict[str, int]:
+        """The size of each saved state."""
+        return {name: self.program.size(self.step.state[name]) for name in self.program.kept_states}
+
+
+class _Forward(_Kernel):
+    """Computes the output of each row and the final states. In training, it saves the states every `chunk` steps."""
+
+    name = "forward"
+
+    def arguments(self) -> list[str]:
+        names = [(prefix, s) for prefix in ("s", "r") for s in self.step.state]
+        return ["out", *(f"{prefix}_{name}" for prefix, name in [*names, *(("p", p) for p in self.parameters)])]
+
+    def print_job(self) -> None:
+        step, saved = self.step, self.saved_sizes
+        self.of_job("s", step.state)
+        self.of_job("r", step.state)
+        with self.loop("for _k in range(_length):"):
+            if saved:
+                with self.loop("if _saved != 0 and _k % _chunk == 0:"):
+                    self.line(f"_at = _saved + (_k // _chunk * _jobs + _j) * {sum(saved.values())} * BYTES")
+                    for name, size in saved.items():
+                        self.copy("_at", f"s_{name}", size)
+                        self.line(f"_at += {size} * BYTES")
+            self.find_row()
+            with self.loop("if _is_reset:"):
+                for name, axes in step.state.items():
+                    self.copy(f"s_{name}", f"r_{name}", self.program.size(axes))
+            self.of_row("_gates", "a_", step.gates)
+            self.of_row("_out", "", {"out": self.output_axes})
+            self.print_stores(self.program.forward)
+
+
+class _Backward(_Kernel):
+    """Computes the gradients, chunk by chunk. A chunk is replayed before its gradients are computed.
+
+    Attributes:
+        slot: see `Kernels`.
+    """
+
+    name = "backward"
+
+    def __init__(self, program: ArrayProgram, bits: int, processor: Processor) -> None:
+        super().__init__(program, bits, processor)
+        sizes = self.saved_sizes | {name: program.size(axes) for name, axes in program.kept_sums.items()}
+        self._offsets: dict[str, int] = {}
+        self.slot = 0
+        for name, size in sizes.items():
+            self._offsets[name] = self.slot
+            self.slot += -(-size // self.lanes) * self.lanes
+
+    def arguments(self) -> list[str]:
+        names = [(prefix, s) for prefix in ("d", "r", "e") for s in self.step.state]
+        names += [(prefix, p) for prefix in ("p", "q") for p in self.parameters]
+        return ["work", "d_gates", "d_out", *(f"{prefix}_{name}" for prefix, name in names)]
+
+    def print_job(self) -> None:
+        step, saved = self.step, self.saved_sizes
+        for prefix in ("d", "r", "e"):
+            self.of_job(prefix, step.state)
+        self.of_job("q", self.parameters)
+        with self.loop("for _c in range((_length + _chunk - 1) // _chunk - 1, -1, -1):"):
+            self.line("_begin = _c * _chunk")
+            self.line("_stop = min(_begin + _chunk, _length)")
+            if saved:
+                self.line(f"_at = _saved + (_c * _jobs + _j) * {sum(saved.values())} * BYTES")
+                for name, size in saved.items():
+                    self.copy(f"_work + {self._offsets[name]} * BYTES", "_at", size)
+                    self.line(f"_at += {size} * BYTES")
+                with self.loop("for _k in range(_begin, _stop):"):
+                    self._find_step()
+                    self.print_stores(self.program.replay)
+            with self.loop("for _k in range(_stop - 1, _begin - 1, -1):"):
+                self._find_step()
+                self.of_row("_d_gates", "g_", step.gates)
+                self.of_row("_d_out", "d_", {"out": self.output_axes})
+                self.print_stores(self.program.backward)
+                with self.loop("if _is_reset:"):
+                    for name, axes in step.state.items():
+                        size = self.program.size(axes)
+                        total = f"load(e_{name}, _x, {{}}) + load(d_{name}, _x, {{}})"
+                        self.for_each(size, f"store(e_{name}, _x, {{}}, {total})")
+                        self.for_each(size, f"store(d_{name}, _x, {{}}, fill(0.0))")
+
+    def _find_step(self) -> None:
+        """Append the addresses of the gates, states and kept sums of step `_k`."""
+        self.find_row()
+        self.of_row("_gates", "a_", self.step.gates)
+        self.line(f"_slot = _work + (_k - _begin) * {self.slot} * BYTES")
+        for name in self.program.kept_states:
+            self.line(f"n_{name} = _slot + {self.slot + self._offsets[name]} * BYTES")
+            self.line(f"s_{name} = r_{name} if _is_reset else _slot + {self._offsets[name]} * BYTES")
+        for name in self.program.kept_sums:
+            self.line(f"{name} = _slot + {self._offsets[name]} * BYTES")

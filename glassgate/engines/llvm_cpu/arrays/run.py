@@ -1,0 +1,218 @@
+"""Runs the kernels of a cell whose states are arrays, with autograd."""
+
+from array import array
+from collections.abc import Sequence
+from itertools import islice
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from glassgate.engines.llvm_cpu.arrays.kernel import Kernels, compile_kernels
+from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
+from glassgate.engines.llvm_cpu.compile import Function
+from glassgate.engines.llvm_cpu.pool import threads
+from glassgate.engines.llvm_cpu.processor import Processor
+from glassgate.engines.llvm_cpu.tasks import Launch
+from glassgate.engines.symbolic.arrays.evaluate import new_states
+
+CHUNK_BYTES = 2**19
+"""The memory for the replayed steps of a chunk, so that they stay in the second-level cache."""
+FEWEST_STEPS, MOST_STEPS = 4, 64
+"""The bounds of the number of steps in a chunk."""
+SMALLEST_PART = 2**14
+"""The numbers of all states and steps below which one thread is faster than two."""
+
+
+class Rows(NamedTuple):
+    """The rows of a call.
+
+    Attributes:
+        starts: (L,) the index of the first row of each step.
+        lengths: (N,) the number of steps of each sequence.
+        reverse: whether time runs backwards.
+        resets: (S,) the mask of rows before which the states are reset; None without resets.
+        is_dense: whether every row belongs to a sequence.
+    """
+
+    starts: Tensor
+    lengths: Tensor
+    reverse: bool
+    resets: Tensor | None
+    is_dense: bool
+
+
+class Operands(NamedTuple):
+    """The operands of a call; all are contiguous and have the dtype of the kernels.
+
+    Attributes:
+        gates: (S, width) the pre-activations of all rows.
+        initial, restart: (N, width) the states before the first step, and after a reset, by state.
+        parameters: the parameters of the cell.
+    """
+
+    gates: Tensor
+    initial: Sequence[Tensor]
+    restart: Sequence[Tensor]
+    parameters: Sequence[Tensor]
+
+    @property
+    def flat(self) -> list[Tensor]:
+        """All operands, in order."""
+        return [self.gates, *self.initial, *self.restart, *self.parameters]
+
+
+class CompiledArrays:
+    """The kernels of a step for one type of number.
+
+    Args:
+        program: the passes of the step.
+        dtype: torch.float32 or torch.float64.
+        processor: the processor.
+
+    Attributes:
+        chunk: the number of steps between saved states.
+    """
+
+    def __init__(self, program: ArrayProgram, dtype: torch.dtype, processor: Processor) -> None:
+        self.program = program
+        self.kernels: Kernels = compile_kernels(program, 32 if dtype == torch.float32 else 64, processor)
+        slot_bytes = max(1, self.kernels.slot) * dtype.itemsize
+        self.chunk = max(FEWEST_STEPS, min(MOST_STEPS, CHUNK_BYTES // slot_bytes - 1))
+        self._saved_size = sum(program.size(program.states[name]) for name in program.kept_states)
+
+    def __call__(self, rows: Rows, operands: Operands) -> tuple[Tensor, ...]:
+        """Return the output of each row, (S, width), then the final states, (N, width)."""
+        flat = operands.flat
+        if torch.is_grad_enabled() and any(v.requires_grad for v in flat):
+            results: tuple[Tensor, ...] = _ArraysFunction.apply(self, rows, *flat)
+            return results
+        return self.forward(rows, operands, False)[0]
+
+    def operands_of(self, flat: Sequence[Tensor]) -> Operands:
+        """The operands from the list `Operands.flat`."""
+        count, remaining = len(self.program.states), iter(flat)
+        gates, initial, restart = next(remaining), [*islice(remaining, count)], [*islice(remaining, count)]
+        return Operands(gates, initial, restart, [*remaining])
+
+    def forward(self, rows: Rows, operands: Operands, save: bool) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Run the forward pass. Return its results, and the saved states."""
+        gates, final = operands.gates, [v.detach().clone() for v in operands.initial]
+        shape = len(gates), final[0].shape[1]
+        output = gates.new_empty(shape) if rows.is_dense else gates.new_zeros(shape)
+        chunks = -(-len(rows.starts) // self.chunk) if save else 0
+        saved = gates.new_empty(chunks, self._jobs(rows), self._saved_size)
+        arguments = [output, *final, *operands.restart, *operands.parameters]
+        self._run(self.kernels.forward, rows, saved, gates, [[]] * self._parts(rows), arguments)
+        return (output, *final), saved
+
+    def backward(
+        self, rows: Rows, operands: Operands, saved: Tensor, d_output: Tensor, d_final: Sequence[Tensor]
+    ) -> list[Tensor]:
+        """Run the backward pass. Return the gradients of `Operands.flat`."""
+        gates, program = operands.gates, self.program
+        d_gates = torch.empty_like(gates) if rows.is_dense else torch.zeros_like(gates)
+        d_initial = [v.clone(memory_format=torch.contiguous_format) for v in d_final]
+        d_restart = [torch.zeros_like(v) for v in d_initial]
+        axes_of = program.parameter_axes.values()
+        d_by_job = [gates.new_zeros(self._jobs(rows), program.size(axes)) for axes in axes_of]
+        work = [gates.new_empty((self.chunk + 1) * self.kernels.slot) for _ in range(self._parts(rows))]
+        arguments = [d_gates, d_output, *d_initial, *operands.restart, *d_restart, *operands.parameters, *d_by_job]
+        self._run(self.kernels.backward, rows, saved, gates, [[v] for v in work], arguments)
+        d_parameters = []
+        for d, parameter, axes in zip(d_by_job, operands.parameters, axes_of, strict=True):
+            of_heads = d.view(len(rows.lengths), program.heads, -1).sum(0)
+            total = of_heads if program.head in axes else of_heads.sum(0)
+            d_parameters.append(total.view_as(parameter))
+        return [d_gates, *d_initial, *d_restart, *d_parameters]
+
+    def _jobs(self, rows: Rows) -> int:
+        return len(rows.lengths) * self.program.heads
+
+    def _parts(self, rows: Rows) -> int:
+        """The number of threads that divide the jobs."""
+        work = self._jobs(rows) * len(rows.starts) * max(1, self._saved_size)
+        return min(torch.get_num_threads(), max(1, self._jobs(rows)), 1 + work // SMALLEST_PART)
+
+    def _run(
+        self,
+        function: Function,
+        rows: Rows,
+        saved: Tensor,
+        gates: Tensor,
+        own: Sequence[Sequence[Tensor]],
+        shared: Sequence[Tensor],
+    ) -> None:
+        """Run a kernel. Each part of the jobs has its own tensors and those that all parts share."""
+        jobs = self._jobs(rows)
+        header = [rows.starts.data_ptr(), rows.lengths.data_ptr(), int(rows.reverse)]
+        header += [0 if rows.resets is None else rows.resets.data_ptr(), jobs, self.chunk]
+        header += [saved.data_ptr() if len(saved) else 0, gates.data_ptr()]
+        addresses = [v.data_ptr() for v in shared]
+        launches = []
+        for k, tensors in enumerate(own):
+            part = jobs * k // len(own), jobs * (k + 1) // len(own)
+            arguments = array("q", [*header, *(v.data_ptr() for v in tensors), *addresses, *part])
+            launches.append(Launch(function, arguments))
+        threads.run(launches)
+
+    def in_torch(self, rows: Rows, operands: Operands) -> tuple[Tensor, ...]:
+        """The results of a call, computed step by step in torch, so that they can be differentiated to any order."""
+        step, sizes = self.program.step, self.program.sizes
+
+        def shape(axes: Sequence[str]) -> list[int]:
+            return [-1, *(sizes[axis] for axis in axes)]
+
+        widths = [prod(sizes[axis] for axis in axes) for axes in step.gates.values()]
+        keys = self.program.parameter_axes
+        parameters = {("parameter", *key): v[None] for key, v in zip(keys, operands.parameters, strict=True)}
+        states, lengths = [*operands.initial], rows.lengths
+        outputs: list[tuple[Tensor, Tensor]] = []
+        for k in range(len(rows.starts)):
+            (alive,) = torch.nonzero(lengths > k, as_tuple=True)
+            t = lengths[alive] - 1 - k if rows.reverse else torch.full_like(alive, k)
+            index = rows.starts[t] + alive
+            before = [v[alive] for v in states]
+            if rows.resets is not None:
+                mask = rows.resets[index, None]
+                before = [torch.where(mask, r[alive], v) for r, v in zip(operands.restart, before, strict=True)]
+            gates = operands.gates[index].split(widths, 1)
+            leaves: dict[tuple[Any, ...], Tensor] = dict(parameters)
+            leaves |= {("ih", g): v.view(shape(axes)) for (g, axes), v in zip(step.gates.items(), gates, strict=True)}
+            leaves |= {
+                ("state", s): v.reshape(shape(axes)) for (s, axes), v in zip(step.state.items(), before, strict=True)
+            }
+            new = [v.reshape(len(alive), -1) for v in new_states(step, leaves, len(alive))]
+            states = [v.index_copy(0, alive, n) for v, n in zip(states, new, strict=True)]
+            outputs.append((index, new[0]))
+        output = operands.gates.new_zeros(len(operands.gates), states[0].shape[1])
+        for index, value in outputs:
+            output = output.index_copy(0, index, value)
+        return (output, *states)
+
+
+class _ArraysFunction(torch.autograd.Function):
+    """The call of `CompiledArrays` in autograd."""
+
+    @staticmethod
+    def forward(ctx: Any, compiled: CompiledArrays, rows: Rows, *flat: Tensor) -> tuple[Tensor, ...]:
+        results, saved = compiled.forward(rows, compiled.operands_of(flat), True)
+        ctx.compiled, ctx.rows = compiled, rows
+        ctx.save_for_backward(saved, *flat)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, d_output: Tensor, *d_final: Tensor) -> Any:
+        saved, *flat = ctx.saved_tensors
+        compiled, rows = ctx.compiled, ctx.rows
+        if torch.is_grad_enabled():  # the gradient will be differentiated again
+            # Views are distinct, even where the same tensor is an initial and a restart state.
+            flat = [v.view_as(v) for v in flat]
+            needed = [v for v in flat if v.requires_grad]
+            results = compiled.in_torch(rows, compiled.operands_of(flat))
+            d_results = (d_output, *d_final)
+            d = iter(torch.autograd.grad(results, needed, d_results, create_graph=True, allow_unused=True))
+            return (None, None, *(next(d) if v.requires_grad else None for v in flat))
+        operands = compiled.operands_of(flat)
+        return (None, None, *compiled.backward(rows, operands, saved, d_output.contiguous(), d_final))

@@ -1,0 +1,124 @@
+"""The kernels of cells whose states are arrays: equal to the reference engine, which loops over the steps in torch."""
+
+import pytest
+import torch
+
+import glassgate as gg
+from glassgate.engines.llvm_cpu.arrays import run as array_run
+from glassgate.engines.llvm_cpu.processor import host, pretend
+from tests.engines.llvm_cpu.array_cells import Decayed, DeltaRule, Masked, Vectors
+
+CELLS = {
+    "delta rule": (DeltaRule(2, 4, 3), 6),
+    "delta rule, wide": (DeltaRule(1, 3, 130), 130),
+    "decayed": (Decayed(2, 5, 17), 34),
+    "masked": (Masked(2, 3, 4), 8),
+    "vectors": (Vectors(), 19),
+}
+
+
+def _results(layer, x, engine, **options):
+    """All results of a call, and the gradients of a weighted sum of them."""
+    x = x.clone().requires_grad_()
+    with gg.engine(engine):
+        output, states = layer(x, **options)
+    results = [output, *states]
+    total = sum((v * torch.linspace(-1, 1, v.numel(), dtype=v.dtype).view_as(v)).sum() for v in results)
+    return [v.detach() for v in results] + list(torch.autograd.grad(total, [x, *layer.parameters()]))
+
+
+def _check(layer, x, tolerance=1e-9, **options):
+    for actual, expected in zip(*[_results(layer, x, e, **options) for e in ("cpu", "reference")], strict=True):
+        scale = max(1.0, float(expected.abs().max()))
+        torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance * scale)
+
+
+@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equal_to_the_reference(name, dtype):
+    cell, width = CELLS[name]
+    torch.manual_seed(0)
+    layer = gg.Recurrent(cell, 5, width, bidirectional=True, dtype=dtype)
+    x = torch.randn(9, 3, 5, dtype=dtype)
+    _check(layer, x, 1e-9 if dtype == torch.float64 else 2e-4)
+    options = {"lengths": torch.tensor([4, 9, 1]), "resets": torch.rand(9, 3) < 0.3}
+    _check(layer, x, 1e-9 if dtype == torch.float64 else 2e-4, **options)
+
+
+def test_second_derivatives():
+    layer = gg.Recurrent(DeltaRule(1, 2, 3), 2, 3, dtype=torch.float64)
+    x = torch.randn(3, 2, 2, dtype=torch.float64)
+    options = {"lengths": [3, 1], "resets": torch.tensor([[False, False], [True, False], [False, False]])}
+    second = []
+    for engine in ("cpu", "reference"):
+        v = x.clone().requires_grad_()
+        with gg.engine(engine):
+            total = layer(v, **options)[0].pow(3).sum()
+        first = torch.autograd.grad(total, [v, *layer.parameters()], create_graph=True)
+        second.append(torch.autograd.grad(sum(d.pow(2).sum() for d in first), [v, *layer.parameters()]))
+    for actual, expected in zip(*second, strict=True):
+        torch.testing.assert_close(actual, expected)
+
+
+def test_several_chunks_and_threads(monkeypatch):
+    """A chunk of four steps gives the gradients of the reference for 11 steps, on one and on two threads."""
+    monkeypatch.setattr(array_run, "MOST_STEPS", 4)
+    monkeypatch.setattr(array_run, "SMALLEST_PART", 1)
+    layer = gg.Recurrent(DeltaRule(3, 4, 5), 3, 15, dtype=torch.float64)
+    x = torch.randn(11, 3, 3, dtype=torch.float64)
+    threads = torch.get_num_threads()
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            _check(layer, x, lengths=[11, 8, 4])
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_every_width_of_vectors():
+    """Processors with shorter vectors and fewer registers compute the same."""
+    layer = gg.Recurrent(Decayed(1, 3, 9), 3, 9)
+    x = torch.randn(6, 2, 3)
+    for width, registers in ((32, 16), (16, 16)):
+        if width <= host().width:
+            with pretend(host().full_precision._replace(width=width, registers=registers)):
+                _check(layer, x, 2e-4)
+
+
+def test_values_that_are_not_finite():
+    """Infinities and NaN reach the same numbers as in torch."""
+    layer = gg.Recurrent(DeltaRule(2, 4, 3), 5, 6)
+    x = torch.randn(6, 3, 5)
+    x[2, 0, 1], x[3, 1, 2] = torch.inf, torch.nan
+    with torch.no_grad():
+        results = []
+        for engine in ("cpu", "reference"):
+            with gg.engine(engine):
+                results.append(layer(x)[0])
+    assert torch.equal(results[0].isfinite(), results[1].isfinite())
+    assert results[0].isfinite().all(0).any()
+    assert not results[0].isfinite().all()
+
+
+def test_autocast_computes_the_recurrence_in_float32():
+    layer = gg.Recurrent(DeltaRule(2, 4, 3), 5, 6)
+    x = torch.randn(6, 3, 5)
+    with torch.autocast("cpu", torch.bfloat16), gg.engine("cpu"):
+        output, (_, S) = layer(x)
+    assert output.dtype == S.dtype == torch.bfloat16
+    torch.testing.assert_close(output.float(), layer(x)[0], rtol=0.1, atol=0.1)
+
+
+def test_the_cpu_engine_is_preferred_and_gives_reasons():
+    layer = gg.Recurrent(DeltaRule(2, 4, 3), 5, 6)
+    x = torch.randn(4, 2, 5)
+    assert gg.explain(layer, x).engine == "cpu"
+
+    class Shuffled(DeltaRule):
+        def step(self, a, s):
+            return a.v.flip(-1), s.S
+
+    other = gg.Recurrent(Shuffled(2, 4, 3), 5, 6)
+    assert "another order of an axis" in gg.explain(other, x).reasons["cpu"]
+    with pytest.warns(UserWarning, match="cell Shuffled: step uses a part or another order of an axis"):
+        other(x)
