@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from glassgate import init as init
     from glassgate.cell import Cell as Cell
     from glassgate.cell import Parameter as Parameter
+    from glassgate.cell_axes import Gate as Gate
+    from glassgate.cell_axes import State as State
     from glassgate.checking import check as check
     from glassgate.constraints import constrain as constrain
     from glassgate.conversion import convert as convert
@@ -82,6 +84,7 @@ _MODULES = {
     "from_onnx": "glassgate.export.onnx_import",
     "from_rtneural": "glassgate.export.audio",
     "functional": "glassgate",
+    "Gate": "glassgate.cell_axes",
     "gates": "glassgate",
     "GRU": "glassgate.layers.drop_in",
     "GRUCell": "glassgate.layers.cells",
@@ -102,6 +105,7 @@ _MODULES = {
     "scale": "glassgate.glass.edit",
     "ShapeError": "glassgate.shapes",
     "source": "glassgate.engines.source",
+    "State": "glassgate.cell_axes",
     "to_c": "glassgate.export.c_model",
     "to_nam": "glassgate.export.audio",
     "to_onnx": "glassgate.export.onnx_model",
