@@ -14,6 +14,7 @@ CELLS = {
     "decayed": (Decayed(2, 5, 17), 34),
     "masked": (Masked(2, 3, 4), 8),
     "vectors": (Vectors(), 19),
+    "gates shared by the heads": (gg.cells.Mamba2(2, 3), 8),
 }
 
 

@@ -220,7 +220,7 @@ class _Backward(_Kernel):
     def arguments(self) -> list[str]:
         names = [(prefix, s) for prefix in ("d", "r", "e") for s in self.step.state]
         names += [(prefix, p) for prefix in ("p", "q") for p in self.parameters]
-        return ["work", "d_gates", "d_out", *(f"{prefix}_{name}" for prefix, name in names)]
+        return ["work", "d_gates", "d_shared", "d_out", *(f"{prefix}_{name}" for prefix, name in names)]
 
     def print_job(self) -> None:
         step, saved = self.step, self.saved_sizes
@@ -241,6 +241,7 @@ class _Backward(_Kernel):
             with self.loop("for _k in range(_stop - 1, _begin - 1, -1):"):
                 self._find_step()
                 self.of_row("_d_gates", "g_", step.gates)
+                self._of_row_and_head()
                 self.of_row("_d_out", "d_", {"out": self.output_axes})
                 self.print_stores(self.program.backward)
                 with self.loop("if _is_reset:"):
@@ -249,6 +250,13 @@ class _Backward(_Kernel):
                         total = f"load(e_{name}, _x, {{}}) + load(d_{name}, _x, {{}})"
                         self.for_each(size, f"store(e_{name}, _x, {{}}, {total})")
                         self.for_each(size, f"store(d_{name}, _x, {{}}, fill(0.0))")
+
+    def _of_row_and_head(self) -> None:
+        """Append the addresses of the gradients of gates that the heads share, with a row per step and head."""
+        widths = [self.program.size(axes) for axes in self.program.shared_gates.values()]
+        for k, name in enumerate(self.program.shared_gates):
+            row = f"(_row * {self.program.heads} + _h) * {sum(widths)}"
+            self.line(f"g_{name} = _d_shared + ({row} + {sum(widths[:k])}) * BYTES")
 
     def _find_step(self) -> None:
         """Append the addresses of the gates, states and kept sums of step `_k`."""

@@ -51,6 +51,7 @@ class ArrayProgram:
         head: the axis whose indices are independent of each other, so that each is a job; empty without such an axis.
         heads: the number of jobs per sequence.
         gates, states: the axes of each gate and state in a job.
+        shared_gates: the gates that all jobs of a sequence read. Each job has its own gradients of them.
         parameters: the axes of each parameter in a job. The key is the parameter's name and its gate or None.
         order: the axes of values in a job, in the order of loops, outermost first.
         kept_states: the states that the backward pass reads.
@@ -72,6 +73,7 @@ class ArrayProgram:
         self.heads = step.sizes[self.head] if self.head else 1
         self.gates = {name: self._in_job(axes) for name, axes in step.gates.items()}
         self.states = {name: self._in_job(axes) for name, axes in step.state.items()}
+        self.shared_gates = {name: axes for name, axes in step.gates.items() if self.head and self.head not in axes}
         self.parameters = {key: self._in_job(axes) for key, axes in self.parameter_axes.items()}
         self.order = self._order_of_axes()
         d = gradient(step).leaves
@@ -88,11 +90,11 @@ class ArrayProgram:
         return tuple(axis for axis in axes if axis != self.head)
 
     def _independent_axis(self) -> str:
-        """The first axis of all states and gates, if no value depends on two of its indices; otherwise empty."""
-        blocks = [*self.step.state.values(), *self.step.gates.values()]
-        axis = blocks[0][0] if blocks[0] else ""
-        every = [*blocks, *(axes for axes in self.parameter_axes.values() if axis in axes)]
-        if not axis or any(axes[:1] != (axis,) for axes in every):
+        """The first axis of all states, if no value depends on two of its indices; otherwise empty."""
+        states = [*self.step.state.values()]
+        axis = states[0][0] if states[0] else ""
+        shared = [*self.step.gates.values(), *self.parameter_axes.values()]
+        if not axis or any(axes[:1] != (axis,) for axes in [*states, *(axes for axes in shared if axis in axes)]):
             return ""
         is_summed = any(is_sum(value) and axis in value.args[1] for value in self.step.values)
         return "" if is_summed else axis
@@ -161,9 +163,7 @@ def _check_supported(values: Sequence[Value]) -> None:
         if value.op not in PRIMITIVES and value.op not in ("memory", "constant", "sum"):
             raise NotTraceable(_UNSUPPORTED.get(value.op, value.op))
         if len(value.axes) > MOST_AXES:
-            raise NotTraceable(
-                f"a value with the axes ({', '.join(value.axes)}), and at most {MOST_AXES} beside independent heads,"
-            )
+            raise NotTraceable(f"a value with more than {MOST_AXES} axes, ({', '.join(value.axes)}), besides heads")
 
 
 def _stores(prefix: str, blocks: Mapping[str, Axes], values: Iterable[Value], adds: bool = False) -> list[Store]:

@@ -113,13 +113,29 @@ class CompiledArrays:
         """Run the backward pass. Return the gradients of `Operands.flat`."""
         gates, program = operands.gates, self.program
         d_gates = torch.empty_like(gates) if rows.is_dense else torch.zeros_like(gates)
+        shared = [program.size(axes) for axes in program.shared_gates.values()]
+        d_shared = gates.new_zeros(len(gates), program.heads, sum(shared))
         d_initial = [v.clone(memory_format=torch.contiguous_format) for v in d_final]
         d_restart = [torch.zeros_like(v) for v in d_initial]
         axes_of = program.parameter_axes.values()
         d_by_job = [gates.new_zeros(self._jobs(rows), program.size(axes)) for axes in axes_of]
         work = [gates.new_empty((self.chunk + 1) * self.kernels.slot) for _ in range(self._parts(rows))]
-        arguments = [d_gates, d_output, *d_initial, *operands.restart, *d_restart, *operands.parameters, *d_by_job]
+        arguments = [
+            d_gates,
+            d_shared,
+            d_output,
+            *d_initial,
+            *operands.restart,
+            *d_restart,
+            *operands.parameters,
+            *d_by_job,
+        ]
         self._run(self.kernels.backward, rows, saved, gates, [[v] for v in work], arguments)
+        if shared:
+            widths = [prod(program.sizes[axis] for axis in axes) for axes in program.step.gates.values()]
+            by_gate = dict(zip(program.step.gates, d_gates.split(widths, 1), strict=True))
+            for name, total in zip(program.shared_gates, d_shared.sum(1).split(shared, 1), strict=True):
+                by_gate[name].copy_(total)
         d_parameters = []
         for d, parameter, axes in zip(d_by_job, operands.parameters, axes_of, strict=True):
             of_heads = d.view(len(rows.lengths), program.heads, -1).sum(0)
