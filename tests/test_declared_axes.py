@@ -134,7 +134,9 @@ def test_wrong_states(layer):
     message = r"S_0 must be \(num_layers \* D, N, heads, key, value\) = \(1, 3, 2, 4, 3\)"
     with pytest.raises(gg.ShapeError, match=message):
         layer(x, states)
-    assert "cpu: cell DeltaRule: state 'h' has the axes (heads, value)" in str(gg.explain(layer, x))
+    assert gg.explain(layer, x).engine == "cpu"
+    recurrent = gg.Recurrent(Skip(), D, 4, dtype=torch.float64)
+    assert "cell Skip: step multiplies a state by weight_hh" in gg.explain(recurrent, x).reasons["cpu"]
 
 
 def test_states_that_do_not_fit_into_memory():
@@ -156,7 +158,8 @@ def test_a_cell_computes_one_step(layer):
 def test_check_runs_on_declared_axes():
     report = str(gg.check(DeltaRule(2, 4, 3)))
     assert "FAIL" not in report
-    assert "runs only on the reference engine: cell DeltaRule: state 'h' has the axes (heads, value)" in report
+    assert "outputs and gradients of the cpu engine equal the reference's" in report
+    assert "runs only on the reference engine: cell Skip: step multiplies a state" in str(gg.check(Skip()))
 
 
 class Skip(gg.Cell):

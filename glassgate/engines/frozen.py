@@ -73,6 +73,8 @@ def freeze(directions: Sequence[Direction], precision: str, scales: Sequence[Wei
         if not isinstance(backend, Freezer):
             continue
         reason = None if requested in ("auto", name) else Reason(f"engine {requested!r} was requested")
+        if any(direction.cell.declaration is not None for direction in directions):
+            reason = reason or Reason("the cell declares axes, and its weights are not packed")
         reason = reason or KernelEngine(name).why_not(Steps(x, None, None), list(directions))
         if reason is None:
             layer = backend.freeze(directions, precision, scales)
@@ -115,7 +117,7 @@ class _ReferenceStepper:
 
 
 class _ReferenceLayer:
-    """`FrozenDirections` on the reference engine."""
+    """`FrozenDirections` on the reference engine. Whole sequences of a cell that declares axes may run on kernels."""
 
     def __init__(self, directions: Sequence[Direction]) -> None:
         self.directions = directions
@@ -133,7 +135,8 @@ class _ReferenceLayer:
         results = []
         for k, direction in enumerate(self.directions):
             direction = direction._replace(initial=initial[k], restart=restarts[k])
-            results += reference.run(steps[k], [direction], all_states, recordings and recordings[k : k + 1])
+            run = reference.run if direction.cell.declaration is None else choose.run
+            results += run(steps[k], [direction], all_states, recordings and recordings[k : k + 1])
         return results
 
     def passes(self, steps: int, N: int) -> Sequence[PackedPass] | None:

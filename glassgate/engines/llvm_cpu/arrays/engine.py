@@ -14,7 +14,7 @@ from glassgate.engines.llvm_cpu.processor import Processor, host
 from glassgate.engines.reference_step import Step
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.step import refusal
-from glassgate.engines.traced_cells import step_text, traced_array_step
+from glassgate.engines.traced_cells import missing_in_array_kernels, step_text, traced_array_step
 from glassgate.shapes import ShapeError
 
 
@@ -30,6 +30,8 @@ def why_not(steps: Steps, directions: Sequence[Direction], all_states: bool) -> 
         if direction.noise:
             return Reason("kernels of array states have no noise")
         try:
+            if (fault := _missing(direction)) is not None:
+                return Reason(fault)
             program = _program(direction)
         except ShapeError:
             return Reason("the shapes in its step do not fit")  # the reference engine raises an error about them
@@ -76,6 +78,16 @@ def _layout(row_count: int, N: int, batch_sizes: tuple[int, ...] | None) -> Rows
     sizes = torch.tensor([N] * (row_count // max(N, 1)) if batch_sizes is None else batch_sizes, dtype=torch.int64)
     lengths = (sizes[:, None] > torch.arange(N)).sum(0)
     return Rows(sizes.cumsum(0) - sizes, lengths, False, None, int(sizes.sum()) == row_count)
+
+
+def _missing(direction: Direction) -> str | None:
+    """What the kernels lack for the direction's cell. Its author cannot write the step in another way."""
+    sizes = direction.weights["weight_ih"].shape[1], direction.initial[0].shape[1]
+    step = traced_array_step(direction.cell, *sizes)
+    fault = None if isinstance(step, str) else missing_in_array_kernels(step)
+    if fault is None:
+        return None
+    return f"cell {direction.cell._class_name}: step {fault}, which kernels of cells with declared axes do not support"
 
 
 def _program(direction: Direction) -> ArrayProgram | str:
