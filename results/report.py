@@ -47,7 +47,7 @@ make results RESULTS=--report                           # only this page and the
 """
 
 LEGEND = f"""
-- **Scores:** mean and standard deviation over the seeds.
+- **Scores:** mean and standard deviation over the seeds. The tables of single seeds have {OURS} / {PLAIN}.
 - **Seconds per epoch:** processor time of the training steps of one epoch, {OURS} / {PLAIN}.
 - **Speedup:** processor time of {PLAIN} divided by that of {OURS}, the median of all epochs, with quartiles.
 - **Difference with the same weights:** rounding errors make the two training runs diverge, as if they had different
@@ -70,15 +70,13 @@ LEGEND = f"""
   sequences of unequal lengths are packed. With one direction they are only padded, which is faster. Initial weights,
   batches, clipping, schedule and dropout are the same. The only exception is the dropout between stacked layers, for
   which `torch.nn` draws other random numbers.
-- The two training runs are processes that run alternately, so that one trains an epoch while the other waits. Each has
-  one thread, so that its processor time includes no waiting for other threads. Other processes used the cores, so
-  elapsed times have little meaning and are only in the files.
-- The times are those of training steps. They do not include the first step of each epoch, scores, files and
-  compilation. [Benchmarks](../benchmarks/README.md) compares the layers without a task, and with several threads.
+- The two training runs are processes with one thread that train an epoch alternately. Other processes used the cores,
+  so only processor times are listed. They do not include the first step of each epoch, scores, files and compilation.
+  [Benchmarks](../benchmarks/README.md) compares the layers without a task, and with several threads.
 - Errors on ETTh1 are computed on values divided by the standard deviation of the training part, over every window of
   the test part.
-- Pictures of attention and forecasts are from seed 1, on the test part. Those of attention show the first three
-  sentences of 16 to 32 bytes. Those of forecasts start at three evenly distributed steps.
+- Pictures of attention and forecasts are from seed 1, on the test part: the first three sentences of 16 to 32 bytes,
+  and three evenly distributed steps.
 - The test score is that of the epoch with the best dev score or, without dev data, of the last epoch.
 """
 
@@ -106,7 +104,10 @@ def write(store: Store, page: Path) -> None:
     draw_curves(contents, page.with_name(f"{page.stem}-curves.svg"))
     draw_scores(contents, page.with_name(f"{page.stem}-scores.svg"))
     rows = "".join(f"{_row(case, pairs)}\n" for case, pairs in contents)
-    sections = "".join(_section(case, pairs, page) for case, pairs in contents)
+    before: dict[tuple[str, str], Case] = {}
+    sections = ""
+    for case, pairs in contents:
+        sections += _section(case, pairs, page, before.setdefault((case.task, str(case.paths)), case))
     head = f"| {' | '.join(HEADINGS)} |\n{'|---' * len(HEADINGS)}|\n"
     page.write_text(INTRODUCTION + head + rows + LEGEND + _machines(contents) + sections + ENDING, "utf-8")
 
@@ -176,12 +177,10 @@ def _machines(contents: list[tuple[Case, Pairs]]) -> str:
     return "".join(f"- {each}.\n" for each in sorted(machines)) + f"- Commits: {commits}.\n"
 
 
-def _section(case: Case, pairs: Pairs, page: Path) -> str:
-    named = ", ".join(f"{score.title} ({score.heading.partition(', ')[2]})" for score in case.scores)
+def _section(case: Case, pairs: Pairs, page: Path, first: Case) -> str:
     parts = [f'\n<a id="{case.name}"></a>\n\n## {case.what}\n']
-    parts.append(f"{case.note} {pairs[0][0]['parameters']:,} parameters. Scores: {named}.".strip() + "\n")
-    command = case.command() or f"python -m results {case.name}"
-    parts.append(f"```sh\n{command}\n```\n")
+    parts.append(f"{case.note} {pairs[0][0]['parameters']:,} parameters.".strip() + "\n")
+    parts.append(_command(case, first))
     parts.append(_table_of_seeds(case, pairs))
     for title, figures in (("Reported by others", case.by_others), ("Own figures for comparison", case.own)):
         if figures:
@@ -196,16 +195,30 @@ def _section(case: Case, pairs: Pairs, page: Path) -> str:
     return "\n".join(parts)
 
 
+def _command(case: Case, first: Case) -> str:
+    """Return the command of a case, or its differences from that of the first case with the same data."""
+    if case is first or not (command := case.command()):
+        return f"```sh\n{case.command() or f'python -m results {case.name}'}\n```\n"
+    options, shown = ({*text.split(" --")[1:]} for text in (command, first.command() or ""))
+    names = {option.split()[0] for option in options}
+    without = [f"without `--{option.split()[0]}`" for option in sorted(shown) if option.split()[0] not in names]
+    new = " ".join(f"--{option}" for option in command.split(" --")[1:] if option not in shown)
+    changes = ", ".join([*([f"with `{new}`"] if new else []), *without])
+    return f"The command is that of [{first.what}](#{first.name}), {changes}.\n"
+
+
 def _unit_and_title(case: Case, key: str) -> str:
     score = next(score for score in case.scores if score.key == key)
     return f"{'% ' if score.percent else ''}{score.title}"
 
 
 def _table_of_seeds(case: Case, pairs: Pairs) -> str:
-    titles = [f"{side}: {score.title}" for score in case.scores for side in (OURS, PLAIN)]
+    titles = [score.title + (", %" if score.percent else "") for score in case.scores]
     lines = [f"| seed | {' | '.join(titles)} | best epoch | seconds per epoch |", "|---" * (3 + len(titles)) + "|"]
     for both in pairs:
-        cells = [f"{values(score, [side])[0]:.{score.places + 1}f}" for score in case.scores for side in both]
+        cells = [
+            " / ".join(f"{values(score, [side])[0]:.{score.places + 1}f}" for side in both) for score in case.scores
+        ]
         best_epochs = " / ".join(str(side["best_epoch"]) for side in both)
         times = " / ".join(f"{seconds_per_epoch(side):.3g}" for side in both)
         lines.append(f"| {both[0]['seed']} | {' | '.join(cells)} | {best_epochs} | {times} |")

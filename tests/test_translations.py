@@ -83,6 +83,30 @@ def test_comments_are_chinese_and_terms_are_those_of_the_glossary(path: Path) ->
         assert term not in text or path.name == "glossary.zh-CN.md", term
 
 
+QUESTIONS = {
+    "遗忘门": ("student", "方程"),
+    "八次乘法": ("student", "从八次乘法到两次"),
+    "行序": ("student", "门的行序"),
+    "batch_first": ("student", "整个序列与 batch_first"),
+    "最终状态": ("student", "两个方向"),
+    "投影": ("student", "投影"),
+    "梯度裁剪": ("student", "初始化与梯度裁剪"),
+    "梯度为什么能保留": ("student", "梯度为什么能保留下来"),
+    "双向语言模型": ("why-lstm", "两个方向"),
+    "中文标注": ("tagging", "中文文本"),
+}
+"""Ten questions of a reader of a tutorial, as words for the search, with the page and the section of the answer."""
+
+
+@pytest.mark.parametrize("words", QUESTIONS)
+def test_a_reader_of_a_tutorial_finds_an_answer_in_two_clicks(words: str) -> None:
+    """The first click opens the page from the README, the second one the section."""
+    name, section = QUESTIONS[words]
+    assert f"](docs/{name}.zh-CN.md)" in (ROOT / "README.zh-CN.md").read_text("utf-8")
+    page = (ROOT / f"docs/{name}.zh-CN.md").read_text("utf-8")
+    assert re.search(rf"^##+ {section}$", page, re.MULTILINE)
+
+
 def test_both_glossaries_have_the_same_terms() -> None:
     row = re.compile(r"^\| (.+?) \| (.+?) \| ", re.MULTILINE)
     [ours, theirs] = [

@@ -126,6 +126,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return with_site_links(markdown, f"docs/{address}", address)
 
 
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Name the dialog of the search, for screen readers."""
+    return output.replace(_SEARCH, f'{_SEARCH} aria-label="Search"')
+
+
 def on_post_build(config: MkDocsConfig) -> None:
     """Copy the files of the project to which pages link, and check the site."""
     site = Path(config.site_dir).resolve()
@@ -140,6 +145,7 @@ def on_post_build(config: MkDocsConfig) -> None:
         raise PluginError("\n".join(faults))
 
 
+_SEARCH = 'data-md-component="search" role="dialog"'
 _MOVED = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>This page has moved</title>
 <meta http-equiv="refresh" content="0; url={0}"></head><body><a href="{0}">This page has moved</a></body></html>

@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_translations import QUESTIONS
+
 pytestmark = pytest.mark.browser
 
 ROOT = Path(__file__).parents[2]
+PAGES = ("index", "student", "student.zh-CN", "training", "own-cells", "glossary.zh-CN", "classroom", "notebooks/gates")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
 
@@ -51,7 +54,7 @@ def test_pages_load_without_errors_from_one_host(site: str, scheme: str, tmp_pat
         errors: list[str] = []
         page.on("request", lambda request: requested.append(request.url))
         page.on("console", lambda message: message.type == "error" and errors.append(message.text))
-        for address in ("index", "cells", "results", "reference/layers", "reference/commands", "zh-CN"):
+        for address in (*PAGES, "cells", "results", "reference/layers", "reference/commands", "zh-CN"):
             page.goto(f"{site}/{address}.html", wait_until="networkidle")
             for width in (1280, 390):
                 page.set_viewport_size({"width": width, "height": 800})
@@ -60,6 +63,40 @@ def test_pages_load_without_errors_from_one_host(site: str, scheme: str, tmp_pat
         page.keyboard.press("/")
         page.keyboard.type("zoneout")
         page.wait_for_selector(".md-search-result__item")
+        for words, (name, _) in QUESTIONS.items():
+            page.fill(".md-search__input", words)
+            page.wait_for_selector(f".md-search-result__item a[href*='{name}.zh-CN.html']", state="attached")
+        for name in ("student", "student.zh-CN"):  # the picture of the LSTM and its equations are on one screen
+            for width in (1280, 390):
+                page.set_viewport_size({"width": width, "height": 800})
+                page.goto(f"{site}/{name}.html", wait_until="networkidle")
+                picture, text = page.locator(".gg-beside img"), page.locator(".gg-beside pre")
+                tops = [each.bounding_box()["y"] for each in (picture, text)]
+                assert abs(tops[0] - tops[1]) < 800
+                assert picture.bounding_box()["width"] <= width
+                assert not page.locator("iframe").count()
         assert not errors
         assert {url for url in requested if not url.startswith((site, "data:", "blob:"))} == set()
         browser.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_serious_fault(site: str, scheme: str, tmp_path: Path) -> None:
+    api = pytest.importorskip("playwright.sync_api")
+    axe = ROOT / "build/browser/node_modules/axe-core/axe.min.js"
+    if not axe.exists():
+        pytest.skip("axe-core is not installed: run `make browser`")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch_persistent_context(
+            tmp_path, executable_path=shutil.which("chromium"), headless=True, args=FLAGS, color_scheme=scheme
+        )
+        page = browser.new_page()
+        faults = []
+        for address in PAGES:
+            page.goto(f"{site}/{address}.html", wait_until="networkidle")
+            page.add_script_tag(path=axe)
+            for each in page.evaluate("axe.run(document)")["violations"]:
+                if each["impact"] in ("serious", "critical"):
+                    faults.append((address, each["id"], each["nodes"][0]["html"][:120]))
+        browser.close()
+        assert not faults
