@@ -18,6 +18,13 @@ class FourGates(gg.Cell):
         return o * c / (1 + c.abs()), c
 
 
-def cell(name: str) -> gg.Cell:
-    """Return a cell by name."""
+HEAD = 64
+"""The size of a head, and of its keys, in cells with a matrix memory."""
+
+
+def cell(name: str, hidden_size: int) -> gg.Cell:
+    """Return a cell by name, for a layer of this size."""
+    if name in gg.cells.MATRIX_MEMORIES:
+        memory: gg.Cell = gg.cells.MATRIX_MEMORIES[name](heads=hidden_size // HEAD, key_size=HEAD)
+        return memory
     return FourGates() if name == "FourGates" else getattr(gg.cells, name)()

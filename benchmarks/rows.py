@@ -108,6 +108,26 @@ def int8_lstm_sessions() -> Row:
     return Row("frozen-lstm-int8-runtime", "LSTM, int8 session", "ONNX Runtime's quantised LSTM", points, 1.3)
 
 
+MEMORIES = ("RetNet", "GLA", "DeltaNet")
+SIZES_OF_MEMORIES = (
+    (128, 1, 256),
+    (128, 16, 256),
+    (1_024, 1, 256),
+    (1_024, 1, 1_024),
+    (1_024, 8, 512),
+    (4_096, 1, 256),
+)
+
+
+def memories(do: str, name: str, against_what: str, peer: str, mean: float, worst: float | None = None) -> Row:
+    """Return a row of cells with a matrix memory, compared with PyTorch. The matrices are 64 x 64."""
+    points = tuple(
+        p for cell in MEMORIES for p in against(workloads(SIZES_OF_MEMORIES, do=do, cell=cell), name, peer=peer)
+    )
+    what = f"RetNet, gated linear attention and DeltaNet, heads of 64 x 64, {do}"
+    return Row(f"matrix-{name}-{do}", what, against_what, points, mean, worst)
+
+
 SIZES_OF_MINIMAL_CELLS = tuple(product((1_000, 10_000), (1, 8), (64, 256)))
 TINY = Workload(10, 2, 16)
 
@@ -333,6 +353,10 @@ ROWS = (
         tuple(p for cell in LOOPED for p in against(workloads(CELL_GRID[:3], cell=cell), "eager loop", peer="loop")),
         10,
     ),
+    memories("training", "recurrence", "the same steps in PyTorch", "loop", 10),
+    memories("inference", "recurrence", "the same steps in PyTorch", "loop", 15),
+    memories("training", "chunked", "the chunked form in PyTorch", "chunked", 2, 1.3),
+    memories("inference", "chunked", "the chunked form in PyTorch", "chunked", 2.5),
     Row(
         "compiled-loop",
         "layer-normalised LSTM, training",

@@ -1,6 +1,6 @@
 """Prepared workloads of torch layers: a layer, a language model, and a stream. Modules of peers choose the layer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -24,9 +24,17 @@ class Layer:
         layer: the module. Its weights are replaced by random numbers that depend on their names.
         states: the names of the states, the output first.
         call: a function of (input, hx, resets) that returns (output, final states).
+        shapes: the shape of each state of a sequence; None for one number per unit.
     """
 
-    def __init__(self, workload: Workload, layer: nn.Module, states: tuple[str, ...], call: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        layer: nn.Module,
+        states: tuple[str, ...],
+        call: Callable[..., Any],
+        shapes: Sequence[tuple[int, ...]] | None = None,
+    ) -> None:
         self.workload, self.layer, self.states, self.call = workload, layer, states, call
         self.training = workload.do == "training"
         layer.train(workload.do in ("training", "model"))
@@ -39,10 +47,10 @@ class Layer:
                     parameter.add_(torch.from_numpy(draw(name, *parameter.shape, scale=0.1)))
         out, rows = workload.proj or workload.H, (workload.layers * workload.directions, workload.N)
         self.input = self._input().to(dtype)
-        widths = [out] + [workload.H] * (len(states) - 1)
+        shapes = [(out,)] + [(workload.H,)] * (len(states) - 1) if shapes is None else shapes
         self.initial = {
-            f"{s}_0": torch.from_numpy(draw(f"{s}_0", *rows, width)).to(dtype)
-            for s, width in zip(states, widths, strict=True)
+            f"{s}_0": torch.from_numpy(draw(f"{s}_0", *rows, *shape)).to(dtype)
+            for s, shape in zip(states, shapes, strict=True)
         }
         self.resets = torch.from_numpy(workloads.resets(workload)) if workload.resets else None
         if self.training:
@@ -94,7 +102,8 @@ class Layer:
                 with torch.no_grad():
                     return self.forward()
             outputs = self.forward()
-            gradients = torch.autograd.grad(list(outputs.values()), list(self.leaves.values()), self.upstream)
+            values, leaves = list(outputs.values()), list(self.leaves.values())
+            gradients = torch.autograd.grad(values, leaves, self.upstream, materialize_grads=True, allow_unused=True)
         return outputs | {f"grad {name}": g for name, g in zip(self.leaves, gradients, strict=True)}
 
     def on_engine(self) -> AbstractContextManager[None]:

@@ -18,7 +18,7 @@ def layer_of(workload: Workload) -> gg.Recurrent:
     """Return the layer of a workload."""
     options: dict[str, Any] = dict(workload.options)
     return gg.Recurrent(
-        cells.cell(workload.cell),
+        cells.cell(workload.cell, workload.H),
         workload.inputs,
         workload.H,
         workload.layers,
@@ -27,6 +27,13 @@ def layer_of(workload: Workload) -> gg.Recurrent:
         dtype=getattr(torch, workload.dtype),
         **options,
     )
+
+
+def shapes_of_states(layer: gg.Recurrent) -> list[tuple[int, ...]]:
+    """Return the shape of each state of a sequence."""
+    with torch.no_grad():
+        _, final = layer(next(layer.parameters()).new_zeros(1, 1, layer.input_size))
+    return [v.shape[2:] for v in (final if isinstance(final, tuple) else (final,))]
 
 
 @contextmanager
@@ -45,7 +52,7 @@ class Ours(Layer):
         def call(x: Any, hx: Any, resets: Tensor | None) -> Any:
             return layer(x, hx, lengths=lengths, resets=resets)
 
-        super().__init__(workload, layer, layer.cell.state, call)
+        super().__init__(workload, layer, layer.cell.state, call, shapes_of_states(layer))
 
     def on_engine(self) -> AbstractContextManager[Any]:
         """Select the engine of the workload, and record if the workload requires it."""

@@ -94,11 +94,12 @@ class TracedCell:
             )
 
         step = self._repeated(cell, trace)
-        if step_text(self._repeated(cell, trace)) != step_text(step):
+        text = _text_of(step)
+        if _text_of(self._repeated(cell, trace)) != text:
             raise _refusal(cell, "is not the same when it is run twice")
         if missing_in_array_kernels(step) is None and (wrong := first_array_difference(cell, step)):
             raise _refusal(cell, f"gives another value for {wrong} than the graph that was traced from it")
-        return step
+        return _interned_array_steps.setdefault(text, step)
 
     def _verified_equations(self, cell: Cell, projected: bool) -> Equations:
         if isinstance(cell, GraphCell):
@@ -144,7 +145,11 @@ def missing_in_array_kernels(step: ArrayStep) -> str | None:
     return next((fault for op, fault in lacks.items() if any(value.op == op for value in step.values)), None)
 
 
-def step_text(step: ArrayStep) -> str:
+_interned_array_steps: dict[str, ArrayStep] = {}
+"""The one object for all steps with the same text, so that caches can use it as a key."""
+
+
+def _text_of(step: ArrayStep) -> str:
     """The step as text, in which values are numbered. Steps with equal texts are equal."""
     numbers = {value: k for k, value in enumerate(step.values)}
     lines = [f"{dict(step.sizes)} {dict(step.gates)} {dict(step.state)}"]

@@ -85,8 +85,15 @@ def compile_module(module: ir.Module) -> CacheEntry:
     return CacheEntry(module.name, target.emit_object(parsed))
 
 
+@cache
+def _find_functions_of_process() -> None:
+    """Let LLVM search the libraries of this process for functions, which it does from its first engine on."""
+    _engines.append(llvm.create_mcjit_compiler(llvm.parse_assembly(""), loader_machine()))
+
+
 def _check_functions(module: llvm.ModuleRef) -> None:
     """Raise an error if the C library lacks a function of a kernel. Loading the kernel would end the process."""
+    _find_functions_of_process()
     called = [f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.")]
     if missing := [name for name in called if not llvm.address_of_symbol(name)]:
         raise RuntimeError(

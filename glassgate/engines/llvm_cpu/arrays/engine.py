@@ -12,9 +12,10 @@ from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
 from glassgate.engines.llvm_cpu.arrays.run import CompiledArrays, Operands, Rows
 from glassgate.engines.llvm_cpu.processor import Processor, host
 from glassgate.engines.reference_step import Step
+from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.step import refusal
-from glassgate.engines.traced_cells import missing_in_array_kernels, step_text, traced_array_step
+from glassgate.engines.traced_cells import missing_in_array_kernels, traced_array_step
 from glassgate.shapes import ShapeError
 
 
@@ -94,19 +95,16 @@ def _program(direction: Direction) -> ArrayProgram | str:
     """The passes of the direction's cell, or the reason why kernels cannot run them."""
     sizes = direction.weights["weight_ih"].shape[1], direction.initial[0].shape[1]
     step = traced_array_step(direction.cell, *sizes)
-    if isinstance(step, str):
-        return step
-    text = step_text(step)
-    if text not in _programs:
-        try:
-            _programs[text] = ArrayProgram(step)
-        except NotTraceable as error:
-            _programs[text] = str(refusal(direction.cell._class_name, str(error)))
-    return _programs[text]
+    return step if isinstance(step, str) else _program_of(step, direction.cell._class_name)
 
 
-_programs: dict[str, ArrayProgram | str] = {}
-"""The passes by the text of the step."""
+@lru_cache(1024)
+def _program_of(step: ArrayStep, name: str) -> ArrayProgram | str:
+    """The passes of a step of the cell with this name, or the reason why kernels cannot run it."""
+    try:
+        return ArrayProgram(step)
+    except NotTraceable as error:
+        return str(refusal(name, str(error)))
 
 
 def _parameters(program: ArrayProgram, direction: Direction) -> list[Tensor]:
