@@ -21,8 +21,8 @@ from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.llvm_cpu.forward import ForwardPlan
 from glassgate.engines.llvm_cpu.kernel import print_kernel
 from glassgate.engines.llvm_cpu.loops.batch import batch_layout
+from glassgate.engines.llvm_cpu.loops.memory import StateBefore
 from glassgate.engines.llvm_cpu.loops.outside_loop import WeightGradient, after_loop
-from glassgate.engines.llvm_cpu.loops.program import StateBefore
 from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
@@ -30,7 +30,6 @@ from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.forward import Form, forward_pass
 from glassgate.engines.lowering.printer import format_pass
 from glassgate.engines.plan import plan_of
-from glassgate.engines.symbolic.step import equations_of
 from glassgate.engines.symbolic.trace import build_trace
 from glassgate.engines.traced_cells import current_equations
 
@@ -53,18 +52,18 @@ class Leaky(gg.Cell):
 def blocks() -> dict[str, str]:
     """Return the text of each block by its name."""
     cell = Leaky()
-    traced = build_trace(equations_of(cell), COSTS)
+    equations = current_equations(cell)
+    traced = build_trace(equations, COSTS)
     texts = {
         "graph": "\n".join(map(str, traced.forward.nodes)),
         "gradient": "\n".join(map(str, traced.backward.nodes)),
         "results": "\n".join(f"{key}: {node.name or node}" for key, node in traced.backward.outputs.items()),
         "kept": "\n".join(f"{key}: {node.name}" for key, node in traced.saved.items()),
-        "sums": "\n".join(map(_describe_gradient, after_loop(current_equations(cell), traced, True).weight_gradients)),
+        "sums": "\n".join(map(_describe_gradient, after_loop(equations, traced, True).weight_gradients)),
         "pass": "\n".join(
-            format_pass(lowered(current_equations(cell), traced, Form(save=True)))
-            for lowered in (forward_pass, backward_pass)
+            format_pass(lowered(equations, traced, Form(save=True))) for lowered in (forward_pass, backward_pass)
         ),
-        "kernel": print_kernel(cell, traced, False).text,
+        "kernel": print_kernel("Leaky", equations, traced, False).text,
     }
     direction = _direction(cell)
     plan = plan_of(direction, COSTS)

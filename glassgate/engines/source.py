@@ -35,5 +35,6 @@ def source(cell: Cell, engine: str = "cpu", *, projected: bool = False) -> str:
         return source_of(current_equations(cell, projected))
     from glassgate.engines.llvm_cpu.kernel import print_kernel
 
-    traced = build_trace(current_equations(cell, projected), COSTS)
-    return "\n\n".join(print_kernel(cell, traced, is_backward).text for is_backward in (False, True))
+    equations = current_equations(cell, projected)
+    trace, title = build_trace(equations, COSTS), type(cell).__name__
+    return "\n\n".join(print_kernel(title, equations, trace, is_backward).text for is_backward in (False, True))

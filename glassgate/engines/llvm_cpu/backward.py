@@ -7,9 +7,9 @@ from glassgate.engines.llvm_cpu import arguments as args
 from glassgate.engines.llvm_cpu import small_tasks
 from glassgate.engines.llvm_cpu.arguments import address
 from glassgate.engines.llvm_cpu.gemm.products import RowVectors, multiply, outer
-from glassgate.engines.llvm_cpu.loops.buffers import Kind
+from glassgate.engines.llvm_cpu.loops.buffers import Kind, weight_buffer
+from glassgate.engines.llvm_cpu.loops.memory import StateBefore
 from glassgate.engines.llvm_cpu.loops.outside_loop import KindColumn, WeightGradient, after_loop
-from glassgate.engines.llvm_cpu.loops.program import StateBefore, weight_buffer
 from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.llvm_cpu.processor import Processor
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
@@ -59,7 +59,7 @@ class BackwardPlan(KernelPlan):
         self.fully_written = after.fully_written
         self.d_weights = {name: address(weight_buffer(self.cell, name, Kind.D_WEIGHT)) for name in requested.weights}
         self.d_states = [self.buffers.of_state(Kind.D_STATE, name) for name in self.cell.state]
-        stored = [self.buffers.column(key).buffer for key in self.trace.backward.outputs]
+        stored = [result.to.buffer for result in self.step.memory.results]
         recorded = {buffer.owner: buffer for buffer in stored if buffer.kind in (Kind.D_GATE, Kind.D_NEW)}
         self.recorded_widths = {name: buffer.width(sizes) for name, buffer in recorded.items()}
         self.recorded = [address(buffer) for buffer in recorded.values()]

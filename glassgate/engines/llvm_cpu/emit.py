@@ -1,16 +1,16 @@
-"""Prints a program as the readable text of a kernel. `namespace.py` defines the functions that kernels call."""
+"""Prints a step as the readable text of a kernel. `namespace.py` defines the functions that kernels call."""
 
 from typing import NamedTuple
 
 from glassgate.engines.axes import UNITS, Axis
 from glassgate.engines.llvm_cpu import arguments as args
 from glassgate.engines.llvm_cpu.arguments import Argument
+from glassgate.engines.llvm_cpu.dialect import Names
 from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Column, Kind, RowPer
-from glassgate.engines.llvm_cpu.loops.program import Multiply, Phase, Program, StateBefore, SumIntoRow
-from glassgate.engines.llvm_cpu.names import Names
+from glassgate.engines.llvm_cpu.loops.memory import StateBefore
+from glassgate.engines.llvm_cpu.loops.phases import Phase, Product, RowSum, Step
 from glassgate.engines.llvm_cpu.phase_printer import (
     PhasePrinter,
-    count_input_columns,
     partial_sum_address,
     product_sums_name,
     split_long_sum,
@@ -30,26 +30,26 @@ class PrintedKernel(NamedTuple):
 
 
 def emit(
-    program: Program, title: str, rounds: bool = False, rounds_output: bool = False, input_size: int = 0
+    step: Step, title: str, rounds: bool = False, rounds_output: bool = False, input_size: int = 0
 ) -> PrintedKernel:
-    """Print a program as the forward or the backward kernel of a cell.
+    """Print a step as the forward or the backward kernel of a cell.
 
     Args:
-        program: the program.
+        step: the step.
         title: the docstring of the kernel.
         rounds: whether the left operands of matrix products are rounded, to bfloat16 or to integers.
         rounds_output: whether the kernel can also write the output in bfloat16.
         input_size: the width of the input if the kernel computes the input product; 0 if a GEMM before the loop does.
             A kernel that computes the input product keeps no values for a backward pass.
     """
-    return _Emitter(program, rounds, rounds_output, input_size).kernel(title)
+    return _Emitter(step, rounds, rounds_output, input_size).kernel(title)
 
 
 class _Emitter:
     """Prints one kernel. The arguments are those of `emit`."""
 
-    def __init__(self, program: Program, rounds: bool, rounds_output: bool, input_size: int) -> None:
-        self.program, self.rounds, self.rounds_output = program, rounds, rounds_output
+    def __init__(self, step: Step, rounds: bool, rounds_output: bool, input_size: int) -> None:
+        self.step, self.rounds, self.rounds_output = step, rounds, rounds_output
         self.input_size = input_size
         self.names = Names()
         self.lines: list[tuple[int, str]] = []
@@ -61,22 +61,22 @@ class _Emitter:
 
     def kernel(self, title: str) -> PrintedKernel:
         """Print the loop over time, then the first lines of the function, which unpack the arguments."""
-        name = "backward" if self.program.backward else "forward"
+        name = "backward" if self.step.backward else "forward"
         for argument in (args.STEPS, args.ORIGIN, args.DT, args.SIZES, args.STARTS):
             self.argument(argument)
         self.line("for _step in range(_steps):")
         self.depth += 1
         self._start_step()
         has_barriers = False
-        for phases in self.program.groups:
+        for phases in self.step.groups:
             if phases[0].products:
                 self._phase_with_products(phases[0])
             else:
                 self._phases_by_row(phases)
-            if phases[-1].barrier:
+            if phases[-1] in self.step.barriers:
                 has_barriers = True
                 self.line(f"_waits = _wait({self.argument(args.BARRIER)}, {self.argument(args.PARTIES)}, _waits)")
-        if self.rounds_output and not self.program.backward:
+        if self.rounds_output and not self.step.backward:
             self._round_output()
         for argument in (args.FIRST, args.END):
             self.argument(argument)
@@ -95,25 +95,25 @@ class _Emitter:
     def argument(self, argument: Argument) -> str:
         """Return the name of an argument in the kernel. If the kernel does not have the argument yet, add it."""
         if argument not in self.arguments:
-            temporary = self.program.temporaries.get(argument.buffer) if argument.buffer else None
-            label = f"{self.names.value(temporary.node)}_rows" if temporary else argument.label
+            temporary = self.step.temporaries.get(argument.buffer) if argument.buffer else None
+            label = f"{self.names.value(temporary.value)}_rows" if temporary else argument.label
             self.arguments[argument] = self.names.internal(argument, label)
         return self.arguments[argument]
 
     def _print_phase(self, phase: Phase) -> PhasePrinter:
-        return PhasePrinter(self.program, phase, self.names, self.argument, self.rounds, self.input_size)
+        return PhasePrinter(self.step, phase, self.names, self.argument, self.rounds, self.input_size)
 
     def _start_step(self) -> None:
         """Print the first lines of a step, which find its rows and write the addresses of the states before it."""
         self.line("_t = _origin + _step * _dt")
         self.line("_first_row, _end = _starts[_t], min(_last, _sizes[_t])")
-        if self.program.states:
-            self.line(f"_previous = _t {'+' if self.program.backward else '-'} _dt")
-        for state in self.program.states:
-            buffer = self.program.buffers.of_state(Kind.STATE, state)
+        if self.step.states:
+            self.line(f"_previous = _t {'+' if self.step.backward else '-'} _dt")
+        for state in self.step.states:
+            buffer = self.step.buffers.of_state(Kind.STATE, state)
             table = self.argument(args.previous_state(state))
             layout = map(self.argument, (args.address(buffer), args.pitch(buffer)))
-            initial, restart = (self.program.buffers.of_state(kind, state) for kind in (Kind.INITIAL, Kind.RESTART))
+            initial, restart = (self.step.buffers.of_state(kind, state) for kind in (Kind.INITIAL, Kind.RESTART))
             self.line("_write_state_addresses(")
             self.line(f"{table}, _first, _end, _first_row, {self.argument(args.RESETS)}, {', '.join(layout)},", 1)
             starts = self.argument(args.starts(buffer))
@@ -123,8 +123,8 @@ class _Emitter:
 
     def _round_output(self) -> None:
         """Print the conversion of the step's output to bfloat16."""
-        state = next(iter(self.program.buffers.states))
-        buffer, to = self.program.buffers.of_state(Kind.STATE, state), self.argument(args.ROUNDED_OUTPUT)
+        state = next(iter(self.step.buffers.states))
+        buffer, to = self.step.buffers.of_state(Kind.STATE, state), self.argument(args.ROUNDED_OUTPUT)
         base, pitch = self.argument(args.address(buffer)), self.argument(args.pitch(buffer))
         width, (first, last) = self.argument(args.width(buffer.axis)), map(self.argument, args.unit_range(buffer.axis))
         self.line(f"if {to} != 0:")
@@ -132,7 +132,7 @@ class _Emitter:
         self.line(f"_to = {to} + (_first_row + _first) * {width} * 2", 1)
         self.line(f"_round_units(_from, {pitch}, {width}, _end - _first, {first}, {last}, _to)", 1)
 
-    def _phases_by_row(self, phases: tuple[Phase, ...]) -> None:
+    def _phases_by_row(self, phases: list[Phase]) -> None:
         """Print a loop over rows. It runs all phases on a row before the next row, so the values stay in the cache."""
         printed_lines: set[str] = set()
         self.line("for _n in range(_first, _end):")
@@ -148,7 +148,7 @@ class _Emitter:
                     name = self.names.internal(("ahead", buffer), f"{buffer.label}_ahead")
                     self.line(f"{name} = {address} + (_starts[_t + _dt] + _n) * {pitch}")
                     prefetched[name] = pitch, columns
-            sums = {s: self.names.internal(("sum", s.number), f"sum_{s.number}") for s in phase.sums}
+            sums = {s: self.names.internal(("sum", s.number), f"sum_{s.number}") for s in phase.row_sums}
             self._lines([f"{name} = _fill(0.0)" for name in sums.values()])
             first, last = map(self.argument, args.unit_range(phase.axis))
             width = self.argument(args.width(phase.axis))
@@ -166,7 +166,7 @@ class _Emitter:
 
     def _phase_with_products(self, phase: Phase) -> None:
         """Print the loops over tiles of a phase with matrix products. Its row sums are accumulated in memory."""
-        vectors = {s: f"{partial_sum_address(s.number, self.argument)}, 0, _LANES" for s in phase.sums}
+        vectors = {s: f"{partial_sum_address(s.number, self.argument)}, 0, _LANES" for s in phase.row_sums}
         if vectors:
             self.line("for _n in range(_first, _end):")
         for vector in vectors.values():
@@ -185,11 +185,11 @@ class _Emitter:
 
     def _product_loops(self, phase: Phase, body: PhasePrinter) -> None:
         """Print a loop over blocks and tiles of rows: the products of a tile, then the other lines of the phase."""
-        heads = phase.products[0].heads
+        heads = phase.products[0].weight.heads
         self.read_buffers |= set(body.column_counts)
-        for multiply in phase.products:
-            self._write_operand_table(multiply)
-        max_results = max(len(multiply.product.results) for multiply in phase.products)
+        for product in phase.products:
+            self._write_operand_table(product)
+        max_results = max(len(product.results) for product in phase.products)
         max_area = "1" if heads > 1 else f"_MAX_AREA_{max_results}"
         self.line(f"_tile_rows, _tile_blocks = _shape_of_tiles(_end - _first, _MAX_ROWS_{max_results}, {max_area})")
         if heads > 1:
@@ -211,19 +211,19 @@ class _Emitter:
         self.depth += 1
         self.line("_rows = min(_tile_rows, _end - _tile_start)")
         columns = {buffer: 1 for buffer in body.column_counts if buffer.kind is Kind.NOISE}
-        if input_columns := count_input_columns(phase):
+        if input_columns := self.step.input_columns(phase):
             columns |= {buffer: input_columns for buffer in body.column_counts if buffer.kind is Kind.INPUT}
         for buffer, count in columns.items():
             self._prefetch(buffer, count)
-        for multiply in phase.products:
-            self._multiply_tile(multiply, phase.axis)
+        for product in phase.products:
+            self._multiply_tile(product, phase.axis)
         self.line("for _tile_row in range(_rows):")
         self.depth += 1
         self.line("_n = _tile_start + _tile_row")
         self._lines(body.row_lines)
         self.line("for _tile_block in range(_tile_blocks):")
         self.depth += 1
-        if phase.sums:
+        if phase.row_sums:
             # Alternate inside a tile too, so that the order of the terms of a sum does not depend on the tile width.
             self.line("_tile_block = _tile_block if _step % 2 == 0 else _tile_blocks - 1 - _tile_block")
         if heads > 1:
@@ -232,10 +232,10 @@ class _Emitter:
         else:
             self.line("_unit = (_block + _tile_block) * _LANES")
             self.line(f"_live = {self.argument(args.width(phase.axis))} - _unit")
-        for multiply in phase.products:
-            size = f"{len(multiply.product.results)} * _LANES * _BYTES"
-            sums = self.argument(args.product_argument("sums", multiply.number))
-            name = product_sums_name(multiply.number, self.names)
+        for product in phase.products:
+            size = f"{len(product.results)} * _LANES * _BYTES"
+            sums = self.argument(args.product_argument("sums", product.number))
+            name = product_sums_name(product.number, self.names)
             self.line(f"{name} = {sums} + (_tile_row * _tile_blocks + _tile_block) * {size}")
         self._lines(body.unit_lines)
         self.depth -= 2
@@ -251,19 +251,20 @@ class _Emitter:
         self.line(f"_ahead = {address} + (_first_row + _tile_start) * {pitch} + _block * _LANES * _BYTES")
         self.line(f"_prefetch(_ahead, {pitch}, _rows, {columns}, {H} * _BYTES, _tile_blocks * _LANES * _BYTES)")
 
-    def _operand_table(self, multiply: Multiply) -> str:
+    def _operand_table(self, product: Product) -> str:
         """Return the name of the table with the row addresses of a product's left operand."""
-        if isinstance(multiply.left.rows, StateBefore) and not self.rounds:
-            return self.argument(args.previous_state(multiply.left.rows.state))
-        return self.argument(args.product_argument("left", multiply.number))
+        if isinstance(rows := self.step.left_operand(product).rows, StateBefore) and not self.rounds:
+            return self.argument(args.previous_state(rows.state))
+        return self.argument(args.product_argument("left", product.number))
 
-    def _write_operand_table(self, multiply: Multiply) -> None:
+    def _write_operand_table(self, product: Product) -> None:
         """Print the lines that write the row addresses of a product's left operand to its table."""
-        if isinstance(multiply.left.rows, StateBefore):
+        rows = self.step.left_operand(product).rows
+        if isinstance(rows, StateBefore):
             if self.rounds:
-                self._round_operand(multiply, self.argument(args.previous_state(multiply.left.rows.state)))
+                self._round_operand(product, self.argument(args.previous_state(rows.state)))
             return
-        table, buffer = self._operand_table(multiply), multiply.left.rows.buffer
+        table, buffer = self._operand_table(product), rows.buffer
         base = self.argument(args.address(buffer))
         if buffer.kind.row_per is RowPer.STEP:
             starts = self.argument(args.starts(buffer)) if buffer.kind is Kind.STATE else "_starts"
@@ -273,43 +274,44 @@ class _Emitter:
             self.line(
                 f"_write_row_addresses({table}, _first, _end, {base}, {self.argument(args.axis_pitch(buffer.axis))})"
             )
-        if self._needs_rounding(multiply):
-            self._round_operand(multiply, table)
+        if self._needs_rounding(product):
+            self._round_operand(product, table)
 
-    def _needs_rounding(self, multiply: Multiply) -> bool:
+    def _needs_rounding(self, product: Product) -> bool:
         """Return whether a product's left operand must be rounded. Buffers of `ROUNDED_KINDS` are already rounded."""
-        rows = multiply.left.rows
+        rows = self.step.left_operand(product).rows
         return self.rounds and (isinstance(rows, StateBefore) or rows.buffer.kind not in args.ROUNDED_KINDS)
 
-    def _round_operand(self, multiply: Multiply, table: str) -> None:
+    def _round_operand(self, product: Product, table: str) -> None:
         """Print the rounding of a product's left operand. `table` has the addresses of the unrounded rows."""
-        column, width = self._operand_columns(multiply)
-        to = self.argument(args.product_argument("rounded", multiply.number))
-        self.line(f"_round_rows({self._operand_table(multiply)}, {table}, _first, _end, {column}, {width}, {to})")
+        column, width = self._operand_columns(product)
+        to = self.argument(args.product_argument("rounded", product.number))
+        self.line(f"_round_rows({self._operand_table(product)}, {table}, _first, _end, {column}, {width}, {to})")
 
-    def _operand_columns(self, multiply: Multiply) -> tuple[str, str]:
+    def _operand_columns(self, product: Product) -> tuple[str, str]:
         """Return the offset and the width of a product's left operand in a row."""
-        left, width = multiply.left, self.argument(args.width(multiply.left.axis))
+        left = self.step.left_operand(product)
+        width = self.argument(args.width(left.axis))
         column = left.rows.number if isinstance(left.rows, Column) else 0
         depth = f"{left.columns} * {width}" if left.columns > 1 else width
         return f"{column} * {width}" if column else "0", depth
 
-    def _multiply_tile(self, multiply: Multiply, axis: Axis) -> None:
+    def _multiply_tile(self, product: Product, axis: Axis) -> None:
         """Print the call of the microkernel for one tile of a product."""
-        k, heads = multiply.number, multiply.heads
-        first, depth = self._operand_columns(multiply)
-        if self._needs_rounding(multiply):
+        k, heads = product.number, product.weight.heads
+        first, depth = self._operand_columns(product)
+        if self._needs_rounding(product):
             first = "0"
         if heads > 1:
             blocks, size = (
                 self.argument(args.head_sizes(axis)[1]),
-                self.argument(args.head_sizes(multiply.left.axis)[0]),
+                self.argument(args.head_sizes(self.step.left_operand(product).axis)[0]),
             )
             first, depth = f"{first} + _block // {blocks} * {size}", size
-        transposed = multiply.product.op.endswith("_t")
+        transposed = product.weight.is_transposed
         labels = "weights", "block_pitch", "row_pitch" if transposed else "gates", "sums"
         weights, pitch, layout, sums = (self.argument(args.product_argument(label, k)) for label in labels)
-        n, table = len(multiply.product.results), self._operand_table(multiply)
+        n, table = len(product.results), self._operand_table(product)
         self.line(f"_weights = {weights} + _block * {pitch} * _BYTES")
         self.line(f"_live = {self.argument(args.width(axis))} - _block * _LANES")
         self.line(f"_{'transposed_' * transposed}microkernel_{n}(")
@@ -317,7 +319,7 @@ class _Emitter:
         self.line(f"{operands}, _rows, _tile_blocks", deeper=1)
         self.line(")")
 
-    def _store_totals(self, partial: dict[SumIntoRow, str]) -> None:
+    def _store_totals(self, partial: dict[RowSum, str]) -> None:
         """Print the lines that store the sums over the units of a row.
 
         Args:

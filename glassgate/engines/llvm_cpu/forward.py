@@ -8,10 +8,9 @@ from glassgate.engines.llvm_cpu import small_tasks
 from glassgate.engines.llvm_cpu.arguments import Argument, address, starts
 from glassgate.engines.llvm_cpu.chunks import MAX_CHUNK_BYTES, Chunks
 from glassgate.engines.llvm_cpu.gemm.products import RowVectors, multiply, round_rows
-from glassgate.engines.llvm_cpu.loops.buffers import Kind
+from glassgate.engines.llvm_cpu.loops.buffers import Kind, bias_buffer, weight_buffer
 from glassgate.engines.llvm_cpu.loops.outside_loop import bias_sums
-from glassgate.engines.llvm_cpu.loops.program import bias_buffer, weight_buffer
-from glassgate.engines.llvm_cpu.loops.schedule import MAX_GATES
+from glassgate.engines.llvm_cpu.loops.phases import MAX_GATES
 from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.llvm_cpu.processor import Processor
 from glassgate.engines.llvm_cpu.sizes import KernelSizes

@@ -48,7 +48,7 @@ def _microkernel(processor: Processor, bits: int, sums: int, long: bool, is_tran
 def namespace_for(text: str, bits: int, processor: Processor) -> dict[str, Any]:
     """Return the functions and constants that the source of a kernel uses, by name.
 
-    Mathematical functions have the names of their operations, or the names in `names.FUNCTION_NAMES`. Everything else
+    Mathematical functions have the names of their operations, or the names in `dialect.FUNCTION_NAMES`. Everything else
     has two names, with and without an underscore at the beginning. The kernels of cells use the name with the
     underscore, because it cannot collide with the names of values.
 

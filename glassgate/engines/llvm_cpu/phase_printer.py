@@ -1,4 +1,4 @@
-"""Prints a phase of a program: the code that reads, computes and writes one vector of units of a row."""
+"""Prints a phase of a step: the code that reads, computes and writes one vector of units of a row."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -6,44 +6,13 @@ from collections.abc import Callable
 from glassgate.engines.axes import PER_ROW, Axis
 from glassgate.engines.llvm_cpu import arguments as args
 from glassgate.engines.llvm_cpu.arguments import Argument
+from glassgate.engines.llvm_cpu.dialect import KERNEL, Names
 from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Column, Kind, RowPer
-from glassgate.engines.llvm_cpu.loops.program import (
-    Carry,
-    Compute,
-    Constant,
-    KeptRowSum,
-    Load,
-    Phase,
-    ProductResult,
-    Program,
-    RowSum,
-    Size,
-    StateBefore,
-    Store,
-    SumIntoRow,
-    Term,
-)
-from glassgate.engines.llvm_cpu.names import FUNCTION_NAMES, Names
-from glassgate.engines.symbolic.graph import Node
+from glassgate.engines.llvm_cpu.loops.memory import Carry, Store
+from glassgate.engines.llvm_cpu.loops.phases import Phase, RowSum, Step
+from glassgate.engines.lowering.expressions import ATOM, SUM, Expression, is_numbered
+from glassgate.engines.lowering.ir import Elementwise, Value
 
-INFIX = {
-    "lt": ("<", 1),
-    "le": ("<=", 1),
-    "gt": (">", 1),
-    "ge": (">=", 1),
-    "eq": ("==", 1),
-    "ne": ("!=", 1),
-    "logical_or": ("|", 2),
-    "logical_and": ("&", 3),
-    "add": ("+", 4),
-    "sub": ("-", 4),
-    "mul": ("*", 5),
-    "div": ("/", 5),
-}
-"""The sign and the precedence of infix operators."""
-PREFIX = {"neg": "-", "logical_not": "~"}
-ATOM, UNARY = 9, 6
-"""The precedence of names and calls, and of prefix operators."""
 MAX_LENGTH = 72
 """The length in characters above which an expression is assigned to a variable, and a sum is split into lines."""
 
@@ -61,7 +30,7 @@ class PhasePrinter:
     """The lines of a phase.
 
     Args:
-        program: the program of the phase.
+        step: the step of the phase.
         phase: the phase.
         names: the names in the kernel.
         argument: a function that adds an argument to the kernel and returns its name.
@@ -77,14 +46,14 @@ class PhasePrinter:
 
     def __init__(
         self,
-        program: Program,
+        step: Step,
         phase: Phase,
         names: Names,
         argument: Callable[[Argument], str],
         rounds: bool,
         input_size: int,
     ) -> None:
-        self.program, self.phase, self.names, self.argument = program, phase, names, argument
+        self.step, self.graph, self.phase, self.names, self.argument = step, step.graph, phase, names, argument
         self.input_size = input_size
         self._rounded = args.ROUNDED_KINDS if rounds else ()
         self.row_lines: list[str] = []
@@ -92,25 +61,60 @@ class PhasePrinter:
         self._reads: list[str] = []
         self._equations: list[str] = []
         self._writes: list[str] = []
-        self._texts: dict[Node, tuple[str, int]] = {}
-        """The text and the precedence of each value: its name, or its expression if it is used once."""
-        computed = [v.value for v in phase.values if isinstance(v, Compute)]
-        self._uses = Counter(arg for node in computed for arg in node.inputs)
+        self._texts: dict[Value, Expression] = {}
+        """The expression of each value: its name, or the operation if it is used once."""
+        values = step.needed_values(phase)
+        computed = [value for value in values if self._is_operation(value)]
+        self._uses = Counter(arg for value in computed for arg in self.graph.operands(value))
         self._read_by_units = {
-            arg for node in computed if node.axis != PER_ROW for arg in node.inputs if arg.axis == PER_ROW
+            arg
+            for value in computed
+            if not self._is_per_row(value)
+            for arg in self.graph.operands(value)
+            if self._is_per_row(arg)
         }
-        for value in phase.values:
-            if isinstance(value, Load):
-                self._load(value)
+        self._sums_of_reads, self._inlined_reads = self._find_sums_of_reads(values)
+        for value in values:
+            if self._is_operation(value) and value not in self._sums_of_reads:
+                self._compute(value)
             else:
-                self._compute(value.value)
+                self._read(value)
         for write in phase.writes:
             self._carry(write) if isinstance(write, Carry) else self._store(write)
-        for row_sum in phase.sums:
+        for row_sum in phase.row_sums:
             self._sum_into_row(row_sum)
         if phase.keeps and not input_size:
             self._writes.append(f"if {argument(args.SAVE)}:")
             self._writes += [f"    {self._store_text(keep)}" for keep in phase.keeps]
+
+    def _is_operation(self, value: Value) -> bool:
+        """Whether the phase computes a value by an elementwise operation, and does not read it from memory."""
+        is_elementwise = isinstance(self.graph.operations.get(value), Elementwise)
+        return is_elementwise and self.step.computes(self.phase, value)
+
+    def _is_per_row(self, value: Value) -> bool:
+        return self.graph.axis_of(value) == PER_ROW
+
+    def _find_sums_of_reads(self, values: list[Value]) -> tuple[set[Value], set[Value]]:
+        """Find the sums of values in memory, such as a pre-activation, and the terms that only one of these sums reads.
+
+        They are printed as one expression.
+        """
+        phase = self.phase
+        stored = {store.value for store in (*phase.writes, *phase.keeps, *phase.row_sums)} | phase.temporaries.keys()
+        sums, reads, inlined = set[Value](), set[Value](), set[Value]()
+        for value in values:
+            operation = self.graph.operations.get(value)
+            if not self._is_operation(value):
+                if self.step.size(value) is None and not self._is_per_row(value):
+                    reads.add(value)
+            elif isinstance(operation, Elementwise) and operation.op == "add":
+                terms = self.graph.operands(value)
+                if len(terms) == 2 and reads.issuperset(terms):
+                    sums.add(value)
+                    reads.add(value)
+                    inlined |= {term for term in terms if self._uses[term] == 1 and term not in stored}
+        return sums, inlined
 
     @property
     def unit_lines(self) -> list[str]:
@@ -141,7 +145,7 @@ class PhasePrinter:
         return self._name_address(buffer, buffer.label, f"{base} + ({row} + _n) * {pitch}")
 
     def _temporary_address(self, buffer: Buffer, base: str) -> str:
-        temporary = self.program.temporaries[buffer]
+        temporary = self.step.temporaries[buffer]
         if temporary.shares_row:
             return base
         address = f"{base} + _n * {self.argument(args.axis_pitch(buffer.axis))}"
@@ -151,14 +155,14 @@ class PhasePrinter:
             if number:
                 kept += f" + {number} * {self.argument(args.width(buffer.axis))} * _BYTES"
             address = f"{kept} if {self.argument(args.SAVE)} else {address}"
-        return self._name_address(buffer, self.names.value(temporary.node), address)
+        return self._name_address(buffer, self.names.value(temporary.value), address)
 
     def _vector(self, column: Column) -> str:
         """Return the location of a vector of units: address, first unit, number of valid lanes."""
         buffer, number = column
         address = self._row_address(buffer)
         # Load and store whole vectors, because processors forward a store to a load only if neither is masked.
-        whole = buffer.kind is Kind.TEMPORARY and self.program.temporaries[buffer].shares_row
+        whole = buffer.kind is Kind.TEMPORARY and self.step.temporaries[buffer].shares_row
         return f"{address}, {self._unit(number, buffer.axis)}, {'_LANES' if whole else '_live'}"
 
     def _unit(self, number: int, axis: Axis) -> str:
@@ -168,39 +172,65 @@ class PhasePrinter:
         width = self.argument(args.width(axis))
         return f"{width} + _unit" if number == 1 else f"{number} * {width} + _unit"
 
-    def _load(self, load: Load) -> None:
-        node, text = load.value, " + ".join(map(self._term, load.terms))
-        if isinstance(load.terms[0], Size):
-            self._texts[node] = text, ATOM
+    def _read(self, value: Value) -> None:
+        """Print the assignment of a value in memory, or of a sum of such values."""
+        size = self.step.size(value)
+        if size is not None:
+            self._texts[value] = Expression(self.argument(args.width(size)))
+            return
+        if value in self._sums_of_reads:
+            expression = self._expression(value)
         else:
-            (self.row_lines if node.axis == PER_ROW else self._reads).append(self._assign(node, text))
+            terms = self._terms(value)
+            expression = Expression(" + ".join(terms), SUM if len(terms) > 1 else ATOM)
+        if value in self._inlined_reads:
+            self._texts[value] = expression
+        else:
+            (self.row_lines if self._is_per_row(value) else self._reads).append(self._assign(value, expression.text))
 
-    def _term(self, term: Term) -> str:
-        """Return the expression that reads one term of a value."""
-        match term:
-            case StateBefore(state):
-                table = self.argument(args.previous_state(state))
-                return f"_load({self._name_address(term, f'{state}_before', f'{table}[_n]')}, _unit, _live)"
-            case ProductResult(product, result):
-                index = "0" if result == 0 else "_LANES" if result == 1 else f"{result} * _LANES"
-                return f"_load({product_sums_name(product, self.names)}, {index}, _LANES)"
-            case RowSum(k):
-                return f"_fill(_number({self.argument(args.row_sum_argument('total', k))} + _n * _BYTES))"
-            case KeptRowSum(column):
-                return f"_fill(_number({self._row_address(column.buffer)} + {column.number} * _BYTES))"
-            case Size(axis):
-                return self.argument(args.width(axis))
-            case Constant(value):
-                return f"_fill({number_text(value)})"
-        if term.buffer.kind is Kind.INPUT and self.input_size:
-            return self._input_product(term)
-        if term.buffer.kind in (Kind.INPUT, Kind.RECURRENT, Kind.KEPT, Kind.NOISE):
-            self.column_counts[term.buffer] = max(self.column_counts.get(term.buffer, 0), term.number + 1)
-        return f"_load{self._suffix(term)}({self._vector(term)})"
+    def _terms(self, value: Value) -> list[str]:
+        """Return the expressions whose sum is a value in memory."""
+        graph, memory = self.graph, self.step.memory
+        if (number := graph.number(value)) is not None:
+            return [f"_fill({KERNEL.number(number).text})"]
+        if (state := memory.state_before(value)) is not None:
+            table = self.argument(args.previous_state(state))
+            address = self._name_address(("before", state), f"{state}_before", f"{table}[_n]")
+            return [f"_load({address}, _unit, _live)"]
+        if value in self.step.row_sums:
+            total = args.row_sum_argument("total", self.step.row_sums.index(value))
+            return [f"_fill(_number({self.argument(total)} + _n * _BYTES))"]
+        if graph.product(value) is not None and self.step.computes(self.phase, value):
+            return [*map(self._product_result, self._results_of(value))]
+        location = self.step.location(value)
+        return [self._column(column) for column in ((location,) if location else memory.columns(value))]
+
+    def _results_of(self, value: Value) -> list[tuple[int, int]]:
+        """The products of the phase with a term of a value: the number of each product, and the index of its result."""
+        return [
+            (product.number, product.results.index(value))
+            for product in self.phase.products
+            if value in product.results
+        ]
+
+    def _product_result(self, product_and_result: tuple[int, int]) -> str:
+        product, result = product_and_result
+        index = "0" if result == 0 else "_LANES" if result == 1 else f"{result} * _LANES"
+        return f"_load({product_sums_name(product, self.names)}, {index}, _LANES)"
+
+    def _column(self, column: Column) -> str:
+        """Return the expression that reads a column."""
+        if column.buffer.kind is Kind.ROW_SUM:
+            return f"_fill(_number({self._row_address(column.buffer)} + {column.number} * _BYTES))"
+        if column.buffer.kind is Kind.INPUT and self.input_size:
+            return self._input_product(column)
+        if column.buffer.kind in (Kind.INPUT, Kind.RECURRENT, Kind.KEPT, Kind.NOISE):
+            self.column_counts[column.buffer] = max(self.column_counts.get(column.buffer, 0), column.number + 1)
+        return f"_load{self._suffix(column)}({self._vector(column)})"
 
     def _input_product(self, column: Column) -> str:
         """Return the expression of a gate's input product: the sum of the input's numbers times packed weights."""
-        data = self._row_address(self.program.buffers[Kind.DATA])
+        data = self._row_address(self.step.buffers[Kind.DATA])
         packed = args.product_argument("weights_ih", 0)
         weights, pitch = self.argument(packed), self.argument(args.INPUT_BLOCK_PITCH)
         address = self.names.internal(("at", packed), f"{packed.label}_at")
@@ -220,41 +250,38 @@ class PhasePrinter:
         """Return the suffix of the functions that read and write a column: "_rounded" if its numbers are rounded."""
         return "_rounded" if column.buffer.kind in self._rounded else ""
 
-    def _compute(self, node: Node) -> None:
-        text, precedence = self._expression(node)
-        if node.name or self._uses[node] != 1 or len(text) > MAX_LENGTH or node in self._read_by_units:
+    def _compute(self, value: Value) -> None:
+        expression = self._expression(value)
+        is_long = len(expression.text) > MAX_LENGTH
+        if not is_numbered(value.name) or self._uses[value] != 1 or is_long or value in self._read_by_units:
             # A value with one number per row is computed before the loop over units.
-            (self.row_lines if node.axis == PER_ROW else self._equations).append(self._assign(node, text))
+            lines = self.row_lines if self._is_per_row(value) else self._equations
+            lines.append(self._assign(value, expression.text))
         else:
-            self._texts[node] = text, precedence
+            self._texts[value] = expression
 
-    def _assign(self, node: Node, text: str) -> str:
-        name = self.names.value(node)
-        self._texts[node] = name, ATOM
+    def _assign(self, value: Value, text: str) -> str:
+        sequence = self.graph.sequences.get(value)
+        name = self.names.value(value, sequence.name.removesuffix("_all") if sequence else None)
+        self._texts[value] = Expression(name)
         return f"{name} = {text}"
 
-    def _operand(self, arg: Node | float, precedence: int) -> str:
-        if not isinstance(arg, Node):
-            return number_text(arg)
-        text, own_precedence = self._texts[arg]
-        return text if own_precedence >= precedence else f"({text})"
+    def _expression(self, value: Value) -> Expression:
+        operation = self.graph.operations[value]
+        assert isinstance(operation, Elementwise)
+        operands = [self._operand(arg) for arg in operation.args]
+        if operation.op == "where" and all(map(self._is_number, operation.args[1:])):
+            operands[1] = Expression(f"_fill({operands[1].text})")
+        return KERNEL.apply(operation.op, operands)
 
-    def _expression(self, node: Node) -> tuple[str, int]:
-        if node.op in INFIX:
-            sign, precedence = INFIX[node.op]
-            a, b = node.args
-            left = self._operand(a, precedence + (precedence == 1))
-            right = self._operand(b, precedence + 1)  # a + (b + c) is rounded differently from (a + b) + c
-            return f"{left} {sign} {right}", precedence
-        if node.op in PREFIX:
-            return f"{PREFIX[node.op]}{self._operand(node.args[0], UNARY)}", UNARY
-        operands = [self._operand(arg, 0) for arg in node.args]
-        if node.op == "where" and not any(isinstance(arg, Node) and arg.op != "size" for arg in node.args[1:]):
-            operands[1] = f"_fill({operands[1]})"
-        return f"{FUNCTION_NAMES.get(node.op, node.op)}({', '.join(operands)})", ATOM
+    def _operand(self, arg: Value | float) -> Expression:
+        return self._texts[self.graph.origin(arg)] if isinstance(arg, Value) else KERNEL.number(arg)
 
-    def _value(self, node: Node) -> str:
-        return self._texts[node][0]
+    def _is_number(self, arg: Value | float) -> bool:
+        return not isinstance(arg, Value) or self.step.size(self.graph.origin(arg)) is not None
+
+    def _value(self, value: Value) -> str:
+        return self._texts[value].text
 
     def _store_text(self, store: Store) -> str:
         vector, value, suffix = self._vector(store.to), self._value(store.value), self._suffix(store.to)
@@ -276,7 +303,7 @@ class PhasePrinter:
             f"    _store({to}, {value})",
         ]
 
-    def _sum_into_row(self, row_sum: SumIntoRow) -> None:
+    def _sum_into_row(self, row_sum: RowSum) -> None:
         value = f"_keep({self._value(row_sum.value)}, _live)"
         key, label = ("sum", row_sum.number), f"sum_{row_sum.number}"
         total = self.names.internal(key, label)
@@ -287,11 +314,6 @@ class PhasePrinter:
             self._writes.append(f"{total} = {total} + {value}")
 
 
-def number_text(value: float) -> str:
-    """Return the text of a number."""
-    return repr(float(value)) if value == value and abs(value) != float("inf") else f'float("{value}")'
-
-
 def product_sums_name(product: int, names: Names) -> str:
     """Return the name of the address of a product's sums for one row and vector of units."""
     return names.internal(("sums_at", product), f"sums_at_{product}")
@@ -300,12 +322,3 @@ def product_sums_name(product: int, names: Names) -> str:
 def partial_sum_address(k: int, argument: Callable[[Argument], str]) -> str:
     """Return the address of the vector that accumulates row sum k of row `_n`, in a phase with products."""
     return f"{argument(args.row_sum_argument('sum', k))} + _n * _LANES * _BYTES"
-
-
-def count_input_columns(phase: Phase) -> int:
-    """Return the number of gates whose input product a phase reads."""
-    columns: set[int] = set()
-    for value in phase.values:
-        if isinstance(value, Load) and value.value.op in ("ih", "sum"):
-            columns |= {t.number for t in value.terms if isinstance(t, Column) and t.buffer.kind is Kind.INPUT}
-    return len(columns)

@@ -17,8 +17,8 @@ from glassgate.engines.llvm_cpu.gemm.integers import QuantisedMatrix
 from glassgate.engines.llvm_cpu.gemm.pack import Matrix, MicrokernelMatrix, pack, unpacked_matrix
 from glassgate.engines.llvm_cpu.gemm.products import RowVectors
 from glassgate.engines.llvm_cpu.kernel import kernel_of
-from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Kind, RowPer
-from glassgate.engines.llvm_cpu.loops.program import Multiply, bias_buffer, noise_buffer, weight_buffer
+from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Kind, RowPer, bias_buffer, noise_buffer, weight_buffer
+from glassgate.engines.llvm_cpu.loops.phases import Product
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.simd.blocking import size_of_sums
 from glassgate.engines.llvm_cpu.sizes import INTEGERS, KernelSizes
@@ -86,9 +86,9 @@ class KernelPlan:
         self.cell, self.trace = cell, trace = plan.cell, plan.trace
         self.processor = processor_for(sizes.terms).of_rows(sizes.N)
         step_inputs = sizes.D if sizes.has_few_inputs and trace.ih else 0
-        compiled = kernel_of(cell, trace, sizes.bits, backward, self.processor, step_inputs)
-        self.program, self.kernel, self._function = compiled
-        self.buffers = self.program.buffers
+        compiled = kernel_of(plan.equations, trace, sizes.bits, backward, self.processor, step_inputs)
+        self.step, self.kernel, self._function = compiled
+        self.buffers = self.step.buffers
         widest = max(len(trace.ih) * sizes.H, len(trace.hh_only) * sizes.H, sizes.H, sizes.P)
         self.zeros = torch.zeros(widest, dtype=torch.float64, device="cpu")[None].expand(2, -1)
         self.weight_sizes: dict[Argument, int] = {}
@@ -111,7 +111,7 @@ class KernelPlan:
         self._constants = self._constant_values(save)
         self.quantised_matrices: list[QuantisedMatrix] = []
         self.input_gates = gate_indices(cell.gates, trace.ih)
-        matrices = [(args.product_argument("weights", m.number), *self._matrix_of(m)) for m in self.program.products]
+        matrices = [(args.product_argument("weights", p.number), *self._matrix_of(p)) for p in self.step.products]
         packed = [self._pack(*matrix, sizes.terms) for matrix in matrices]
         for k, p in enumerate(packed):
             layout = {"block_pitch": p.pitch, "gates": p.gate_offsets, "row_pitch": p.row_pitch}
@@ -121,10 +121,10 @@ class KernelPlan:
             self._constants[args.INPUT_BLOCK_PITCH] = self.input_weights(self.input_gates).pitch
         self.loop, self.bindings = self._loop()
         self.packed_bytes = sum(p.size for p in packed)
-        multiplications = sum(max(len(m.product.gates), 1) * sizes.P * sizes.H for m in self.program.products)
+        multiplications = sum(max(len(p.weight.gates), 1) * sizes.P * sizes.H for p in self.step.products)
         # The elementwise operations of a unit count as 50 multiplications.
         self.work_per_row = multiplications // cell.heads + 50 * sizes.H
-        self.can_divide_units = not self.program.row_sum_count and cell.heads == 1
+        self.can_divide_units = not self.step.row_sums and cell.heads == 1
         self.has_barriers = args.BARRIER in self.kernel.arguments
 
     @property
@@ -210,21 +210,22 @@ class KernelPlan:
 
         The buffers contain the sums of a tile, the addresses of rows, and temporary values.
         """
-        vector, program, sizes = host().width, self.program, self.sizes
-        candidates = {args.previous_state(state): 8 * sizes.N for state in program.states}
-        for m in program.products:
-            candidates[args.product_argument("sums", m.number)] = size_of_sums(len(m.product.results), self.processor)
-            candidates[args.product_argument("left", m.number)] = 8 * sizes.N
-            depth = m.left.columns * sizes.extent(m.left.axis)
-            candidates[args.product_argument("rounded", m.number)] = sizes.N * self.processor.rounded_pitch(depth)
-        for temporary in program.temporaries.values():
+        vector, step, sizes = host().width, self.step, self.sizes
+        candidates = {args.previous_state(state): 8 * sizes.N for state in step.states}
+        for product in step.products:
+            number, left = product.number, step.left_operand(product)
+            candidates[args.product_argument("sums", number)] = size_of_sums(len(product.results), self.processor)
+            candidates[args.product_argument("left", number)] = 8 * sizes.N
+            depth = left.columns * sizes.extent(left.axis)
+            candidates[args.product_argument("rounded", number)] = sizes.N * self.processor.rounded_pitch(depth)
+        for temporary in step.temporaries.values():
             width = temporary.buffer.width(sizes) * sizes.bytes
             size = -(-width // vector) * vector if temporary.shares_row else sizes.N * width
             candidates[address(temporary.buffer)] = size
-        for k in range(program.row_sum_count):
+        for k in range(len(step.row_sums)):
             candidates[args.row_sum_argument("sum", k)] = sizes.N * vector
             candidates[args.row_sum_argument("total", k)] = sizes.N * sizes.bytes
-        shared = [address(temporary.buffer) for temporary in program.temporaries.values() if not temporary.shares_row]
+        shared = [address(temporary.buffer) for temporary in step.temporaries.values() if not temporary.shares_row]
         return {
             argument: align_up(size) for argument, size in candidates.items() if argument in self.kernel.arguments
         }, shared
@@ -274,15 +275,13 @@ class KernelPlan:
         to = args.product_argument("weights_ih", part)
         return self._pack(to, matrix, gates, 1, transposed, sizes.effective_input_terms)
 
-    def _matrix_of(self, multiplication: Multiply) -> tuple[Matrix, Sequence[int], int, bool]:
+    def _matrix_of(self, product: Product) -> tuple[Matrix, Sequence[int], int, bool]:
         """Return the matrix of a product in the loop, its gates, its number of heads, and whether it is transposed."""
-        cell, (_, _, H, P, bits, *_), product = self.cell, self.sizes, multiplication.product
-        transposed = product.op.endswith("_t")
-        if product.op in ("hr", "hr_t"):
-            return Matrix(address(weight_buffer(cell, "weight_hr")), 1, P, H, bits), (0,), 1, transposed
-        gate_count = len(cell.gates)
-        matrix = Matrix(address(weight_buffer(cell, "weight_hh")), gate_count, gate_count * H, P // cell.heads, bits)
-        return matrix, gate_indices(cell.gates, product.gates), cell.heads, transposed
+        (_, _, H, P, bits, *_), weight = self.sizes, product.weight
+        gate_count = len(self.cell.gates) if weight.gates else 1
+        rows, columns = (gate_count * H, P // weight.heads) if weight.gates else (P, H)
+        matrix = Matrix(address(weight_buffer(self.cell, weight.name)), gate_count, rows, columns, bits)
+        return matrix, weight.gates or (0,), weight.heads, weight.is_transposed
 
     def _pack(
         self, to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, transposed: bool, terms: int

@@ -51,6 +51,11 @@ def axes_of(node: Node) -> tuple[str, ...]:
     return () if node.axis == PER_ROW else (node.axis.name,)
 
 
+def kept_port(key: Key) -> Port:
+    """The port of a value that the forward pass keeps for the backward pass, by its key in `Trace.saved`."""
+    return Port(Role.KEPT, f"{key[0]}{key[1]}")
+
+
 class PassLowering:
     """The common part of the forward and backward lowering: axes, inputs, and the nodes that occur in both graphs.
 
@@ -201,7 +206,7 @@ class PassLowering:
 
     def kept_ports(self) -> dict[Key, Port]:
         """The port of each value that the forward pass keeps for the backward pass, except states."""
-        return {key: Port(Role.KEPT, f"{key[0]}{key[1]}") for key in self.trace.saved if key[0] != "state"}
+        return {key: kept_port(key) for key in self.trace.saved if key[0] != "state"}
 
 
 class _Forward(PassLowering):

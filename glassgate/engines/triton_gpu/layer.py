@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.contract import Direction, Recording, Steps, result_type
-from glassgate.engines.lowering.backward import backward_pass
-from glassgate.engines.lowering.forward import Form, forward_pass
-from glassgate.engines.lowering.ir import Pass, Port, Role
+from glassgate.engines.lowering.forward import Form, kept_port
+from glassgate.engines.lowering.ir import Port, Role
+from glassgate.engines.lowering.passes import lowered_pass
 from glassgate.engines.lowering.step import Phases
 from glassgate.engines.plan import Plan, Sizes, by_direction, operands_of, plan_of, state_result_count
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.trace import Trace, build_trace
+from glassgate.engines.symbolic.trace import build_trace
 from glassgate.engines.triton_gpu.costs import COSTS
 from glassgate.engines.triton_gpu.emit import write_step_kernels
 from glassgate.engines.triton_gpu.launch import LoopKernels, module_text
@@ -206,7 +206,7 @@ class DirectionCall:
         columns = {}
         for name, k in [key for key in self.plan.trace.saved if key[0] in buffers]:
             width = {"row": 1, "hr": self.sizes.P}.get(name, self.sizes.H)
-            columns[Port(Role.KEPT, f"{name}{k}")] = self.without_padding(buffers[name][:, k * width : (k + 1) * width])
+            columns[kept_port((name, k))] = self.without_padding(buffers[name][:, k * width : (k + 1) * width])
         return columns
 
     def empty(self, width: int, dtype: torch.dtype) -> Tensor:
@@ -239,7 +239,7 @@ PRODUCT_WEIGHTS = ("weight_ih", "weight_hh", "weight_hr")
 def _loop(plan: Plan, form: Form, backward: bool) -> LoopKernels:
     key = plan.equations, plan.trace, form._replace(reverse=False), backward
     title = _title(backward) + ("_reverse" if form.reverse else "")
-    return LoopKernels(Phases(_lower(plan.equations, plan.trace, form, backward)), title, form.lengths, key)
+    return LoopKernels(Phases(lowered_pass(plan.equations, plan.trace, form, backward)), title, form.lengths, key)
 
 
 def explain_kernel(steps: Steps, directions: Sequence[Direction]) -> str:
@@ -262,10 +262,6 @@ def _title(backward: bool) -> str:
     return "backward" if backward else "forward"
 
 
-def _lower(equations: Equations, trace: Trace, form: Form, backward: bool) -> Pass:
-    return (backward_pass if backward else forward_pass)(equations, trace, form)
-
-
 def source_of(equations: Equations) -> str:
     """The source of a module with the kernels that train a cell, without support for lengths and resets.
 
@@ -273,7 +269,7 @@ def source_of(equations: Equations) -> str:
         equations: the equations of the cell.
     """
     trace, form = build_trace(equations, COSTS), Form(save=True)
-    passes = [(Phases(_lower(equations, trace, form, backward)), backward) for backward in (False, True)]
+    passes = [(Phases(lowered_pass(equations, trace, form, backward)), backward) for backward in (False, True)]
     return module_text(
         [kernel for phases, backward in passes for kernel in write_step_kernels(phases, _title(backward), False).all]
     )

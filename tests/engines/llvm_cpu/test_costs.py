@@ -3,7 +3,7 @@
 import torch
 
 import glassgate as gg
-from glassgate.engines.llvm_cpu.loops.program import lower
+from glassgate.engines.llvm_cpu.loops.phases import Step
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.engines.symbolic.trace import build_trace
@@ -38,8 +38,9 @@ def test_costs_decide_which_values_are_saved():
 
 
 def test_costs_decide_which_values_are_recomputed():
+    equations = equations_of(CustomCell())
     temporaries = [
-        len(lower(CustomCell(), build_trace(equations_of(CustomCell()), costs), backward=True).temporaries)
+        len(Step(equations, build_trace(equations, costs), backward=True).temporaries)
         for costs in (FREE_MEMORY, FREE_OPERATIONS)
     ]
     assert temporaries[0] > temporaries[1]

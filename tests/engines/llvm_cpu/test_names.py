@@ -41,9 +41,10 @@ def cell_with_names(names):
 
 
 def kernels(cell):
-    traced = build_trace(equations_of(cell), COSTS)
+    equations = equations_of(cell)
+    trace = build_trace(equations, COSTS)
     with patch.object(phase_printer, "MAX_LENGTH", 10**6):  # a value of a long expression has a name of its own
-        return [print_kernel(cell, traced, is_backward).text for is_backward in (False, True)]
+        return [print_kernel("Named", equations, trace, is_backward).text for is_backward in (False, True)]
 
 
 def assigned_names(kernel):

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from enum import Enum, unique
 from typing import NamedTuple
 
+from glassgate.cell import Cell
 from glassgate.engines.axes import FEATURES, PER_ROW, UNITS, Axis
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
+from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Key
 from glassgate.engines.symbolic.trace import Trace
 
@@ -173,6 +175,10 @@ class Buffers:
         """Return the buffer of this kind for a state."""
         return Buffer(kind, name, self.states[name])
 
+    def of_gate(self, kind: Kind, name: str) -> Buffer:
+        """Return the buffer of a recorded gate or of its gradient."""
+        return Buffer(kind, name, UNITS)
+
     def column(self, key: Key) -> Column:
         """Return the column in which a result or a kept value of the trace is stored, see `Trace`."""
         name, number_or_owner = key
@@ -182,3 +188,27 @@ class Buffers:
             axis = self.states[number_or_owner] if name == "d_new" else UNITS
             return Column(Buffer(_KIND_BY_OWNER[name], number_or_owner, axis))
         return Column(self._without_owner[_KIND_WITHOUT_OWNER[name]], number_or_owner)
+
+
+def weight_buffer(cell: Equations | Cell, name: str, kind: Kind = Kind.WEIGHT) -> Buffer:
+    """Return the memory of a parameter or its gradient.
+
+    A parameter that the cell defines has one column, or one per gate.
+    """
+    parameter = cell.parameters.get(name)
+    return Buffer(kind, name, UNITS, len(cell.gates) if parameter and parameter.per_gate else 1)
+
+
+def bias_buffer(name: str, trace: Trace) -> Buffer:
+    """Return the memory of the biases that the step adds to W_ih x ("ih") or to W_hh h ("hh").
+
+    "hh" contains only the gates whose equations read W_hh h separately from W_ih x.
+    """
+    return Buffer(Kind.BIAS, name, UNITS, len(trace.ih if name == "ih" else trace.hh_only))
+
+
+def noise_buffer(cell: Equations | Cell, buffers: Buffers, name: str) -> Buffer:
+    """Return the memory of the random factors with this name."""
+    noise = cell.noise[name]
+    kind = Kind.NOISE if noise.per_step else Kind.NOISE_OF_SEQUENCE
+    return Buffer(kind, name, buffers.states.get(noise.state or "", UNITS))

@@ -1,0 +1,145 @@
+"""The graph of one step: the values of a pass's loop, without the operations that only change axes."""
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import NamedTuple
+
+from glassgate.engines.axes import PER_ROW, PROJECTED, UNITS, Axis
+from glassgate.engines.lowering.ir import (
+    Block,
+    Broadcast,
+    Constant,
+    Contract,
+    Elementwise,
+    Operation,
+    Pass,
+    Port,
+    Reshape,
+    Stack,
+    Sum,
+    Take,
+    Value,
+    operands,
+)
+
+
+class WeightRows(NamedTuple):
+    """The weight of a matrix product.
+
+    Attributes:
+        name: the name of the parameter.
+        gates: the indices of the gates whose rows are in the matrix, in the order of the product; empty without gates.
+        heads: the number of diagonal blocks.
+        is_transposed: whether the product sums over the rows of the weight.
+    """
+
+    name: str
+    gates: tuple[int, ...]
+    heads: int
+    is_transposed: bool
+
+
+class StepGraph:
+    """The graph of one step of a pass.
+
+    Its values are vectors with one number per unit, or single numbers per row. A product with the rows of several gates
+    has one value per gate. Values that the pass computes before the loop, for example from parameters, are values of
+    the step too. A value without operands is a *leaf*: the step reads it from memory.
+
+    Args:
+        program: the pass.
+
+    Attributes:
+        operations: the operation of each value that is not an input of the pass or of its loop.
+        sequences: for each value that the loop reads from a sequence, the sequence.
+    """
+
+    def __init__(self, program: Pass) -> None:
+        self.program, self.axes = program, program.axes
+        lines = (*program.before, *program.loop.body)
+        self.operations: dict[Value, Operation] = {line.result: line.operation for line in lines}
+        self.sequences = {read.at: read.sequence for read in program.loop.reads}
+        self.ports: dict[Value, Port] = {value: port for port, value in program.inputs.items()}
+
+    def origin(self, value: Value) -> Value:
+        """The value before operations that only change axes. A broadcast number is a value of its own."""
+        while True:
+            match self.operations.get(value):
+                case Reshape(x):
+                    value = x
+                case Broadcast(x) if self.number(x) is None:
+                    value = x
+                case _:
+                    return value
+
+    def number(self, value: Value) -> float | None:
+        """The number that a value consists of; None for other values."""
+        match self.operations.get(value):
+            case Constant(number):
+                return number
+            case Broadcast(x):
+                return self.number(x)
+        return None
+
+    def product(self, value: Value) -> Contract | None:
+        """The matrix product whose result is this value, or contains it as the block of a gate; None for others."""
+        match self.operations.get(value):
+            case Contract() as contract:
+                return contract
+            case Block(x):
+                return self.product(self.origin(x))
+        return None
+
+    def is_computed(self, value: Value) -> bool:
+        """Whether a step computes a value. It reads other values from memory."""
+        return isinstance(self.operations.get(value), Elementwise | Sum) or self.product(value) is not None
+
+    def operands(self, value: Value) -> tuple[Value, ...]:
+        """The values from which a step computes a value; none for a leaf."""
+        match self.operations.get(value):
+            case Elementwise() | Sum() as operation:
+                return tuple(map(self.origin, operands(operation)))
+        contract = self.product(value)
+        return () if contract is None else self.left_operands(contract)
+
+    def left_operands(self, contract: Contract) -> tuple[Value, ...]:
+        """The row vectors that a matrix product reads: one, or one per gate if it sums over gates."""
+        left = self.origin(contract.a)
+        operation = self.operations.get(left)
+        return tuple(map(self.origin, operation.values)) if isinstance(operation, Stack) else (left,)
+
+    def weight(self, contract: Contract) -> WeightRows:
+        """The weight of a matrix product."""
+        weight, gates = contract.b, None
+        if isinstance(take := self.operations.get(weight), Take):
+            weight, gates = take.x, take.indices
+        axes = weight.type.axes
+        if gates is None:
+            gates = tuple(range(self.axes.constant_extent("G") or 0)) if "G" in axes else ()
+        heads = self.axes.constant_extent("K") or 1 if "K" in axes else 1
+        return WeightRows(self.ports[weight].name, gates, heads, axes[-1] not in contract.over)
+
+    def axis_of(self, value: Value) -> Axis:
+        """The axis of a value within a row. With heads, a product has two axes in place of the axis of all units."""
+        names = [n for n in value.type.axes if n not in ("T", "N", "B", "M") and not self.axes[n].labels]
+        factors = tuple(factor for name in names for factor in self.axes.factors(name))
+        known = [axis for axis in (UNITS, PROJECTED) if axis.name in self.axes]
+        return next((axis for axis in known if self.axes.factors(axis.name) == factors), PER_ROW)
+
+    @cached_property
+    def order(self) -> dict[Value, int]:
+        """The position of each value in the pass. Operands precede the values that are computed from them."""
+        loop = self.program.loop
+        values = [*self.program.inputs.values(), *self.sequences, *(carry.before for carry in loop.carries)]
+        return {value: k for k, value in enumerate([*values, *self.operations])}
+
+    def with_operands(self, results: Iterable[Value]) -> list[Value]:
+        """The values on which results depend, including the results, each after its operands."""
+        found: set[Value] = set()
+        pending = [*results]
+        while pending:
+            value = pending.pop()
+            if value not in found:
+                found.add(value)
+                pending += self.operands(value)
+        return sorted(found, key=self.order.__getitem__)
