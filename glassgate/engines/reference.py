@@ -203,7 +203,7 @@ def _record_step(
             return
         if not recording.grad:
             recording.grad = {name: d.new_zeros(row_count, width) for name, width in widths.items()}
-        recording.grad[name][rows_of_step] += d.detach().reshape(n, -1)
+        recording.grad[name][rows_of_step] += d.detach().reshape(n, widths[name])
 
     with trace_locals(note):
         yield store
