@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from math import prod
 
 from glassgate.engines.llvm_cpu.arrays.nests import Nest, Store, is_sum, memory_of
-from glassgate.engines.llvm_cpu.names import FUNCTION_NAMES
-from glassgate.engines.llvm_cpu.phase_printer import INFIX, PREFIX
+from glassgate.engines.llvm_cpu.dialect import KERNEL
+from glassgate.engines.lowering.expressions import Expression
 from glassgate.engines.symbolic.arrays.value import Value
 
 RESERVED_REGISTERS = 8
@@ -105,21 +105,19 @@ class _Expressions:
         return sorted(needed, key=lambda node: node.serial)
 
     def _operation(self, node: Value) -> str:
-        operands = [self.operand(arg) for arg in node.args]
-        if node.op in INFIX:
-            return f"{operands[0]} {INFIX[node.op][0]} {operands[1]}"
-        if node.op in PREFIX:
-            return f"{PREFIX[node.op]}{operands[0]}"
+        operands = [self._operand(arg) for arg in node.args]
         if node.op == "where" and not any(isinstance(arg, Value) and arg in self.names for arg in node.args[1:]):
-            operands[1] = f"fill({operands[1]})"
-        return f"{FUNCTION_NAMES.get(node.op, node.op)}({', '.join(operands)})"
+            operands[1] = Expression(f"fill({operands[1].text})")
+        return KERNEL.apply(node.op, operands).text
 
     def operand(self, arg: Value | float) -> str:
         """The name of a value, or a number."""
+        return self._operand(arg).text
+
+    def _operand(self, arg: Value | float) -> Expression:
         if isinstance(arg, Value) and arg.op != "constant":
-            return self.names[arg]
-        number = float(arg.args[0] if isinstance(arg, Value) else arg)
-        return repr(number) if abs(number) < float("inf") else f'float("{number}")'
+            return Expression(self.names[arg])
+        return KERNEL.number(float(arg.args[0] if isinstance(arg, Value) else arg))
 
     def vector(self, node: Value) -> str:
         """The name of a value, or a vector of a constant."""
