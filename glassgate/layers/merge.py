@@ -11,20 +11,17 @@ def merge(mode: str, outputs: list[Tensor], residual: Sequence[Tensor] = ()) -> 
 
     Args:
         mode: "concat", "sum", "mean" or "none".
-        outputs: one per direction, (S, H_out).
+        outputs: one per direction, (..., H_out).
         residual: the tensors that a residual connection adds, one for each returned tensor. A tensor is only added to
             an output of the same shape. Empty for a layer without a residual connection.
     """
-    merged = _merge_directions(mode, outputs)
+    if len(outputs) == 1 or mode == "none":
+        merged = outputs
+    elif mode == "concat":
+        merged = [torch.cat(outputs, -1)]
+    else:
+        total = outputs[0] + outputs[1]
+        merged = [total if mode == "sum" else total / 2]
     if not residual:
         return merged
     return [out + x if out.shape == x.shape else out for out, x in zip(merged, residual, strict=True)]
-
-
-def _merge_directions(mode: str, outputs: list[Tensor]) -> list[Tensor]:
-    if len(outputs) == 1 or mode == "none":
-        return outputs
-    if mode == "concat":
-        return [torch.cat(outputs, -1)]
-    total = outputs[0] + outputs[1]
-    return [total if mode == "sum" else total / 2]

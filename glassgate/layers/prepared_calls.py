@@ -25,8 +25,9 @@ from glassgate.layers import one_row
 from glassgate.layers.base import BaseLayer
 from glassgate.layers.calls import arrange_call, checked_weights, current_cell, directions_by_layer
 from glassgate.layers.observed import Observed, graph_leaf
+from glassgate.layers.prepared_lengths import packed_lengths, padded_lengths
 from glassgate.layers.prepared_stack import PreparedStack
-from glassgate.layers.regularisers import draw
+from glassgate.layers.regularisers import draw, drop_between_layers
 from glassgate.layers.states import by_name
 from glassgate.layout import Layout
 
@@ -88,9 +89,9 @@ class PreparedCalls:
         has_lengths = data is not input or lengths is not None
         read_lengths: Sequence[int] | PackedLengths | None = None
         if data is not input:
-            read_lengths = None if lengths is not None else _packed_lengths(input)
+            read_lengths = None if lengths is not None else packed_lengths(input)
         elif lengths is not None:
-            read_lengths = _padded_lengths(lengths, input, layer.batch_first)
+            read_lengths = padded_lengths(lengths, input, layer.batch_first)
         if has_lengths and read_lengths is None:
             return None
         for v in tensors:  # torch negates lazily negated tensors when it reads them, and kernels do not
@@ -154,35 +155,6 @@ class _Arguments(NamedTuple):
     return_states: bool
     recorded: bool
     """Whether the layer is being recorded."""
-
-
-def _padded_lengths(lengths: Any, input: Tensor, batch_first: bool) -> list[int] | None:
-    """Return the lengths of a batch, or an empty list if all are L. None if the general path must read them."""
-    if type(lengths) is Tensor and lengths.dtype is torch.int64 and lengths.dim() == 1 and lengths.is_cpu:
-        lengths = lengths.tolist()
-    if type(lengths) is not list or input.dim() != 3 or not {int}.issuperset(map(type, lengths)):
-        return None
-    N, L = input.shape[:2] if batch_first else input.shape[1::-1]
-    if len(lengths) != N or N == 0:
-        return None
-    shortest, longest = min(lengths), max(lengths)
-    return None if shortest < 0 or longest > L else [] if shortest == L else lengths
-
-
-def _packed_lengths(input: PackedSequence) -> PackedLengths | None:
-    """Return the lengths of a `PackedSequence`. None if the general path must read or reject them."""
-    data, batch_sizes, order, _ = input
-    for v in (batch_sizes,) if order is None else (batch_sizes, order):
-        if type(v) is not Tensor or v.dtype is not torch.int64 or v.dim() != 1 or not v.is_cpu:
-            return None
-    sizes = batch_sizes.tolist()
-    if data.dim() != 2 or not sizes or sizes[-1] < 1 or sum(sizes) != len(data) or sizes != sorted(sizes, reverse=True):
-        return None
-    ranks = [*range(sizes[0])]
-    if order is None:
-        return PackedLengths(sizes, ranks)
-    rows = order.tolist()
-    return PackedLengths(sizes, rows) if sorted(rows) == ranks else None
 
 
 class _Call(NamedTuple):
@@ -374,11 +346,16 @@ def _prepare(layer: BaseLayer, arguments: _Arguments) -> _Call | _ObservedCall |
             return None
         layers.append(call)
         # Only the shape of the next layer's input is used, so the outputs need not be computed.
-        data = data[:, :1].expand(-1, len(directions) * widths[0])
+        data = data[:, :1].expand(-1, widths[0] * (len(directions) if layer.merge == "concat" else 1))
     zeros = steps.data.new_zeros
     default_states = () if hx is not None else tuple([zeros(len(parts), *shape) for shape in state_shapes])
     visible_count = len(widths) if all_states else 1
-    stack = PreparedStack(layers, layer.num_directions, len(parts[0].names), len(widths), visible_count)
+    drop = None
+    if layer.training and layer.dropout:
+        variational = layer.variational_dropout
+        drop = partial(drop_between_layers, None, sequences=layout.rows, rate=layer.dropout, variational=variational)
+    counts = layer.num_directions, len(parts[0].names), len(widths), visible_count
+    stack = PreparedStack(layers, *counts, layer.merge, layer.residual, drop)
     if all_states:
         return _ObservedCall(stack, layers[0].is_valid, layout, default_states, transposed, recorded, needs_grad)
     run = stack.run if is_stack else layers[0].run
@@ -390,7 +367,6 @@ def _needs_general_path(layer: BaseLayer, arguments: _Arguments, cell: Cell, dty
     ragged, all_states = arguments.ragged, arguments.return_states or arguments.recorded
     casts = result_type(dtype) is not dtype
     is_computed_dtype = not casts and dtype in _COMPUTED_DTYPES
-    draws_masks = layer.training and (layer.weight_dropout or (layer.dropout and layer.num_layers > 1))
     is_stack = len(layer.glassgate.parts) > 1
     return bool(
         # With different lengths, the kernels reorder the rows of the input and the states, in the dtype of the
@@ -400,8 +376,10 @@ def _needs_general_path(layer: BaseLayer, arguments: _Arguments, cell: Cell, dty
         or (cell.noise and casts)  # noise must be drawn in the dtype of the user's input
         or (layer.learn_initial_state and arguments.hx is None)
         or layer.recompute
-        or draws_masks
-        or (is_stack and (layer.residual or layer.merge != "concat" or not isinstance(layer.hidden_size, int)))
+        or (layer.training and layer.weight_dropout)
+        # With different lengths, the general path draws masks in the kernels' order of rows.
+        or (layer.training and layer.dropout and layer.num_layers > 1 and ragged)
+        or (is_stack and (layer.merge == "none" or not isinstance(layer.hidden_size, int)))
     )
 
 

@@ -1,7 +1,8 @@
 """A prepared call of a stack of layers; see `prepared_calls.py`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
+from operator import attrgetter
 
 import torch
 from torch import Tensor
@@ -9,6 +10,7 @@ from torch import Tensor
 from glassgate.engines.backend import PackedLengths
 from glassgate.engines.choose import PreparedCalls
 from glassgate.engines.contract import Recording, Result
+from glassgate.layers.merge import merge
 
 
 class PreparedStack:
@@ -20,12 +22,23 @@ class PreparedStack:
         weight_count: the number of parameters of a direction.
         state_count: the number of states of a direction.
         visible_count: how many of these states a call returns for all steps, not only for the last.
+        merge: how the outputs of two directions are combined, as in `Recurrent`.
+        residual: whether each layer except the first adds the output of the layer below.
+        drop: applies dropout to the input of each layer except the first; None without dropout.
     """
 
     def __init__(
-        self, layers: Sequence[PreparedCalls], D: int, weight_count: int, state_count: int, visible_count: int
+        self,
+        layers: Sequence[PreparedCalls],
+        D: int,
+        weight_count: int,
+        state_count: int,
+        visible_count: int,
+        merge: str = "concat",
+        residual: bool = False,
+        drop: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        self._layers, self._D = layers, D
+        self._layers, self._D, self._merge, self._residual, self._drop = layers, D, merge, residual, drop
         self._weight_count, self._state_count, self._visible_count = weight_count, state_count, visible_count
         self._all_weights_count = weight_count * D * len(layers)
 
@@ -79,21 +92,27 @@ class PreparedStack:
         recordings: Sequence[Recording] = (),
     ) -> tuple[Tensor, list[Result]]:
         """Return the output of the last layer, and the results of each direction of each layer."""
-        states_by_direction = zip(*[v.unbind(0) for v in operands[self._all_weights_count :]], strict=True)
+        states_by_direction = zip(*map(Tensor.unbind, operands[self._all_weights_count :]), strict=True)
         weights, D, results = iter(operands[: self._all_weights_count]), self._D, list[Result]()
+        n = self._visible_count
         for k, layer in enumerate(self._layers):
             layer_operands: list[Tensor] = []
             for _ in range(D):
                 layer_operands += islice(weights, self._weight_count)
                 layer_operands += next(states_by_direction)
-            data = data.to(layer_operands[0].dtype)
+            below = data
+            data = (data if self._drop is None or not k else self._drop(data)).to(layer_operands[0].dtype)
             tensors = iter(layer.run(data, layer_operands, mask, lengths, recordings[k * D : (k + 1) * D]))
-            visible = [tuple(islice(tensors, self._visible_count)) for _ in range(D)]
-            results += [Result(states, tuple(islice(tensors, self._state_count))) for states in visible]
-            data = visible[0][0] if D == 1 else torch.cat([states[0] for states in visible], -1)
+            visible = [*islice(tensors, n * D)]
+            for d in range(D):
+                results.append(Result(tuple(visible[n * d : n * d + n]), tuple(islice(tensors, self._state_count))))
+            (data,) = merge(self._merge, visible[::n], (below,) if self._residual and k else ())
         return data, results
 
 
 def _stack_final_states(results: Sequence[Result]) -> tuple[Tensor, ...]:
     """Stack the final states of all directions, (layers * directions, N, width) each."""
-    return tuple([torch.stack(states) for states in zip(*[result.final for result in results], strict=True)])
+    return tuple(map(torch.stack, zip(*map(_final, results), strict=True)))
+
+
+_final = attrgetter("final")

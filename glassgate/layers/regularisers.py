@@ -194,27 +194,28 @@ def with_noise(direction: Direction, steps: Steps, hidden_size: int, weight_drop
     return direction._replace(noise=draw(direction.cell, steps, direction.initial, hidden_size))
 
 
-def drop_between_layers(steps: Steps, data: Tensor, sequences: int, rate: float, variational: bool) -> Tensor:
+def drop_between_layers(
+    batch_sizes: Tensor | None, data: Tensor, sequences: int, rate: float, variational: bool
+) -> Tensor:
     """Apply dropout to the input of a layer.
 
     Args:
-        steps: the input of the stack, for the batch size of each step.
-        data: the rows of all steps, (S, H).
+        batch_sizes: the batch size of each step; None if the sequences have equal lengths.
+        data: the rows of all steps, (S, H). For sequences of equal length, also (L, N, H).
         sequences: the number of sequences, N.
         rate: the rate of dropout.
         variational: whether all steps of a sequence have the same mask.
     """
     if not rate:
         return data
-    return _drop_variationally(steps, data, sequences, rate) if variational else dropout(data, rate)
+    return _drop_variationally(batch_sizes, data, sequences, rate) if variational else dropout(data, rate)
 
 
-def _drop_variationally(steps: Steps, data: Tensor, sequences: int, rate: float) -> Tensor:
+def _drop_variationally(sizes: Tensor | None, data: Tensor, sequences: int, rate: float) -> Tensor:
     """Apply dropout with one mask for all steps of a sequence (Gal and Ghahramani 2016)."""
-    factors = _draw_dropout_factors(data, sequences, data.shape[1], rate)
-    if steps.batch_sizes is None:
+    factors = _draw_dropout_factors(data, sequences, data.shape[-1], rate)
+    if sizes is None:
         return (data.view(-1, *factors.shape) * factors).view(data.shape)
-    sizes = steps.batch_sizes
     step_starts = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
     sequence_of_row = move_to_device(torch.arange(len(step_starts)) - step_starts, data.device)
     padding = data.shape[0] - len(step_starts)

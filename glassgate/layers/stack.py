@@ -326,7 +326,8 @@ def _run_stack(
     dropout, weight_dropout = (layer.dropout, layer.weight_dropout) if layer.training else (0.0, 0.0)
     for depth, directions in enumerate(directions_by_layer(layer, initial, restart_states)):
         this_layer = slice(depth * D, depth * D + D)
-        inputs = [drop_between_layers(steps, v, rows, dropout, layer.variational_dropout) if depth else v for v in data]
+        options = rows, dropout, layer.variational_dropout
+        inputs = [drop_between_layers(steps.batch_sizes, v, *options) if depth else v for v in data]
         sizes = layer.glassgate.hidden_sizes[depth]
         directions = [
             with_noise(direction, steps, size, weight_dropout)

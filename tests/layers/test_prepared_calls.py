@@ -59,6 +59,12 @@ LAYERS = {
     "projected": lambda: gg.LSTM(6, 20, proj_size=5),
     "stacked": lambda: gg.LSTM(6, 5, 2, bidirectional=True),
     "own parameters": lambda: gg.Recurrent(gg.cells.LayerNormLSTM(), 6, 5),
+    "residual": lambda: gg.GRU(6, 5, 3, residual=True),
+    "sum": lambda: gg.LSTM(6, 5, 2, bidirectional=True, merge="sum", residual=True, dtype=torch.bfloat16),
+    "dropout": lambda: gg.LSTM(6, 5, 3, dropout=0.4, residual=True),
+    "variational dropout": lambda: gg.GRU(
+        6, 5, 2, batch_first=True, bidirectional=True, merge="mean", dropout=0.4, variational_dropout=True
+    ),
 }
 
 
@@ -83,6 +89,7 @@ def test_prepared_calls_give_the_same_bits(name, learns):
             assert len(prepared(layer)) == before + 1
 
 
+EVERY_FORM = "LSTM", "batch first", "projected", "stacked", "own parameters", "dropout"
 NOISY = {
     "zoneout": lambda: gg.LSTM(6, 5, zoneout=(0.1, 0.3)),
     "recurrent dropout": lambda: gg.GRU(6, 5, 2, bidirectional=True, recurrent_dropout=0.4),
@@ -90,7 +97,7 @@ NOISY = {
 }
 
 
-@pytest.mark.parametrize("name", ["LSTM", "batch first", "projected", "stacked", "own parameters", *NOISY])
+@pytest.mark.parametrize("name", [*EVERY_FORM, *NOISY])
 def test_prepared_calls_with_resets_and_noise_give_the_same_bits(name):
     layer = (LAYERS | NOISY)[name]()
     widths = [5, *[layer.hidden_size] * (len(layer.cell.state) - 1)]
@@ -209,24 +216,42 @@ def test_every_change_between_two_calls_is_detected():
         assert (name == "another cell") == torch.equal(before[0], results[0]), name
 
 
+FUNCTIONS = {
+    "plain": ({}, {}, 14, 40),
+    "lengths": ({}, {"lengths": [5, 3]}, 24, 68),
+    "resets": ({}, {"resets": torch.zeros(5, 2, dtype=torch.bool)}, 15, 48),
+    "residual": ({"num_layers": 2, "residual": True}, {}, 25, 78),
+    "dropout": ({"num_layers": 2, "dropout": 0.5}, {}, 25, 78),
+    "two layers, two directions": ({"num_layers": 2, "bidirectional": True}, {}, 24, 97),
+}
+"""The options of a layer, those of a call, and the largest numbers of our functions in inference and in training."""
+
+
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_prepared_call_passes_through_few_functions(monkeypatch, threads):
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_prepared_call_passes_through_few_functions(monkeypatch, name, threads):
+    """Each function takes a tenth of a microsecond or more, and the kernels of a short call take a few."""
+    options, more, in_inference, in_training = FUNCTIONS[name]
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    layer, x, called = gg.LSTM(8, 8), noise(1, 5, 2, 8), []
+    layer, x, called = gg.LSTM(8, 8, **options), noise(1, 5, 2, 8), []
 
     def profile(frame, event, argument):
         if event == "call" and package in frame.f_code.co_filename:
             called.append(frame.f_code.co_qualname)
 
     package = str(Path(gg.__file__).parent)
-    with torch.no_grad():
-        for _ in range(3):
-            layer(x)
-        sys.setprofile(profile)
-        layer(x)
-        sys.setprofile(None)
-    assert prepared(layer)
-    assert 5 < len(called) <= 15, called
+    for learns, limit in ((False, in_inference), (True, in_training)):
+        with torch.set_grad_enabled(learns), torch.autograd.set_multithreading_enabled(False):
+            for _ in range(3):
+                layer(x, **more)[0].sum().backward() if learns else layer(x, **more)
+            called.clear()
+            sys.setprofile(profile)
+            output, _ = layer(x, **more)
+            if learns:
+                output.sum().backward()
+            sys.setprofile(None)
+        assert prepared(layer)
+        assert 5 < len(called) <= limit, (len(called), called)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -315,7 +340,7 @@ def test_an_empty_batch_has_an_empty_result(name):
             )
 
 
-@pytest.mark.parametrize("name", ["LSTM", "batch first", "projected", "stacked", "own parameters", "zoneout"])
+@pytest.mark.parametrize("name", [*EVERY_FORM, "zoneout"])
 def test_prepared_calls_that_return_or_record_all_states_give_the_same_bits(name):
     layer = (LAYERS | NOISY)[name]()
     x, mask = noise(1, 30, 3, 6).requires_grad_(), noise(6, 30, 3) > 1
@@ -351,7 +376,7 @@ def test_prepared_calls_that_return_or_record_all_states_give_the_same_bits(name
                 for part in layer.glassgate.parts
                 for value in {v.rpartition(".")[2] for v in tape}
             }
-    if not layer.glassgate.training_cell.noise:
+    if not (layer.glassgate.training_cell.noise or layer.dropout):
         assert torch.equal(output, plain)
 
 
