@@ -180,8 +180,8 @@ class Cell(Drawable):
     from the hidden size. The output of the layer is the first state with its axes flattened.
 
     A step uses torch functions on tensors with a leading batch axis, and returns the new states in the order of
-    `state`. Fused kernels need one number per unit: elementwise functions, and `mean` and `sum` along the last
-    dimension with `keepdim=True`. Other steps run on the reference engine.
+    `state`. Fused kernels need elementwise functions, and `mean` and `sum` along the last dimension with
+    `keepdim=True`; with declared axes, sums and products over axes. Other steps run on the reference engine.
 
     Attributes:
         gates: the names of the gates, or a dict from names to axes or `Gate`.

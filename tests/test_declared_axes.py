@@ -106,6 +106,9 @@ def test_recordings_have_the_axes(layer):
     output.sum().backward()
     assert tape["layer0.forward.S"].shape == tape.grad["layer0.forward.S"].shape == (L, N, HEADS, KEY, VALUE)
     assert tape["layer0.forward.old"].shape == (L, N, HEADS, VALUE)
+    assert "24 units over 5 steps" in str(tape.plot("layer0.forward.S"))
+    assert "layer0.forward.S" in tape._repr_html_()
+    assert tape.half_life()["layer0.forward.S"].shape == (HEADS * KEY * VALUE,)
 
 
 class WithoutSize(gg.Cell):

@@ -1,7 +1,7 @@
 """The built-in cells, one family per file. The docstring of each cell lists its paper and its equations.
 
-`__all__` contains the cells with one number per unit, which run on every engine, and `MATRIX_MEMORIES` those with a
-matrix per head.
+`__all__` contains the cells with one number per unit, which have every engine and export, and `MATRIX_MEMORIES` those
+with a matrix per head.
 """
 
 from typing import Any

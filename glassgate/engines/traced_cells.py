@@ -237,7 +237,7 @@ def why_not_traceable(cell: Cell, projected: bool) -> str | None:
 
 
 def _reason_of_axes(cell: Cell) -> str:
-    """Why kernels do not run a cell that declares axes."""
+    """Why a cell that declares axes has no `Equations`."""
     declaration = cell.declaration
     assert declaration is not None
     kinds: dict[str, Mapping[str, Any]] = {
@@ -248,8 +248,8 @@ def _reason_of_axes(cell: Cell) -> str:
     for kind, values in kinds.items():
         for name, value in values.items():
             if value.axes != (UNITS,):
-                return f"{kind} {name!r} has the axes ({', '.join(map(str, value.axes))}); kernels need ({UNITS})"
-    return "its declaration has gates for only x or h, initial values or inputs, which kernels do not support"
+                return f"{kind} {name!r} has the axes ({', '.join(map(str, value.axes))}), not one number per unit"
+    return "it declares gates for only x or h, initial values of states, or inputs"
 
 
 def _refusal(cell: Cell, fault: str) -> NotTraceable:

@@ -105,6 +105,11 @@ def levels_of(layer: Recurrent, operation: str) -> list[Level]:
     if layer.glassgate.is_observed:
         raise ExportError(f"{operation}: the layer is being recorded or edited; export it outside of that block")
     cell, parts = layer.glassgate.eval_cell, layer.glassgate.parts
+    if cell.declaration is not None:
+        raise ExportError(
+            f"{operation}: cell {type(layer.cell).__name__} declares axes, and exported programs store one number per "
+            "unit; run the layer in Python (gg.freeze), or export it for one length with torch.export.export"
+        )
     try:
         equations = current_equations(cell, bool(layer.proj_size))
     except NotTraceable as error:

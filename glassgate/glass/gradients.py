@@ -159,7 +159,7 @@ def _collect(tape: Recorded, study: Study, passages: Sequence[int], collected: C
             grad = grads.get(f"{label}.{name}")
             if grad is None:
                 continue
-            grad = grad.detach().cpu()
+            grad = grad.detach().reshape(*grad.shape[:2], -1).cpu()
             curves, norms = collected[f"{short}.{name}"], grad.norm(dim=-1).numpy()
             retained_by_step, direct = retained.get(f"{short}.{name}", (None, False))
             for row, passage in enumerate(passages):

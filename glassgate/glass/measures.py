@@ -90,7 +90,7 @@ def saturation(tape: Recorded) -> dict[str, Saturation]:
         unpadded = tape.unpadded(label)
         for name, kind in ranges(call.layer.cell).items():
             if kind != "unbounded" and f"{label}.{name}" in tape:
-                values = tape[f"{label}.{name}"][unpadded]
+                values = tape[f"{label}.{name}"][unpadded].flatten(1)
                 low = CLOSED if kind == "gate" else -OPEN
                 result[f"{label}.{name}"] = Saturation(
                     (values < low).double().mean(0), (values > OPEN).double().mean(0)
@@ -205,4 +205,5 @@ def _scalars(target: Tensor) -> list[Tensor]:
 def _norms(tape: Recorded) -> dict[str, Tensor]:
     """The norm over units of the gradient of each state at each step, (L, N)."""
     states = {f"{label}.{name}" for label, call, _ in tape.directions() for name in call.layer.cell.state}
-    return {name: grad.norm(dim=-1) for name, grad in tape.grad.items() if name in states}
+    grads = {name: grad for name, grad in tape.grad.items() if name in states}
+    return {name: grad.reshape(*grad.shape[:2], -1).norm(dim=-1) for name, grad in grads.items()}

@@ -120,8 +120,9 @@ def html_table(tape: Recorded) -> str:
 
 
 def _values(tape: Recorded, name: str, row: int) -> np.ndarray:
-    values = tape[name]
-    return np.asarray(values[tape.unpadded(name.rsplit(".", 1)[0])[:, row], row].float().cpu())
+    """The values of one row of the batch, (steps, units). Axes that a cell declares are flattened."""
+    values = tape[name][tape.unpadded(name.rsplit(".", 1)[0])[:, row], row]
+    return np.asarray(values.reshape(len(values), -1).float().cpu())
 
 
 def _kind(tape: Recorded, name: str) -> str:

@@ -328,8 +328,8 @@ def directions(tape: Recorded, layer: str = "", brief: bool = False) -> list[Dir
         short = label.removeprefix(f"{layer}.") if layer else label
 
         def concatenate(value: Tensor, unpadded: Tensor = unpadded) -> np.ndarray:
-            rows = [value[unpadded[:, n], n] for n in range(unpadded.shape[1])]
-            return np.asarray(torch.cat(rows).detach().float().cpu())
+            rows = torch.cat([value[unpadded[:, n], n] for n in range(unpadded.shape[1])])
+            return np.asarray(rows.reshape(len(rows), -1).detach().float().cpu())
 
         def select(by_name: dict[str, Any], label: str = label) -> dict[str, Any]:
             return {name.removeprefix(f"{label}."): v for name, v in by_name.items() if name.startswith(f"{label}.")}
