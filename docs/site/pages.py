@@ -45,7 +45,7 @@ HOMES = {"docs/README.md": "index.md", "README.md": "index.md", **{file: page fo
 
 REFERENCE = {
     "layers": ("Layers", ["LSTM", "GRU", "RNN", "Recurrent", "LSTMCell", "GRUCell", "RNNCell", "RecurrentCell"]),
-    "cells": ("Cells", ["Cell", "Parameter", "check", "cells", "cell_to_json", "cell_from_json"]),
+    "cells": ("Cells", ["Cell", "Parameter", "Gate", "State", "check", "cells", "cell_to_json", "cell_from_json"]),
     "glass": ("Looking inside", ["record", "draw", "edit", "hold", "scale", "replace", "patch", "ablate"]),
     "dynamics": ("Dynamics", ["dynamics", "constrain", "constraints"]),
     "engines": (
@@ -127,7 +127,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Name the dialog of the search, for screen readers."""
+    """Name the dialog of the search, for screen readers, and declare the language of Chinese pages."""
+    if "zh-CN" in page.file.src_uri:
+        output = output.replace('<html lang="en"', '<html lang="zh-CN"', 1)
     return output.replace(_SEARCH, f'{_SEARCH} aria-label="Search"')
 
 
