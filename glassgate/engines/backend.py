@@ -258,6 +258,16 @@ class Stepper(Protocol):
         """Run one step on x (N, H_in), contiguous, and return the output (N, W), which the next step overwrites."""
 
 
+class SingleStepper(Protocol):
+    """One direction that advances step by step."""
+
+    states: Sequence[Tensor]
+    """The states after the last step, (N, W) each."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Run one step on x (N, H_in), and return the output (N, H_out)."""
+
+
 class PackedPass(Protocol):
     """The compiled forward pass of one direction with fixed weights, for sequences of equal length."""
 

@@ -7,7 +7,15 @@ from torch import Tensor
 
 from glassgate.cell import Weights
 from glassgate.engines import choose, reference
-from glassgate.engines.backend import LARGEST_INT8, Freezer, FrozenDirections, NativeSteps, PackedPass, Stepper
+from glassgate.engines.backend import (
+    LARGEST_INT8,
+    Freezer,
+    FrozenDirections,
+    NativeSteps,
+    PackedPass,
+    SingleStepper,
+    Stepper,
+)
 from glassgate.engines.choose import EngineError
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
 from glassgate.engines.kernels import KernelEngine
@@ -93,12 +101,21 @@ def freeze(directions: Sequence[Direction], precision: str, scales: Sequence[Wei
     return _ReferenceLayer(directions)
 
 
+def _stepper_of(direction: Direction) -> SingleStepper:
+    """The steps of one direction: on kernels if its cell declares axes and kernels can run it, otherwise in torch."""
+    if choose.requested_engine() != "reference":
+        stepper = KernelEngine("cpu").array_stepper(direction)
+        if stepper is not None:
+            return stepper
+    return reference.Stepper(direction)
+
+
 class _ReferenceStepper:
-    """`Stepper` on the reference engine."""
+    """`Stepper` on the reference engine, and on the kernels of cells that declare axes."""
 
     def __init__(self, directions: Sequence[Direction], initial: Sequence[tuple[Tensor, ...]], residual: bool) -> None:
         pairs = zip(directions, initial, strict=True)
-        self._steppers = [reference.Stepper(direction._replace(initial=states)) for direction, states in pairs]
+        self._steppers = [_stepper_of(direction._replace(initial=states)) for direction, states in pairs]
         self._residual = residual
 
     def native(self, steps: int) -> NativeSteps | None:

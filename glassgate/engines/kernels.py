@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from glassgate.engines.backend import Backend, CompiledLayer, PackedLengths, PreparedPasses, Signature
+from glassgate.engines.backend import Backend, CompiledLayer, PackedLengths, PreparedPasses, Signature, SingleStepper
 from glassgate.engines.contract import (
     PLAIN_TYPES,
     Direction,
@@ -77,6 +77,15 @@ class KernelEngine(NamedTuple):
         from glassgate.engines.llvm_cpu.arrays import engine
 
         return engine
+
+    def array_stepper(self, direction: Direction) -> SingleStepper | None:
+        """The steps of a direction whose cell declares axes, one at a time; None if no kernel can run them."""
+        arrays = self._array_kernels([direction])
+        x = direction.initial[0].new_zeros(0, direction.weights["weight_ih"].shape[1])
+        if arrays is None or arrays.why_not(Steps(x, None, None), [direction], False) is not None:
+            return None
+        stepper: SingleStepper = arrays.ArrayStepper(direction)
+        return stepper
 
     def compile(self, directions: Sequence[Direction], record: bool = False) -> CompiledLayer:
         """Compile the directions of a layer. With `record`, gates and their gradients are results too."""

@@ -123,3 +123,14 @@ def test_the_cpu_engine_is_preferred_and_gives_reasons():
     assert "another order of an axis" in gg.explain(other, x).reasons["cpu"]
     with pytest.warns(UserWarning, match="cell Shuffled: step uses a part or another order of an axis"):
         other(x)
+
+
+def test_streams_run_the_kernel_of_one_step():
+    """A stream of two layers gives the outputs of a call, and its states can be replaced between steps."""
+    layer = gg.Recurrent(gg.cells.GatedDeltaNet(2, 3), 4, 4, num_layers=2)
+    x = torch.randn(6, 2, 4)
+    with torch.no_grad():
+        expected = layer(x)[0]
+    stream = layer.stream(2)
+    outputs = [stream.step(v).clone() for v in x]
+    torch.testing.assert_close(torch.stack(outputs), expected)

@@ -12,7 +12,9 @@ from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
 from glassgate.engines.llvm_cpu.arrays.run import CompiledArrays, Operands, Rows
 from glassgate.engines.llvm_cpu.processor import Processor, host
 from glassgate.engines.reference_step import Step
+from glassgate.engines.symbolic.arrays.evaluate import evaluate
 from glassgate.engines.symbolic.arrays.step import ArrayStep
+from glassgate.engines.symbolic.arrays.value import topological_order
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.step import refusal
 from glassgate.engines.traced_cells import missing_in_array_kernels, traced_array_step
@@ -67,6 +69,40 @@ def _run(steps: Steps, direction: Direction) -> Result:
     return Result((output.to(result),), tuple([v.to(result) for v in final]))
 
 
+class ArrayStepper:
+    """Runs one direction one step at a time. The caller has checked `why_not`.
+
+    Args:
+        direction: the cell, the weights and the states before the first step.
+
+    Attributes:
+        states: the states after the last step. Writing to them changes the next step.
+    """
+
+    def __init__(self, direction: Direction) -> None:
+        weights = {name: w.detach().clone() for name, w in direction.weights.items()}
+        program, N = _program(direction), len(direction.initial[0])
+        assert isinstance(program, ArrayProgram)
+        self.states = [v.detach().clone(memory_format=torch.contiguous_format) for v in direction.initial]
+        self._weight, self._bias = weights["weight_ih"].t(), weights.get("bias_ih")
+        self._output = torch.empty_like(self.states[0])
+        self._rows = _layout(N, N, None)
+        parameters = [v.contiguous() for v in _parameters(program, direction._replace(weights=weights))]
+        gates = self._output.new_empty(N, self._weight.shape[1])
+        self._operands = Operands(gates, self.states, self.states, parameters)
+        compiled = _compiled(program, self._output.dtype, host().full_precision)
+        self._launch = compiled.stepper(self._rows, self._operands, self._output)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Run one step: from the input (N, H_in) to the output (N, H_out), which the next step overwrites."""
+        if self._bias is None:
+            torch.mm(x, self._weight, out=self._operands.gates)
+        else:
+            torch.addmm(self._bias, x, self._weight, out=self._operands.gates)
+        self._launch()
+        return self._output
+
+
 def _rows(steps: Steps, N: int) -> Rows:
     batch_sizes = None if steps.batch_sizes is None else tuple(steps.batch_sizes.tolist())
     resets = None if steps.resets is None else steps.resets.contiguous()
@@ -108,10 +144,19 @@ def _program_of(step: ArrayStep, name: str) -> ArrayProgram | str:
 
 
 def _parameters(program: ArrayProgram, direction: Direction) -> list[Tensor]:
-    """The parameters that the step reads, with their axes."""
+    """The parameters that the kernels read, with their axes."""
     named = Step(direction.cell, direction.weights, direction.initial[0].shape[1]).parameters
-    values = [(getattr(named, name), gate) for name, gate in program.parameter_axes]
-    return [value if gate is None else getattr(value, gate) for value, gate in values]
+
+    def own(name: str, gate: str | None) -> Tensor:
+        value = getattr(named, name)
+        tensor: Tensor = value if gate is None else getattr(value, gate)
+        return tensor
+
+    read = [value.args for value in topological_order([*program.invariants.values()]) if value.op == "parameter"]
+    leaves = {("parameter", *key): own(*key)[None] for key in read}
+    computed = evaluate(program.sizes, program.invariants.values(), leaves) if leaves else []
+    invariants = dict(zip(program.invariants, [v[0] for v in computed], strict=True))
+    return [invariants[key[0]] if key[0] in invariants else own(*key) for key in program.parameter_axes]
 
 
 @lru_cache(256)

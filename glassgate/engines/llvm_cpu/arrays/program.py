@@ -12,6 +12,7 @@ Names of memories, each followed by the name of a gate, a state or a parameter:
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -53,6 +54,7 @@ class ArrayProgram:
         gates, states: the axes of each gate and state in a job.
         shared_gates: the gates that all jobs of a sequence read. Each job has its own gradients of them.
         parameters: the axes of each parameter in a job. The key is the parameter's name and its gate or None.
+        invariants: the parameters that are computed from the cell's own once per call, by name.
         order: the axes of values in a job, in the order of loops, outermost first.
         kept_states: the states that the backward pass reads.
         kept_sums: the axes of each sum that the replay keeps.
@@ -65,7 +67,8 @@ class ArrayProgram:
     """
 
     def __init__(self, step: ArrayStep) -> None:
-        self.step, self.sizes = step, step.sizes
+        self.step, self.invariants = _without_invariants(step)
+        step, self.sizes = self.step, step.sizes
         self.parameter_axes: dict[tuple[str, str | None], Axes] = {
             value.args: value.axes for value in step.values if value.op == "parameter"
         }
@@ -151,6 +154,27 @@ class ArrayProgram:
         is_output = value.op == "grad" and name == next(iter(self.states))
         result: Value = read + leaf(Memory("d_out", axes)) if is_output else read
         return result
+
+
+def _without_invariants(step: ArrayStep) -> tuple[ArrayStep, dict[str, Value]]:
+    """The step with new parameters in place of all that it computes from parameters only, and the values of these."""
+    fixed: set[Value] = set()
+    for value in step.values:
+        if value.op in ("parameter", "constant") or (value.inputs and fixed.issuperset(value.inputs)):
+            fixed.add(value)
+    read = {arg for value in step.values if value not in fixed for arg in value.inputs} | set(step.states)
+    taken = {value.args[0] for value in step.values if value.op == "parameter"}
+    invariants: dict[str, Value] = {}
+    new: dict[Value, Value] = {}
+    for value in step.values:
+        if value in fixed and value in read and value.inputs:
+            name = f"invariant{len(invariants)}"
+            while name in taken:
+                name += "_"
+            invariants[name] = value
+            new[value] = Value("parameter", (name, None), value.axes)
+    states = _substitute(step.states, new)
+    return replace(step, states=tuple(states)), invariants
 
 
 def parameter_name(key: tuple[Any, ...]) -> str:

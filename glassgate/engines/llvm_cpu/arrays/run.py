@@ -104,7 +104,7 @@ class CompiledArrays:
         chunks = -(-len(rows.starts) // self.chunk) if save else 0
         saved = gates.new_empty(chunks, self._jobs(rows), self._saved_size)
         arguments = [output, *final, *operands.restart, *operands.parameters]
-        self._run(self.kernels.forward, rows, saved, gates, [[]] * self._parts(rows), arguments)
+        threads.run(self._launches(self.kernels.forward, rows, saved, gates, [[]] * self._parts(rows), arguments))
         return (output, *final), saved
 
     def backward(
@@ -130,7 +130,7 @@ class CompiledArrays:
             *operands.parameters,
             *d_by_job,
         ]
-        self._run(self.kernels.backward, rows, saved, gates, [[v] for v in work], arguments)
+        threads.run(self._launches(self.kernels.backward, rows, saved, gates, [[v] for v in work], arguments))
         if shared:
             widths = [prod(program.sizes[axis] for axis in axes) for axes in program.step.gates.values()]
             by_gate = dict(zip(program.step.gates, d_gates.split(widths, 1), strict=True))
@@ -151,7 +151,18 @@ class CompiledArrays:
         work = self._jobs(rows) * len(rows.starts) * max(1, self._saved_size)
         return min(torch.get_num_threads(), max(1, self._jobs(rows)), 1 + work // SMALLEST_PART)
 
-    def _run(
+    def stepper(self, rows: Rows, operands: Operands, output: Tensor) -> Launch:
+        """A launch that runs one step of all sequences, while all arguments exist.
+
+        Args:
+            rows: one row per sequence.
+            operands: the operands. A launch reads `gates`, and replaces the states in `initial`.
+            output: (N, width) the memory of the output.
+        """
+        arguments = [output, *operands.initial, *operands.restart, *operands.parameters]
+        return self._launches(self.kernels.forward, rows, output[:0], operands.gates, [[]], arguments)[0]
+
+    def _launches(
         self,
         function: Function,
         rows: Rows,
@@ -159,8 +170,8 @@ class CompiledArrays:
         gates: Tensor,
         own: Sequence[Sequence[Tensor]],
         shared: Sequence[Tensor],
-    ) -> None:
-        """Run a kernel. Each part of the jobs has its own tensors and those that all parts share."""
+    ) -> list[Launch]:
+        """The launches of a kernel. Each part of the jobs has its own tensors and those that all parts share."""
         jobs = self._jobs(rows)
         header = [rows.starts.data_ptr(), rows.lengths.data_ptr(), int(rows.reverse)]
         header += [0 if rows.resets is None else rows.resets.data_ptr(), jobs, self.chunk]
@@ -171,7 +182,7 @@ class CompiledArrays:
             part = jobs * k // len(own), jobs * (k + 1) // len(own)
             arguments = array("q", [*header, *(v.data_ptr() for v in tensors), *addresses, *part])
             launches.append(Launch(function, arguments))
-        threads.run(launches)
+        return launches
 
     def in_torch(self, rows: Rows, operands: Operands) -> tuple[Tensor, ...]:
         """The results of a call, computed step by step in torch, so that they can be differentiated to any order."""
