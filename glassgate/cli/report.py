@@ -10,6 +10,7 @@ from glassgate.cli.parser import Parser
 from glassgate.cli.progress import stages
 from glassgate.cli.strips import strips
 from glassgate.cli.trained import add_run
+from glassgate.glass.languages import LANGUAGES, speaking
 from glassgate.glass.live.page import Live, check_size
 from glassgate.glass.page import page
 from glassgate.glass.places import MAX_BYTES
@@ -31,6 +32,8 @@ def command(argv: list[str]) -> None:
         raise OptionError("--file: expected a text or a file, got both; leave one of them out")
     if arguments.live and (arguments.other is not None or arguments.terminal):
         raise OptionError("--live: expected one run and no --terminal; leave out the second run, or --terminal")
+    if arguments.language != "en" and arguments.terminal:
+        raise OptionError("--language: the report in the terminal is in English; leave out --language, or --terminal")
     output = Path(arguments.output)
     if not output.resolve().parent.is_dir():
         raise OptionError(f"--output: the folder {output.parent} does not exist; create it, or choose another path")
@@ -42,7 +45,7 @@ def command(argv: list[str]) -> None:
         raise OptionError(
             f"two runs side by side must be of one task, got {task.name} and {tasks[-1].name}; write two pages"
         )
-    with stages(task.name) as (progress, show_stage):
+    with speaking(arguments.language), stages(task.name) as (progress, show_stage):
         split = None
         if arguments.text is not None:
             excerpts = excerpts_of_text(task, arguments.text)
@@ -103,6 +106,12 @@ def _parser() -> Parser:
         "--live",
         action="store_true",
         help="add a section that runs the network in the browser, to type a text and change gates",
+    )
+    parser.add_argument(
+        "--language",
+        choices=tuple(LANGUAGES),
+        default="en",
+        help="language of the page: en (English, the default) or zh (Chinese); texts of the data stay as they are",
     )
     parser.add_argument(
         "--bits", type=int, choices=(16, 32), default=32, help="bits per weight in the --live section (default: 32)"

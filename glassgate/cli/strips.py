@@ -9,7 +9,7 @@ from rich.text import Text
 from glassgate.glass.findings import findings
 from glassgate.glass.followers import best_followers
 from glassgate.glass.study import Direction, Study
-from glassgate.glass.text_section import END
+from glassgate.glass.text_section import end
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _POSITIVE, _NEGATIVE, _GATE = (230, 116, 24), (58, 134, 214), (14, 150, 136)
@@ -86,8 +86,8 @@ def _join(tokens: Sequence[str]) -> str:
         >>> _join(["1", "4", "the end"]), _join(["well", "done", "the end"])
         ('14 [the end]', 'well done [the end]')
     """
-    words = [token for token in tokens if token != END]
-    return _separator(words).join(words) + (f" [{END}]" if END in tokens else "")
+    words = [token for token in tokens if token != end()]
+    return _separator(words).join(words) + (f" [{end()}]" if end() in tokens else "")
 
 
 def _separator(tokens: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from html import escape
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.glass.diagrams.draw import diagram
 from glassgate.glass.elements import Section
+from glassgate.glass.languages import say, say_html
 from glassgate.glass.study import Study
 from glassgate.layers.stack import Recurrent
 
@@ -16,15 +17,15 @@ _WIDE_DIAGRAM = 720  # pixels
 def diagrams(layer: Recurrent) -> list[tuple[str, str]]:
     """The captions and diagrams of the cell and of the layer, without style elements."""
     result = []
-    step = f"One step of {type(layer.cell).__name__}, drawn from its source code. Point at a box to see its equation."
+    name = type(layer.cell).__name__
     for caption, drawable, projected in (
-        (step, layer.cell, layer.proj_size > 0),
-        ("The layer, with its input at the bottom and its output at the top.", layer, False),
+        (say("cell.step_caption", cell=name), layer.cell, layer.proj_size > 0),
+        (say("cell.layer_caption"), layer, False),
     ):
         try:
             drawn = str(diagram(drawable, projected=projected))
         except NotTraceable as error:
-            result.append((f"{type(layer.cell).__name__} cannot be drawn: {error}", ""))
+            result.append((say("cell.not_drawn", cell=name, reason=error), ""))
             continue
         result.append((caption, without_style(drawn)))
     return result
@@ -48,15 +49,12 @@ def cell_section(study: Study) -> Section:
     for kind, each in cells.items():
         rows = "".join(f"<tr><th>{escape(name)}</th><td></td></tr>" for name in each.values)
         source = inspect.cleandoc("\n" + _source(kind))
+        caption = say_html("cell.source_caption", cell=kind.__name__)
         parts.append(
             f'<figure class="cell"><pre tabindex="0"><code>{escape(source)}</code></pre><table class="wires"><tbody>'
-            f"{rows}</tbody></table><figcaption>The source code of one step of {escape(kind.__name__)}. "
-            "All kernels of this cell, and all measures on this page, are derived from it.</figcaption></figure>"
+            f"{rows}</tbody></table><figcaption>{caption}</figcaption></figure>"
         )
-    intro = (
-        "The diagram and the source code of one step. The numbers are the values of the selected unit at the cursor."
-    )
-    return Section("cell", "The cell", intro, "".join(parts))
+    return Section("cell", say("cell.title"), say("cell.intro"), "".join(parts))
 
 
 def _width_class(drawn: str) -> str:
@@ -69,4 +67,4 @@ def _source(kind: type) -> str:
     try:
         return inspect.getsource(kind.step)  # type: ignore[attr-defined]
     except (OSError, TypeError):
-        return "The source of this cell's step is not available."
+        return say("cell.no_source")

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from glassgate.glass.languages import clauses, listed, listed_with_and, say, sentences
 from glassgate.glass.study import Study
-from glassgate.glass.wording import count
+from glassgate.glass.wording import named, percent
 from glassgate.layers.stack import Recurrent
 
 
@@ -18,15 +19,22 @@ def describe(study: Study, task: str = "") -> str:
     """
     first = study.directions[0]
     layers = len({direction.label.split(".")[0] for direction in study.directions})
-    both = " in two directions" if any(direction.reverse for direction in study.directions) else ""
     units = sorted({direction.sizes[1] for direction in study.directions})
-    projected = f", projected to {first.sizes[2]}" if first.sizes[2] != first.sizes[1] else ""
-    total, passages = study.starts[-1], len(study.passages)
-    read = f"{total:,} steps" + (f" of {count(passages, 'sequence', 'sequences')}" if passages > 1 else "")
-    model = f"{type(first.cell).__name__}, {count(layers, 'layer', 'layers')}{both}, "
-    model += f"{' and '.join(map(str, units))} units{projected}"
-    prefix = f"Task: {task.replace('-', ' ')}. " if task else ""
-    return f"{prefix}Model: {model}. Input: {read}."
+    total, passages = f"{study.starts[-1]:,}", len(study.passages)
+    model = [
+        type(first.cell).__name__,
+        say("cost.layers", count=layers)
+        + (say("cost.both_directions") if any(direction.reverse for direction in study.directions) else ""),
+        say("cost.units", units=listed_with_and(list(map(str, units)))),
+    ]
+    if first.sizes[2] != first.sizes[1]:
+        model.append(say("cost.projected", size=first.sizes[2]))
+    read = say("cost.steps", count=total)
+    return sentences(
+        say("cost.task", task=named("task", task)) if task else "",
+        say("cost.model", model=clauses(*model)),
+        say("cost.input", input=say("cost.of_sequences", steps=read, count=passages) if passages > 1 else read),
+    )
 
 
 def cost(layer: Recurrent, network: nn.Module, lengths: Sequence[int]) -> list[tuple[str, str]]:
@@ -42,18 +50,35 @@ def cost(layer: Recurrent, network: nn.Module, lengths: Sequence[int]) -> list[t
     for name, shape in matrices:
         multiplications[name] = multiplications.get(name, 0) + shape[0] * shape[1]
     products = sum(multiplications.values())
-    words = {"weight_ih": "from the input", "weight_hh": "from the state", "weight_hr": "of the projection"}
-    by_matrix = ", ".join(f"{number:,} {words.get(name, name)}" for name, number in multiplications.items())
+    keys = {"weight_ih": "cost.from_input", "weight_hh": "cost.from_state", "weight_hr": "cost.of_projection"}
+    by_matrix = listed(
+        [
+            say(keys[name], count=f"{number:,}") if name in keys else f"{number:,} {name}"
+            for name, number in multiplications.items()
+        ]
+    )
     in_layer = sum(p.numel() for p in layer.parameters())
     total = sum(p.numel() for p in network.parameters())
     size = next(layer.parameters()).element_size()
     states = sum(sum(part.widths.values()) for part in layer.glassgate.parts)
     saved = states + sum(len(layer.cell.gates) * part.hidden_size for part in layer.glassgate.parts)
+    total_products = products * steps
     return [
-        ("parameters", f"{in_layer:,} in the recurrent layers, {total:,} in total; {total * size / 1e6:.2f} MB"),
-        ("multiplications per step", f"{products:,}: {by_matrix}"),
-        ("multiplications on this page", f"{products * steps / 1e6:,.2f} million for {steps:,} steps, without padding"),
-        ("padding", f"{1 - steps / padded_steps:.1%} if the sequences were one padded batch"),
-        ("state", f"{states:,} numbers per sequence, {states * size:,} bytes"),
-        ("memory for gradients", f"about {saved * size * steps / 1e6:.2f} MB for the states and gates of these steps"),
+        (
+            say("cost.parameters"),
+            say("cost.parameters_of", layers=f"{in_layer:,}", total=f"{total:,}", size=f"{total * size / 1e6:.2f}"),
+        ),
+        (say("cost.multiplications"), say("cost.by_matrix", count=f"{products:,}", matrices=by_matrix)),
+        (
+            say("cost.multiplications_on_page"),
+            say(
+                "cost.multiplications_of",
+                millions=f"{total_products / 1e6:,.2f}",
+                ten_thousands=f"{total_products / 1e4:,.0f}",
+                steps=f"{steps:,}",
+            ),
+        ),
+        (say("cost.padding"), say("cost.padding_of", percent=percent(1 - steps / padded_steps))),
+        (say("cost.state"), say("cost.state_of", count=f"{states:,}", size=f"{states * size:,}")),
+        (say("cost.memory"), say("cost.memory_of", size=f"{saved * size * steps / 1e6:.2f}")),
     ]

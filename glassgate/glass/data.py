@@ -8,8 +8,10 @@ import numpy as np
 from glassgate.glass.findings import Finding, findings
 from glassgate.glass.followers import best_followers
 from glassgate.glass.heat_map import similarity_order
+from glassgate.glass.languages import say, sentences
 from glassgate.glass.places import Places, pack_states
 from glassgate.glass.study import Direction, Relevances, Study
+from glassgate.glass.wording import percent
 
 # The maximum size in bytes of recorded values in a page. Values have 32 bits if that fits, else 16, else 8. If 8 bits
 # do not fit either, units are left out.
@@ -33,12 +35,9 @@ def page_data(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
     fraction = min(1.0, _BUDGET / runs / max(sizes[bits], 1))
     note = ""
     if bits < 32:
-        note = (
-            f"Values at the cursor are stored in {bits} bits, with a precision of 1/{2**bits - 1} of each gate's range."
-        )
+        note = say("page.rounded_values", bits=bits, levels=2**bits - 1)
     if fraction < 1:
-        note += f" The page stores the values of {fraction:.0%} of the units: those that it names, and those that "
-        note += "vary most. Pictures and measures use all units."
+        note = sentences(note, say("page.fewer_units", percent=percent(fraction)))
     all_findings = findings(study)
     data = {
         "starts": study.starts,
@@ -63,7 +62,7 @@ def page_data(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
         "findings": [list(each) for each in all_findings],
         "thresholds": study.thresholds,
     }
-    return _round(data), note.strip()
+    return _round(data), note
 
 
 def named_units(study: Study, all_findings: list[Finding], direction: Direction) -> list[int]:

@@ -11,9 +11,10 @@ from glassgate.glass.elements import Section, figure_element, for_each_direction
 from glassgate.glass.figures import Figure
 from glassgate.glass.findings import RULES, significant
 from glassgate.glass.gradients import VANISHED, vanishing_lag
+from glassgate.glass.languages import say, sentences
 from glassgate.glass.study import Direction, Study
 from glassgate.glass.svg import Axis, Plot
-from glassgate.glass.wording import count, percent, steps
+from glassgate.glass.wording import percent, steps
 
 _NONE = "\N{EN DASH}"
 # The smallest fraction that the plot of the survival shows.
@@ -29,29 +30,17 @@ def dynamics_section(study: Study) -> Section:
         if each.dynamics is None:
             return ""
         untrained = _untrained_dynamics(study, each.label)
-        verdict = (
-            "At least one of these measures differs from the untrained networks by more than its threshold, as the "
-            "findings state."
-            if each.label in different
-            else "No measure differs from the untrained networks by more than its threshold."
-        )
+        verdict = say("dynamics.differs") if each.label in different else say("dynamics.no_difference")
         table = f'<div class="scroll" tabindex="0">{_table(each.dynamics, untrained)}</div>'
         plots = figure_element(_survival_figure(each.dynamics, untrained, limits)) + _points_element(each.dynamics)
         return f'<div class="measures">{table}<p class="source">{verdict}</p></div>{plots}'
 
     key = (
-        '<p class="key"><span><i class="flow"></i>trained: median and 10 to 90 % over windows</span> '
-        '<span><i class="before"></i>untrained networks</span></p>'
-    )
-    intro = (
-        "Each layer and direction is analysed as a dynamical system and compared with untrained networks, in windows "
-        "of its inputs. The plot shows the fraction of a small random difference of the state that is left after k "
-        "steps. The largest Lyapunov exponent is the mean change of the logarithm of this fraction per step, in the "
-        "second half of a window. At a fixed point, the state does not change while the input is constant. The "
-        "constant input is the mean input. Source: Sussillo and Barak 2013 and Vogt et al. 2020."
+        f'<p class="key"><span><i class="flow"></i>{say("dynamics.trained_line")}</span> '
+        f'<span><i class="before"></i>{say("dynamics.untrained_line")}</span></p>'
     )
     body = for_each_direction(study, block, "row dynamics")
-    return Section("dynamics", "Dynamics", intro, body and key + body)
+    return Section("dynamics", say("dynamics.title"), say("dynamics.intro"), body and key + body)
 
 
 def _untrained_dynamics(study: Study, label: str) -> list[Dynamics]:
@@ -59,12 +48,12 @@ def _untrained_dynamics(study: Study, label: str) -> list[Dynamics]:
 
 
 def _table(trained: Dynamics, untrained: Sequence[Dynamics]) -> str:
-    over = f"over {len(trained.survival)}"
+    over = say("words.over", amount=len(trained.survival))
     rows = [
-        _row("largest Lyapunov exponent, nats per step", _exponent_text(trained), list(map(_exponent, untrained))),
-        _row("time constant, steps", _number(_time_constant(trained)), list(map(_time_constant, untrained))),
+        _row(say("dynamics.exponent"), _exponent_text(trained), list(map(_exponent, untrained))),
+        _row(say("dynamics.time_constant"), _number(_time_constant(trained)), list(map(_time_constant, untrained))),
         _row(
-            "steps until less than 1 % is left",
+            say("dynamics.horizon"),
             _number_or(over, _horizon(trained)),
             list(map(_horizon, untrained)),
             over,
@@ -75,16 +64,20 @@ def _table(trained: Dynamics, untrained: Sequence[Dynamics]) -> str:
         untrained_points = [each.points for each in compared if each.points is not None]
         rows += [
             _row(name, _number_or(_NONE, measure(trained.points)), list(map(measure, untrained_points)))
-            for name, measure in _POINT_MEASURES.items()
+            for name, measure in _point_measures().items()
         ]
-    head = '<th></th><th class="num">trained</th><th class="num">untrained</th>'
+    head = f'<th></th><th class="num">{say("dynamics.trained")}</th><th class="num">{say("dynamics.untrained")}</th>'
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
 
 def _row(name: str, trained: str, untrained: Sequence[float | None], unknown: str = _NONE) -> str:
     known = [each for each in untrained if each is not None]
-    ends = dict.fromkeys(map(_number, (min(known), max(known)))) if known else [unknown]
-    return f'<tr><th>{name}</th><td class="num">{trained}</td><td class="num">{" to ".join(ends)}</td></tr>'
+    between = _range_text(_number(min(known)), _number(max(known))) if known else unknown
+    return f'<tr><th>{name}</th><td class="num">{trained}</td><td class="num">{between}</td></tr>'
+
+
+def _range_text(low: str, high: str) -> str:
+    return low if low == high else say("words.range", low=low, high=high)
 
 
 def _exponent(dynamics: Dynamics) -> float:
@@ -98,14 +91,17 @@ def _time_constant(dynamics: Dynamics) -> float:
 def _exponent_text(dynamics: Dynamics) -> str:
     if len(dynamics.exponents) < 2:
         return _number(_exponent(dynamics))
-    return f"{_number(_exponent(dynamics))} ({' to '.join(map(_number, exponent_interval(dynamics)))})"
+    interval = exponent_interval(dynamics)
+    between = say("words.range", low=_number(interval.low), high=_number(interval.high))
+    return say("words.with_interval", number=_number(_exponent(dynamics)), interval=between)
 
 
-_POINT_MEASURES: dict[str, Callable[[Points], float | None]] = {
-    "fixed points": lambda points: len(points.stable),
-    "stable fixed points": lambda points: int(points.stable.sum()),
-    "longest time constant of a stable point, steps": lambda points: points.longest_time_constant,
-}
+def _point_measures() -> dict[str, Callable[[Points], float | None]]:
+    return {
+        say("dynamics.points"): lambda points: len(points.stable),
+        say("dynamics.stable_points"): lambda points: int(points.stable.sum()),
+        say("dynamics.longest_time_constant"): lambda points: points.longest_time_constant,
+    }
 
 
 def _horizon(dynamics: Dynamics) -> int | None:
@@ -125,7 +121,7 @@ def _number(value: float) -> str:
         ('0.12', '3', '1,234', 'infinite')
     """
     if math.isinf(value):
-        return "infinite"
+        return say("words.infinite")
     words = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2g}"
     return words.replace("-", "\N{MINUS SIGN}")
 
@@ -145,25 +141,22 @@ def _survival_range(study: Study) -> tuple[int, float, float]:
 def _survival_figure(trained: Dynamics, untrained: Sequence[Dynamics], limits: tuple[int, float, float]) -> Figure:
     lags, (median, low, high) = list(range(trained.survival_quantiles.shape[1])), trained.survival_quantiles
     horizon, last = _horizon(trained), lags[-1]
-    sentence = (
-        f"Less than 1 % of a small difference is left after {steps(horizon)}"
+    windows, left = trained.survival.shape[1], percent(float(median[-1]))
+    known = [each for each in map(_horizon, untrained) if each is not None]
+    beyond, total = len(untrained) - len(known), len(untrained)
+    sentence = sentences(
+        say("dynamics.vanishes", steps=steps(horizon), windows=windows)
         if horizon
-        else f"{percent(float(median[-1]))} of a small difference is left after {steps(last)}"
+        else say("dynamics.remains", percent=left, steps=steps(last), windows=windows),
+        say("dynamics.untrained_vanish", steps=_range_of_steps(known)) if known else "",
+        say("dynamics.untrained_remain", count=beyond, total=total) if beyond else "",
     )
-    sentence += f" (median of {count(trained.survival.shape[1], 'window', 'windows')})."
-    untrained_horizons = [_horizon(each) for each in untrained]
-    if untrained:
-        known = [each for each in untrained_horizons if each is not None]
-        if known:
-            sentence += f" In untrained networks, less than 1 % is left after {_range_of_steps(known)}."
-        if len(known) < len(untrained):
-            number = f"{len(untrained) - len(known)} of {len(untrained)} untrained networks"
-            sentence += f" In {number}, more than 1 % is left at the end."
     end, bottom, top = limits
-    plot = Plot(Axis(0, end, "steps k", whole=True), Axis(bottom, top, "fraction left", log=True), 490, 280, sentence)
+    x, y = Axis(0, end, say("axis.steps_k"), whole=True), Axis(bottom, top, say("dynamics.fraction"), log=True)
+    plot = Plot(x, y, 490, 280, sentence)
     if bottom < VANISHED:
         plot.rule(0, VANISHED, end, VANISHED)
-        plot.text(end, VANISHED, "1 %", anchor="end", up=4)
+        plot.text(end, VANISHED, say("number.percent", number=f"{100 * VANISHED:g}"), anchor="end", up=4)
     for each in untrained:
         plot.line(lags, _above(each.survival_quantiles[0], bottom), "before")
     plot.band(lags, low.tolist(), high.tolist(), "flow")
@@ -173,7 +166,7 @@ def _survival_figure(trained: Dynamics, untrained: Sequence[Dynamics], limits: t
 
 def _range_of_steps(counts: list[int]) -> str:
     first, last = min(counts), max(counts)
-    return steps(last) if first == last else f"{first} to {steps(last)}"
+    return steps(last) if first == last else say("words.range", low=first, high=steps(last))
 
 
 def _above(curve: np.ndarray, bottom: float) -> list[float]:
@@ -183,29 +176,29 @@ def _above(curve: np.ndarray, bottom: float) -> list[float]:
 
 def _points_element(trained: Dynamics) -> str:
     if trained.points is None:
-        return (
-            f'<p class="source">Fixed points are not shown, because the search is slow for {trained.size} state '
-            "variables. <code>gg.dynamics.fixed_points</code> finds them.</p>"
-        )
+        return f'<p class="source">{say("dynamics.no_points", size=trained.size)}</p>'
     return figure_element(_plane_figure(trained.points))
 
 
 def _plane_figure(points: Points) -> Figure:
     stable = int(points.stable.sum())
-    sentence = (
-        f"{count(len(points.stable), 'fixed point', 'fixed points')} under the mean input: {stable} stable (filled)"
+    longest = points.longest_time_constant
+    sentence = sentences(
+        say("dynamics.plane", count=len(points.stable), stable=stable),
+        "" if longest is None else say("dynamics.plane_longest", steps=steps(longest)),
+        say("dynamics.plane_variance", percent=percent(float(points.explained.sum()))),
     )
-    if points.longest_time_constant is not None:
-        sentence += f", the longest time constant {steps(points.longest_time_constant)}"
-    sentence += f". The plane contains {percent(float(points.explained.sum()))} of the variance of the visited states."
     every = np.concatenate([points.visited.reshape(-1, 2), points.coordinates])
     (left, bottom), (right, top) = every.min(0), every.max(0)
     margin = 0.08 * max(right - left, top - bottom, 1e-6)
-    kinds = (("unstable", ~points.stable), ("stable", points.stable))
-    legend = [("path", "visited states"), *((f"dot {kind}", f"{kind} point") for kind, chosen in kinds if chosen.any())]
+    kinds = (
+        ("unstable", say("dynamics.unstable_point"), ~points.stable),
+        ("stable", say("dynamics.stable_point"), points.stable),
+    )
+    legend = [("path", say("dynamics.visited")), *((f"dot {kind}", name) for kind, name, some in kinds if some.any())]
     plot = Plot(
-        Axis(left - margin, right + margin, "first principal component of the states"),
-        Axis(bottom - margin, top + margin, "second principal component"),
+        Axis(left - margin, right + margin, say("dynamics.first_component")),
+        Axis(bottom - margin, top + margin, say("dynamics.second_component")),
         490,
         280,
         sentence,
@@ -214,7 +207,7 @@ def _plane_figure(points: Points) -> Figure:
     for path in points.visited.transpose(1, 2, 0):
         x, y = path.tolist()
         plot.line(x, y, "path")
-    for kind, chosen in kinds:
+    for kind, _, chosen in kinds:
         x, y = points.coordinates[chosen].T.tolist()
         plot.dots(x, y, kind, 5, units=False)
     return Figure(plot.svg(), sentence)

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from glassgate.glass.figures import Figure
+from glassgate.glass.languages import say
 from glassgate.glass.study import Direction, Study
 from glassgate.glass.svg import round_numbers
 
@@ -94,7 +95,7 @@ def step_ruler(length: int, starts: Sequence[int] = ()) -> str:
         last, ticks = -length, []
         for k, start in enumerate(starts[:-1]):
             if start - last >= _SHORT_LABEL * length:
-                ticks.append((start, f"sequence {k + 1}" if wide else str(k + 1)))
+                ticks.append((start, say("words.sequence", number=k + 1) if wide else str(k + 1)))
                 last = start
     elements = "".join(
         f'<line x1="{100 * step / length:.2f}%" x2="{100 * step / length:.2f}%" y2="4"/>'

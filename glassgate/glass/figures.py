@@ -6,15 +6,15 @@ from typing import NamedTuple
 import numpy as np
 
 from glassgate.glass.gradients import VANISHED, vanishing_lag
+from glassgate.glass.languages import clauses, say, sentences
 from glassgate.glass.study import Direction, Flow, ForecastValue, Passage, Study
 from glassgate.glass.svg import Axis, Plot
-from glassgate.glass.wording import count, percent, rounded, steps
+from glassgate.glass.wording import capitalised, fixed, named, percent, place, rounded, steps
 
 # The width of the plot of a series. In page.css, the strip of steps below it has the same margins.
 SERIES_WIDTH = 640
 # The maximum number of channels of a series that are drawn.
 _MAX_CHANNELS = 12
-_FRACTIONS = [(0.0, "0"), (0.5, "50 %"), (1.0, "100 %")]
 
 
 class Figure(NamedTuple):
@@ -38,17 +38,25 @@ def saturation(direction: Direction) -> list[Figure]:
     for name, each in direction.saturation.items():
         low, high = each.low.numpy(), each.high.numpy()
         signed = direction.kinds[name] == "signed"
-        below, above = ("below \N{MINUS SIGN}0.9", "above 0.9") if signed else ("below 0.1", "above 0.9")
-        sentence = f"{name} is {below} at {percent(low.mean())} of the steps and {above} at {percent(high.mean())}."
+        below, above = say("words.below", value=fixed(-0.9, 1) if signed else "0.1"), say("words.above", value="0.9")
+        sentence = say(
+            "saturation.sentence",
+            name=name,
+            below=below,
+            fraction_below=percent(float(low.mean())),
+            above=above,
+            fraction_above=percent(float(high.mean())),
+        )
         always = [
-            f"{count(int((fraction > 0.9).sum()), 'unit', 'units')} nearly always {word}"
-            for fraction, word in ((low, below), (high, above))
+            say("saturation.always", count=int((fraction > 0.9).sum()), where=where)
+            for fraction, where in ((low, below), (high, above))
             if (fraction > 0.9).any()
         ]
-        sentence += f" {', '.join(always).capitalize()}." if always else ""
+        sentence = sentences(sentence, say("words.sentence", words=capitalised(clauses(*always))) if always else "")
+        ticks = [(fraction, percent(fraction) if fraction else "0") for fraction in (0.0, 0.5, 1.0)]
         plot = Plot(
-            Axis(0, 1, f"steps {below}", ticks=_FRACTIONS),
-            Axis(0, 1, f"steps {above}", ticks=_FRACTIONS),
+            Axis(0, 1, say("saturation.axis", where=below), ticks=ticks),
+            Axis(0, 1, say("saturation.axis", where=above), ticks=ticks),
             233,
             224,
             sentence,
@@ -74,19 +82,17 @@ def half_lives(direction: Direction, state: str, limits: tuple[float, float]) ->
     values = np.sort(direction.half_life[state])
     low, high = limits
     median = float(np.median(values))
-    sentence = (
-        f"Half-life of {state}: median {_half_life_text(median)}, longest {_half_life_text(float(values[-1]))}, "
-        f"shortest {_half_life_text(float(values[0]))}."
-    )
+    middle, longest, shortest = (_half_life_text(each) for each in (median, float(values[-1]), float(values[0])))
+    sentence = say("memory.half_lives", state=state, median=middle, longest=longest, shortest=shortest)
     plot = Plot(
-        Axis(0, max(1, len(values) - 1), "units, sorted by half-life", whole=True),
-        Axis(low, high, "half-life in steps", log=True),
+        Axis(0, max(1, len(values) - 1), say("memory.sorted_units"), whole=True),
+        Axis(low, high, say("memory.half_life_axis"), log=True),
         490,
         250,
         sentence,
     )
     plot.rule(0, min(median, high), len(values), min(median, high))
-    plot.text(0, min(median, high), f"median: {_half_life_text(median)}", up=5)
+    plot.text(0, min(median, high), say("memory.median", half_life=middle), up=5)
     order = np.argsort(direction.half_life[state], kind="stable")
     for rank, unit in enumerate(order):
         value = float(direction.half_life[state][unit])
@@ -96,7 +102,7 @@ def half_lives(direction: Direction, state: str, limits: tuple[float, float]) ->
 
 
 def _half_life_text(value: float) -> str:
-    return "infinite" if value == math.inf else steps(value)
+    return say("words.infinite") if value == math.inf else steps(value)
 
 
 def memory_range(study: Study) -> tuple[int, float]:
@@ -116,23 +122,23 @@ def memory(direction: Direction, state: str, limits: tuple[int, float]) -> Figur
     ks, median = each.steps.tolist(), each.median.tolist()
     half = next((k for k, value in zip(ks, median, strict=True) if value < 0.5), None)
     high_half = next((k for k, value in zip(ks, each.high.tolist(), strict=True) if value < 0.5), None)
-    sentence = (
-        f"The fraction of {state} that remains after k steps, over all units and starting steps. The median "
-        + (
-            f"falls below one half after {steps(half)}"
-            if half is not None
-            else f"stays above one half for {ks[-1]} steps"
-        )
-        + ", and the 90th percentile "
-        + (f"after {steps(high_half)}." if high_half is not None else f"stays above it for all {ks[-1]} steps.")
+    longest = steps(ks[-1])
+    sentence = sentences(
+        say("memory.remaining", state=state),
+        say("memory.median_falls", steps=steps(half))
+        if half is not None
+        else say("memory.median_stays", steps=longest),
+        say("memory.high_falls", steps=steps(high_half))
+        if high_half is not None
+        else say("memory.high_stays", steps=longest),
     )
     last, top = limits
     shown = sum(k <= last for k in ks)
-    x, y = Axis(0, last, "steps k", whole=True), Axis(0, top, f"fraction of {state}")
+    x, y = Axis(0, last, say("axis.steps_k"), whole=True), Axis(0, top, say("memory.fraction", state=state))
     plot = Plot(x, y, 490, 250, sentence)
     plot.band(ks[:shown], each.low.tolist()[:shown], each.high.tolist()[:shown], "state")
     plot.line(ks[:shown], median[:shown], "state")
-    plot.text(last, top, "line: median; band: 10 to 90 %", "tick", "end", -14)
+    plot.text(last, top, say("memory.band"), "tick", "end", -14)
     return Figure(plot.svg(), sentence)
 
 
@@ -157,8 +163,8 @@ def flow(direction: Direction, state: str, limits: tuple[int, float, float]) -> 
     each, (last, low, high) = direction.flow[state], limits
     sentence = flow_sentence(state, each)
     plot = Plot(
-        Axis(0, max(1, last), "lag k in steps", whole=True),
-        Axis(low, high, f"norm of ∂L(t) / ∂{state}(t \N{MINUS SIGN} k)", log=True),
+        Axis(0, max(1, last), say("axis.lag"), whole=True),
+        Axis(low, high, say("flow.norm", state=state), log=True),
         490,
         280,
         sentence,
@@ -166,7 +172,7 @@ def flow(direction: Direction, state: str, limits: tuple[int, float, float]) -> 
     start = float(each.quantiles[0][0])
     if low < VANISHED * start < high:
         plot.rule(0, VANISHED * start, last, VANISHED * start)
-        plot.text(last, VANISHED * start, "1 % of lag 0", anchor="end", up=4)
+        plot.text(last, VANISHED * start, say("flow.vanished"), anchor="end", up=4)
     plot.band(each.lags, each.quantiles[1].tolist(), each.quantiles[2].tolist(), "flow")
     if each.initial_median is not None:
         plot.line(each.lags, each.initial_median.tolist(), "before")
@@ -179,16 +185,18 @@ def flow(direction: Direction, state: str, limits: tuple[int, float, float]) -> 
 def flow_sentence(state: str, flow: Flow) -> str:
     """Describe how the gradient falls with the lag."""
 
-    def course(curve: np.ndarray) -> str:
+    def course(curve: np.ndarray | None) -> str:
+        if curve is None:
+            return ""
         lag = vanishing_lag(flow.lags, curve, VANISHED)
-        return f"falls below 1 % after {steps(lag)}." if lag else f"stays above 1 % for all {flow.lags[-1]} steps."
+        return say("flow.falls", steps=steps(lag)) if lag else say("flow.stays", steps=steps(flow.lags[-1]))
 
-    sentences = [f"Relative to its norm at lag 0, the gradient with respect to {state} {course(flow.quantiles[0])}"]
-    if flow.initial_median is not None:
-        sentences.append(f"Before training, it {course(flow.initial_median)}")
-    if flow.direct_path is not None:
-        sentences.append(f"Along the direct path only, it {course(flow.direct_path)}")
-    return " ".join(sentences)
+    before, direct = course(flow.initial_median), course(flow.direct_path)
+    return sentences(
+        say("flow.sentence", state=state, course=course(flow.quantiles[0])),
+        say("flow.sentence_before", course=before) if before else "",
+        say("flow.sentence_direct", course=direct) if direct else "",
+    )
 
 
 def windows(study: Study) -> list[Figure]:
@@ -203,15 +211,12 @@ def windows(study: Study) -> list[Figure]:
     losses = [0.0, *(each.loss for run in study.on_page for each in run.windows)]
     low, high = min(losses), max(losses)
     most = max(study.windows, key=lambda each: each.loss)
-    where = f" of sequence {most.passage + 1}" if len(study.passages) > 1 else ""
-    some = f"step {most.stop}" if most.stop - most.start == 1 else f"steps {most.start + 1} to {most.stop}"
-    sentence = (
-        f"All states are held at their means in windows of about {steps(round(total / len(bars)))}. Holding "
-        f"{some}{where} increases the loss most, by {rounded(most.loss)} {study.unit}."
-    )
+    where = place(most.start, most.stop, most.passage if len(study.passages) > 1 else None)
+    cost = say("words.amount", number=rounded(most.loss), unit=study.unit)
+    sentence = say("causes.windows", steps=steps(round(total / len(bars))), place=where, loss=cost)
     plot = Plot(
-        Axis(0, total, "step", whole=True),
-        Axis(low, high or 1.0, f"increase of the loss, {study.unit}"),
+        Axis(0, total, say("axis.step"), whole=True),
+        Axis(low, high or 1.0, say("causes.increase", unit=study.unit)),
         490,
         280,
         sentence,
@@ -244,10 +249,10 @@ def training(study: Study) -> list[Figure]:
         if all(len(points) == 1 for _, points in curves):
             continue  # one point needs no curve: the introduction of the section states its value
         ends = [f"{_curve_name(name)} {rounded(points[-1][1], 4)}" for name, points in curves]
-        words = title.replace("_", " ")
-        sentence = f"{words[0].upper()}{words[1:]} at the end: {', '.join(ends)}."
+        words = named("score", title)
+        sentence = capitalised(say("training.ends", curve=words, ends=clauses(*ends)))
         legend = [(f"k{k % 6}", _curve_name(name)) for k, (name, _) in enumerate(curves)]
-        x, y = Axis(0, last, "training steps", whole=True), Axis(low - margin, high + margin, words)
+        x, y = Axis(0, last, say("training.axis"), whole=True), Axis(low - margin, high + margin, words)
         plot = Plot(x, y, 340, 220, sentence, legend=legend)
         for k, (_, points) in enumerate(curves):
             kind = f"k{k % 6}"
@@ -259,7 +264,8 @@ def training(study: Study) -> list[Figure]:
 
 
 def _curve_name(name: str) -> str:
-    return name.split("/")[1] if "/" in name else name.split("_")[0]
+    """The name of a curve of the training log: the layer after a slash, or the data before an underscore."""
+    return name.split("/")[1] if "/" in name else named("curve", name.split("_")[0])
 
 
 def series(study: Study, number: int, start: int) -> Figure | None:
@@ -272,12 +278,16 @@ def series(study: Study, number: int, start: int) -> Figure | None:
     shown, single = _drawn_channels(values), channel_count == 1
     low, high = _series_range(study)
     end = max(length, *(each.position + 0.5 / rows_per_step for each in forecasts)) if forecasts else max(1, length)
-    names = list(passage.names) or [f"channel {k + 1}" for k in range(channel_count)]
+    names = list(passage.names) or [say("words.channel", number=k + 1) for k in range(channel_count)]
     legend = [(_channel_kind(k), name) for k, name in enumerate(names[: shown.shape[1]])] if not single else []
-    legend += [("thin k0", f"{names[0]}, true values"), ("forecast", "forecast")] if forecasts and single else []
+    legend += (
+        [("thin k0", say("series.true_values", name=names[0])), ("forecast", say("series.forecast"))]
+        if forecasts and single
+        else []
+    )
     plot = Plot(
-        Axis(0, end, "" if passage.times else "step", ticks=_dates(passage, end), whole=True),
-        Axis(low, high, names[0] if single else "standard deviations"),
+        Axis(0, end, "" if passage.times else say("axis.step"), ticks=_dates(passage, end), whole=True),
+        Axis(low, high, names[0] if single else say("series.deviations")),
         SERIES_WIDTH,
         200,
         _series_sentence(passage, names, forecasts),
@@ -321,17 +331,19 @@ def _series_range(study: Study) -> tuple[float, float]:
 
 def _series_sentence(passage: Passage, names: list[str], forecasts: list[ForecastValue]) -> str:
     channel_count, rows_per_step = len(names), passage.rows_per_step
-    values_per_step = f" of {rows_per_step} values each" if rows_per_step > 1 else ""
-    channels = names[0] if channel_count == 1 else f"{channel_count} channels, each in units of its standard deviation"
-    sentence = f"{steps(len(passage.steps))}{values_per_step} of {channels}"
-    sentence += f", of which the first {_MAX_CHANNELS} are drawn." if channel_count > _MAX_CHANNELS else "."
-    if passage.times:
-        sentence += f" From {passage.times[0]} to {passage.times[-1]}."
-    if forecasts:
-        errors = [abs(each.value - each.target) for each in forecasts if each.target is not None]
-        sentence += f" The forecast of the next {steps(len(forecasts))}"
-        sentence += f" has a mean absolute error of {rounded(float(np.mean(errors)))}." if errors else " follows."
-    return sentence
+    length = steps(len(passage.steps))
+    if rows_per_step > 1:
+        length = say("series.segments", steps=length, count=rows_per_step)
+    content = say("series.channels", count=channel_count) if channel_count > 1 else names[0]
+    drawn = say("series.drawn", count=_MAX_CHANNELS) if channel_count > _MAX_CHANNELS else ""
+    errors = [abs(each.value - each.target) for each in forecasts if each.target is not None]
+    ahead = steps(len(forecasts))
+    return sentences(
+        say("series.sentence", steps=length, content=content, drawn=drawn),
+        say("series.times", first=passage.times[0], last=passage.times[-1]) if passage.times else "",
+        say("series.error", steps=ahead, error=rounded(float(np.mean(errors)))) if errors else "",
+        say("series.follows", steps=ahead) if forecasts and not errors else "",
+    )
 
 
 def _drawn_value(answer: ForecastValue) -> float:

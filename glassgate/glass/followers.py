@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from glassgate.glass.languages import say
 from glassgate.glass.study import Direction, Study
 
 # If the answers have more distinct values than this, they are not used as marks.
@@ -15,7 +16,6 @@ _MAX_LABELS = 40
 _MIN_STEPS = 4
 # Labels of steps that belong to no class of interest.
 BACKGROUND = ("other", "O", "_")
-STEP_NUMBER = "position in the sequence"
 
 
 class Follower(NamedTuple):
@@ -36,6 +36,11 @@ class Follower(NamedTuple):
     correlation: float
 
 
+def step_number() -> str:
+    """The name of the mark that is the number of the step."""
+    return say("marks.step_number")
+
+
 def best_followers(study: Study) -> list[Follower]:
     """The unit that follows each mark most closely, by descending absolute correlation.
 
@@ -50,7 +55,7 @@ def best_followers(study: Study) -> list[Follower]:
     return sorted(
         best.values(),
         key=lambda each: (
-            each.mark == STEP_NUMBER,
+            each.mark == step_number(),
             each.mark in BACKGROUND,
             -round(abs(each.correlation), 9),
             each.correlation < 0,
@@ -106,10 +111,10 @@ def marks(study: Study, direction: Direction | None = None) -> dict[str, np.ndar
         by_name = _text_marks([step for passage in study.passages for step in passage.steps])
     else:
         channels = np.concatenate([_by_step(p.series, p.rows_per_step) for p in study.passages if p.series is not None])
-        names = study.passages[0].names or [f"channel {k + 1}" for k in range(channels.shape[1])]
+        names = study.passages[0].names or [say("words.channel", number=k + 1) for k in range(channels.shape[1])]
         by_name = {name: channels[:, k] for k, name in enumerate(names[:12])}
     order = -1 if direction is not None and direction.reverse else 1
-    by_name[STEP_NUMBER] = np.concatenate([np.arange(float(len(p.steps)))[::order] for p in study.passages])
+    by_name[step_number()] = np.concatenate([np.arange(float(len(p.steps)))[::order] for p in study.passages])
     return {name: mark for name, mark in by_name.items() if _varies(mark)}
 
 
@@ -137,11 +142,19 @@ def _text_marks(tokens: list[str]) -> dict[str, np.ndarray]:
         rows.append((quoted, depth > 0, column, token.isspace(), token[:1].isupper(), token.isdigit(), line_end))
     if not any(token[:1].isalpha() for token in tokens):
         return {}  # without letters, the steps are numbers, not text
-    names = ("inside quotes", "inside brackets", "place in the line", "a blank", "a capital", "a digit", "a line end")
-    by_name = dict(zip(names, np.array(rows, float).T, strict=True))
-    if by_name["a line end"].any():
-        return by_name
-    return {name: mark for name, mark in by_name.items() if "line" not in name}
+    quotes, brackets, column_mark, blank, capital, digit, line_end_mark = np.array(rows, float).T
+    by_name = {
+        say("marks.quotes"): quotes,
+        say("marks.brackets"): brackets,
+        say("marks.column"): column_mark,
+        say("marks.blank"): blank,
+        say("marks.capital"): capital,
+        say("marks.digit"): digit,
+        say("marks.line_end"): line_end_mark,
+    }
+    if not line_end_mark.any():
+        del by_name[say("marks.column")], by_name[say("marks.line_end")]
+    return by_name
 
 
 def _varies(mark: np.ndarray) -> bool:

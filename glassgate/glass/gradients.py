@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from glassgate.glass.languages import say
 from glassgate.glass.measures import lags
 from glassgate.glass.recorded import Recorded, Watch
 from glassgate.glass.study import AnswerValues, Connections, Flow, Study
@@ -94,7 +95,7 @@ def flow_from_backward(study: Study, tape: Recorded) -> None:
     collected = CurvesByState()
     _collect(tape, study, range(len(study.passages)), collected)
     _fill(study, collected, CurvesByState())
-    study.differentiated = "the loss"
+    study.differentiated = say("quantity.loss")
 
 
 def max_answers(length: int, passages: int) -> int:

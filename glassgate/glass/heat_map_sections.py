@@ -6,8 +6,9 @@ import numpy as np
 
 from glassgate.glass.elements import Section, colour_scale, for_each_direction, row_ruler, step_ruler
 from glassgate.glass.heat_map import Scale, heat_map, similarity_order
+from glassgate.glass.languages import listed, say, sentences
 from glassgate.glass.study import Direction, Study
-from glassgate.glass.wording import count, quoted, rounded, steps
+from glassgate.glass.wording import quoted, rounded, steps
 
 # If there are several passages, only this many have a connectivity picture.
 _MAX_PICTURES = 4
@@ -18,39 +19,35 @@ def connectivity_section(study: Study) -> Section:
     blocks, has_attention = [], False
     for index, each in enumerate(study.connections[:_MAX_PICTURES] if len(study.passages) > 1 else study.connections):
         passage = study.passages[index]
-        sentence = f"{count(len(passage.answers), 'answer', 'answers')}, {steps(len(passage.steps))}. "
+        sizes = say("connectivity.sizes", answers=len(passage.answers), steps=steps(len(passage.steps)))
         peak = np.maximum(np.abs(each.matrix).max(1, keepdims=True), 1e-12)
-        legend = colour_scale("against", "for", "signed")
-        blocks.append(
-            _matrix(study, index, each.matrix / peak, "signed", legend, sentence + _distance_sentence(study, index))
-        )
+        legend = colour_scale(say("words.against"), say("words.for"), "signed")
+        sentence = sentences(sizes, _distance_sentence(study, index))
+        blocks.append(_matrix(study, index, each.matrix / peak, "signed", legend, sentence))
         if each.attention is not None:
             has_attention = True
             most = passage.steps[int(each.attention.sum(0).argmax())]
-            sentence = f"The attention weights of the answers. {quoted(most)} has the largest total weight."
-            legend = colour_scale("0", "1, attention", "gate")
+            sentence = say("connectivity.attention", step=quoted(most))
+            legend = colour_scale("0", say("connectivity.full_attention"), "gate")
             blocks.append(_matrix(study, index, each.attention, "gate", legend, sentence))
-    intro = (
-        "The contribution of each step to each answer. It is the gradient times the input, divided by the largest "
-        "contribution to that answer. A narrow diagonal means that only neighbouring steps contribute. Source: Madsen "
-        "2019 in Distill."
-    )
-    intro += " The second picture shows the attention of the network." if has_attention else ""
+    intro = sentences(say("connectivity.intro"), say("connectivity.second_picture") if has_attention else "")
     body = f'<div class="row matrices">{"".join(blocks)}</div>' if blocks else ""
-    return Section("connectivity", "Connectivity", intro, body)
+    return Section("connectivity", say("connectivity.title"), intro, body)
 
 
 def _matrix(study: Study, index: int, matrix: np.ndarray, scale: Scale, legend: str, sentence: str) -> str:
     """A picture of one passage: a row per answer and a column per step."""
     passage, targets = study.passages[index], study.connections[index].targets
-    kind, row_legend = ("square", "rows: answers; ") if len(targets) > 1 else ("line", "")
+    several = len(targets) > 1
+    shape, axes = ("square", say("connectivity.axes")) if several else ("line", say("connectivity.columns"))
     answer_steps = [passage.answers[answer].step for answer in targets]
     rows = [answer + 1 if step is None else step + 1 for answer, step in zip(targets, answer_steps, strict=True)]
     return (
-        f'<figure class="heat matrix {kind}" data-passage="{index}" data-scale="{scale}"><p class="legend">{legend}</p>'
-        f"{row_ruler(rows) if row_legend else ''}"
+        f'<figure class="heat matrix {shape}" data-passage="{index}" data-scale="{scale}">'
+        f'<p class="legend">{legend}</p>'
+        f"{row_ruler(rows) if several else ''}"
         f'<div class="pane"><img alt="{escape(sentence)}" src="{heat_map(matrix, scale)}"></div>'
-        f'{step_ruler(len(passage.steps))}<p class="axes">{row_legend}columns: steps</p>'
+        f'{step_ruler(len(passage.steps))}<p class="axes">{axes}</p>'
         f"<figcaption>{escape(sentence)} <output></output></figcaption></figure>"
     )
 
@@ -69,10 +66,10 @@ def _distance_sentence(study: Study, index: int) -> str:
     if not distances:
         row = np.abs(each.matrix[-1])
         first = np.argsort(-row, kind="stable")[:3]
-        words = ", ".join(f"{step + 1} ({quoted(passage.steps[step])})" for step in first)
-        return f"The steps that contribute most are {words}."
+        words = [say("connectivity.step", step=step + 1, text=quoted(passage.steps[step])) for step in first]
+        return say("connectivity.most", steps=listed(words))
     within = steps(float(np.median(distances)))
-    return f"For the median answer, 90 % of the contributions come from within {within}."
+    return say("connectivity.distance", steps=within)
 
 
 def gates_section(study: Study) -> Section:
@@ -85,33 +82,35 @@ def gates_section(study: Study) -> Section:
             kind = each.kinds.get(name, "state")
             shown = values[:, order if values.shape[1] == len(order) else similarity_order(values)]
             gate, peak = kind == "gate", float(np.abs(values).max())
-            low, high = ("0, closed", "1, open") if gate else ("\N{MINUS SIGN}1", "1")
+            low, high = (say("gates.closed"), say("gates.open")) if gate else ("\N{MINUS SIGN}1", "1")
             if peak > 1 and not gate:
                 shown = shown / np.maximum(np.quantile(np.abs(shown), 0.99, axis=0), 1e-9)
-                low, high = "\N{MINUS SIGN}99th percentile of the row", "99th percentile of the row"
+                low, high = say("gates.low_percentile"), say("gates.high_percentile")
             picture = heat_map(shown.T, "gate" if gate else "signed")
-            numbers = f"mean {rounded(float(values.mean()))}, standard deviation {rounded(float(values.std()))}"
+            numbers = say("gates.numbers", mean=rounded(float(values.mean())), deviation=rounded(float(values.std())))
+            described = say("gates.kind", kind=_kind(kind), numbers=numbers)
+            units, length = say("words.units", count=values.shape[1]), steps(len(values))
+            alt = say("gates.picture", name=name, units=units, steps=length, described=described)
             parts.append(
                 f'<figure class="heat time {_height(values.shape[1])}" data-name="{escape(name)}"><figcaption>'
-                f"<b>{escape(name)}</b> <span>{_kind(kind)}: {numbers}, <output></output></span>"
+                f"<b>{escape(name)}</b> <span>{described}{say('words.comma')}<output></output></span>"
                 f"{colour_scale(low, high, 'gate' if gate else 'signed')}</figcaption>"
-                f'<div class="pane"><img src="{picture}" '
-                f'alt="{escape(name)}, {_kind(kind)}, {values.shape[1]} units over {len(values)} steps: {numbers}.">'
-                "</div></figure>"
+                f'<div class="pane"><img src="{picture}" alt="{escape(alt)}"></div></figure>'
             )
         return "".join(parts) + step_ruler(study.starts[-1], study.starts)
 
-    intro = (
-        "Each row is a unit, and each column a step. Similar units are adjacent, in the same order in all panels. "
-        "Click a row to select its unit."
-    )
-    if len(study.passages) > 1:
-        intro += " The numbers below the columns are those of the sequences."
-    return Section("gates", "Gates by time", intro, for_each_direction(study, plots, "stack"))
+    intro = sentences(say("gates.intro"), say("gates.sequences") if len(study.passages) > 1 else "")
+    return Section("gates", say("gates.title"), intro, for_each_direction(study, plots, "stack"))
 
 
 def _kind(kind: str) -> str:
-    return {"gate": "a gate", "signed": "a candidate", "unbounded": "without bounds", "state": "a state"}[kind]
+    kinds = {
+        "gate": say("gates.a_gate"),
+        "signed": say("gates.a_candidate"),
+        "unbounded": say("gates.unbounded"),
+        "state": say("gates.a_state"),
+    }
+    return kinds[kind]
 
 
 def _height(units: int) -> str:

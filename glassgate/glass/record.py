@@ -74,7 +74,9 @@ class Tape(Recorded):
 
         return recording_views.plot(self, name, row)
 
-    def report(self, path: str | Path, steps: Sequence[str] | Sequence[Sequence[str]] = ()) -> None:
+    def report(
+        self, path: str | Path, steps: Sequence[str] | Sequence[Sequence[str]] = (), *, language: str = "en"
+    ) -> None:
         """Write an HTML page about the recording: saturation, memory, gates by time, the cell.
 
         After `backward()`, the page also shows the gradient of each state. `glassgate report` writes such a page for a
@@ -83,10 +85,13 @@ class Tape(Recorded):
         Args:
             path: the path of the page
             steps: the text or symbol of each step: one list per row of the batch, or one list for one row
+            language: the language of the page, "en" or "zh"
         """
         from glassgate.glass import recording_views
+        from glassgate.glass.languages import speaking
 
-        recording_views.report(self, Path(path), steps)
+        with speaking(language):
+            recording_views.report(self, Path(path), steps)
 
     def _repr_html_(self) -> str:
         """A table for notebooks with the mean, range and picture of each value."""

@@ -12,6 +12,7 @@ from glassgate.glass.cost import cost, describe
 from glassgate.glass.diagrams.svg import Picture
 from glassgate.glass.gradients import flow_from_backward
 from glassgate.glass.heat_map import heat_map, similarity_order
+from glassgate.glass.languages import say
 from glassgate.glass.measures import ranges
 from glassgate.glass.page import page
 from glassgate.glass.recorded import Recorded
@@ -94,7 +95,7 @@ def report(tape: Recorded, path: Path, steps: Sequence[str] | Sequence[Sequence[
             f"report: steps must have a list for each of {len(lengths)} rows, with {lengths} entries, "
             f"got {list(map(len, names))}"
         )
-    study = Study("A recording", "", [Passage(each) for each in names], recorded)
+    study = Study(say("page.recording"), "", [Passage(each) for each in names], recorded)
     study.subtitle = describe(study)
     study.diagrams, study.cost = diagrams(call.layer), cost(call.layer, call.layer, lengths)
     study.make_control = lambda seed: directions(with_random_weights(tape, seed), brief=True)

@@ -11,9 +11,10 @@ from glassgate.glass.effects.answers import answers
 from glassgate.glass.elements import Section, figure_element, for_each_direction
 from glassgate.glass.findings import RULES, Finding, findings
 from glassgate.glass.heat_map_sections import connectivity_section, gates_section
+from glassgate.glass.languages import clauses, say, say_html, sentences
 from glassgate.glass.study import Direction, Study
 from glassgate.glass.text_section import text_section
-from glassgate.glass.wording import rounded, signed
+from glassgate.glass.wording import data_name, named, rounded, signed
 
 _MAX_CAUSES = 16
 _NONE = "\N{EN DASH}"
@@ -45,11 +46,10 @@ def _scores_section(studies: Sequence[Study]) -> Section:
     for column, study in enumerate(studies):
         for data in ("dev", "test"):
             for name, value in (study.metrics.get(data) or {}).items():
-                rows.setdefault(f"{name.replace('_', ' ')}, {data} data", [_NONE] * len(studies))[column] = rounded(
-                    value, 4
-                )
+                label = clauses(named("score", name), data_name(data))
+                rows.setdefault(label, [_NONE] * len(studies))[column] = rounded(value, 4)
         for each in answers(study):
-            rows.setdefault("on this page", [_NONE] * len(studies))[column] = each.words["right"]
+            rows.setdefault(say("scores.on_page"), [_NONE] * len(studies))[column] = str(each.words["right"])
     head = "".join(f'<th class="num">{escape(each.title)}</th>' for each in studies)
     lines = "".join(
         f"<tr><th>{escape(name)}</th>{''.join(f'<td class=num>{escape(value)}</td>' for value in values)}</tr>"
@@ -57,7 +57,7 @@ def _scores_section(studies: Sequence[Study]) -> Section:
     )
     table = f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{lines}</tbody></table>"
     body = f'<div class="scroll" tabindex="0">{table}</div>' if rows else ""
-    return Section("scores", "Side by side", "Two runs on the same steps. They share one cursor.", body)
+    return Section("scores", say("scores.title"), say("scores.intro"), body)
 
 
 def _findings_section(study: Study) -> Section:
@@ -66,13 +66,8 @@ def _findings_section(study: Study) -> Section:
     columns = "four" if len(all_findings) > 6 or len(all_findings) == 4 else "three"
     body = f'<ol class="findings {columns}">{rows}</ol>'
     if not rows:
-        checked = f"{len(RULES)} rules were checked, and no effect exceeds its threshold."
-        body = f"<p>Nothing stands out. {checked}</p>"
-    intro = (
-        "Each finding is an effect that is larger than expected by chance, for example larger than in the same "
-        "network without training. Click a finding to see its plot. An answer is a prediction of the network."
-    )
-    return Section("findings", "Findings", intro, body)
+        body = f"<p>{say('findings.none', rules=len(RULES))}</p>"
+    return Section("findings", say("findings.title"), say("findings.intro"), body)
 
 
 def _finding(finding: Finding) -> str:
@@ -86,13 +81,7 @@ def _finding(finding: Finding) -> str:
 
 def _saturation_section(study: Study) -> Section:
     body = for_each_direction(study, lambda each: "".join(map(figure_element, figures.saturation(each))), "row")
-    intro = (
-        "Each dot is one unit. A gate is closed below 0.1 and open above 0.9. The horizontal axis shows how often the "
-        "gate of the unit is closed, and the vertical axis how often it is open. The selected unit is orange. Gates at "
-        "the upper left pass everything, and gates at the lower right pass nothing. Source: Karpathy, Johnson and "
-        "Fei-Fei 2015."
-    )
-    return Section("saturation", "Saturation", intro, body)
+    return Section("saturation", say("saturation.title"), say("saturation.intro"), body)
 
 
 def _memory_section(study: Study) -> Section:
@@ -105,18 +94,10 @@ def _memory_section(study: Study) -> Section:
             for state in each.half_life
         )
 
-    intro = (
-        "The half-life of a unit is the number of steps after which half of its state remains. It is measured along "
-        "the direct path from a state to its next value, without the recurrent weights. In an LSTM, this path leads "
-        "through the forget gate."
-    )
-    if any(not direct for each in study.directions for _, direct in each.retained.values()):
-        intro = (
-            "The half-life of a unit is the number of steps after which half of its state remains. If the only path "
-            "from a state to its next value leads through the recurrent weights, the half-life is computed from the "
-            "diagonal of the Jacobian of a step."
-        )
-    return Section("memory", "Memory", intro, for_each_direction(study, plots, "row"))
+    all_direct = all(direct for each in study.directions for _, direct in each.retained.values())
+    path = say("memory.direct_path") if all_direct else say("memory.jacobian")
+    intro = sentences(say("memory.intro"), path)
+    return Section("memory", say("memory.title"), intro, for_each_direction(study, plots, "row"))
 
 
 def _flow_section(study: Study) -> Section:
@@ -125,25 +106,18 @@ def _flow_section(study: Study) -> Section:
     def plots(each: Direction) -> str:
         return "".join(figure_element(figures.flow(each, state, limits)) for state in each.flow)
 
-    lines = [("flow", "trained: median and 10 to 90 % over answers")]
+    lines = [("flow", say("flow.trained"))]
     if any(flow.initial_median is not None for each in study.directions for flow in each.flow.values()):
-        lines.append(("before", "before training"))
+        lines.append(("before", say("flow.before")))
     has_direct_path = any(flow.direct_path is not None for each in study.directions for flow in each.flow.values())
     if has_direct_path:
-        lines.append(("direct-path", "along the direct path only"))
+        lines.append(("direct-path", say("flow.direct_path")))
     key = '<p class="key">' + " ".join(f'<span><i class="{kind}"></i>{words}</span>' for kind, words in lines) + "</p>"
     body = for_each_direction(study, plots, "row")
-    intro = (
-        f"The norm of the gradient of {escape(study.differentiated)} with respect to the state k steps earlier. It "
-        "shows how strongly earlier states influence the answers."
+    intro = sentences(
+        say_html("flow.intro", value=study.differentiated), say("flow.dashed_line") if has_direct_path else ""
     )
-    if has_direct_path:
-        intro += (
-            " The dashed line is the gradient along the direct path only, from each state to its next value without "
-            "the recurrent weights. Where it is above the solid line, the paths through gates and recurrent weights "
-            "reduce the gradient. Where it is below, they increase it."
-        )
-    return Section("flow", "Gradient flow", intro, body and key + body)
+    return Section("flow", say("flow.title"), intro, body and key + body)
 
 
 def _causes_section(study: Study) -> Section:
@@ -157,21 +131,18 @@ def _causes_section(study: Study) -> Section:
         for each in shown
     )
     left = len(study.causes) - len(shown)
-    more = f'<p class="source">and {left} more with smaller effects</p>' if left > 0 else ""
-    points = f'<th class="num">lost {escape(study.points)}</th>' if study.points else ""
+    more = f'<p class="source">{say("causes.more", count=left)}</p>' if left > 0 else ""
+    points = f'<th class="num">{say_html("causes.lost", points=study.points)}</th>' if study.points else ""
     table = (
-        '<div class="scroll" tabindex="0"><table><thead><tr><th>held at its mean</th>'
-        f'<th class="num">added loss, {escape(study.unit)}</th>{points}<th></th></tr></thead>'
-        f"<tbody>{rows}</tbody></table>"
-        f"{more}</div>"
+        f'<div class="scroll" tabindex="0"><table><thead><tr><th>{say("causes.part")}</th>'
+        f'<th class="num">{say_html("causes.loss", unit=study.unit)}</th>{points}<th></th></tr></thead>'
+        f"<tbody>{rows}</tbody></table>{more}</div>"
     )
     windows = "".join(map(figure_element, figures.windows(study)))
-    intro = (
-        "The table shows the increase of the loss when a gate, a state, a group of units, a direction or a layer is "
-        "held at its mean. The plot shows the increase when all states are held at their means in a window of steps. "
-        "An increase means that the answers depend on the part."
+    intro = say("causes.intro")
+    return Section(
+        "causes", say("causes.title"), intro, f'<div class="row causes">{table}{windows}</div>' if rows else ""
     )
-    return Section("causes", "Causes", intro, f'<div class="row causes">{table}{windows}</div>' if rows else "")
 
 
 def _part_in_words(name: str) -> str:
@@ -182,64 +153,53 @@ def _part_in_words(name: str) -> str:
         ('layer0.forward, units 8 to 15', 'layer0.forward.f')
     """
     match = re.fullmatch(r"(.*)\[(\d+):(\d+)\]", name)
-    return f"{match[1]}, units {match[2]} to {int(match[3]) - 1}" if match else name
+    return say("causes.units", name=match[1], first=match[2], last=int(match[3]) - 1) if match else name
 
 
 def _search_section(study: Study) -> Section:
     """The form of the search, and an empty list for the script to fill."""
     places, count = study.places, len(study.passages)
-    number_input = (
-        "" if count == 1 else f'<label>sequence <input type="number" data-id="sequence" min="1" max="{count}"></label>'
-    )
+    sequence = f'<label>{say("search.sequence")} <input type="number" data-id="sequence" min="1" max="{count}"></label>'
     body = (
-        f'<div class="search"><form aria-label="Search">{number_input}'
-        '<label>steps <input data-id="steps" placeholder="2-3"></label>'
-        '<label>units <input data-id="units" placeholder="active units"></label><button>Find</button></form>'
+        f'<div class="search"><form aria-label="{say("search.title")}">{sequence if count > 1 else ""}'
+        f'<label>{say("search.steps")} <input data-id="steps" placeholder="2-3"></label>'
+        f'<label>{say("search.units")} <input data-id="units" placeholder="{say("search.active_units")}"></label>'
+        f"<button>{say('search.find')}</button></form>"
         '<output aria-live="polite"></output><ol></ol><p class="source" data-id="places-note"></p></div>'
-        '<noscript><p class="source">The search needs JavaScript.</p></noscript>'
+        f'<noscript><p class="source">{say("search.needs_script")}</p></noscript>'
     )
-    intro = (
-        "Select text, drag over a picture, or hold Shift and press the left or right arrow key to mark steps. The list "
-        "shows the other steps at which the outputs of the same units are most similar to those at the marked steps. "
-        "By default, the search compares the units that are active at all marked steps. A unit is active if it is more "
-        "than one standard deviation from its mean. The distance is the root mean square difference, in standard "
-        "deviations of each unit. Source: Strobelt et al. 2018."
+    covered = (
+        say("search.own_steps")
+        if places is None
+        else say_html(
+            "search.places", steps=f"{places.steps:,}", read=f"{places.steps_read:,}", data=data_name(places.data)
+        )
     )
-    if places is None:
-        intro += (
-            " The search covers the steps on this page. In the report of a run whose data "
-            "<code>glassgate search</code> has indexed, it covers steps of these data instead."
-        )
-    else:
-        intro += (
-            f" The search covers {places.steps:,} of the {places.steps_read:,} steps that were read from the "
-            f"{escape(places.data)} data."
-        )
-    return Section("search", "Search", intro, body)
+    return Section("search", say("search.title"), sentences(say("search.intro"), covered), body)
 
 
 def _training_section(study: Study) -> Section:
     body = "".join(map(figure_element, figures.training(study)))
     scores = study.metrics.get("dev") or study.metrics.get("test") or {}
-    scores_text = ", ".join(f"{name.replace('_', ' ')} {rounded(value, 4)}" for name, value in scores.items())
-    where = "dev data" if study.metrics.get("dev") else "test data"
-    intro = f"The scores of the run on its {where}: {escape(scores_text)}." if scores_text else "The training log."
+    scores_text = clauses(*(f"{named('score', name)} {rounded(value, 4)}" for name, value in scores.items()))
+    data = data_name("dev" if study.metrics.get("dev") else "test")
+    intro = say_html("training.scores", data=data, scores=scores_text) if scores_text else say("training.log")
     if not body and study.training:
         last = {name: value for name, value in study.training[-1].items() if name != "step"}
         rows = "".join(
-            f"<tr><th>{escape(name.replace('_', ' '))}</th><td>{rounded(value, 4)}</td></tr>"
+            f"<tr><th>{escape(named('score', name))}</th><td>{rounded(value, 4)}</td></tr>"
             for name, value in last.items()
         )
         body = f'<table class="cost"><tbody>{rows}</tbody></table>'
-    return Section("training", "Training", intro, f'<div class="row">{body}</div>' if body or scores_text else "")
+    return Section(
+        "training", say("training.title"), intro, f'<div class="row">{body}</div>' if body or scores_text else ""
+    )
 
 
 def _cost_section(study: Study) -> Section:
     rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in study.cost)
     body = f'<div class="scroll" tabindex="0"><table class="cost"><tbody>{rows}</tbody></table></div>'
-    return Section(
-        "cost", "Cost", "The computation for the steps on this page, and the speed of training.", body if rows else ""
-    )
+    return Section("cost", say("cost.title"), say("cost.intro"), body if rows else "")
 
 
 _MAKERS: Sequence[Callable[[Study], Section]] = (

@@ -202,7 +202,7 @@ class Relevances(NamedTuple):
         matrix: the relevance of each step, (A, L)
         biases: the relevance of all biases and learned initial states, (A,)
         scores: the values that are divided among steps and biases, (A,)
-        name: the name of the score, with {0} and {1} for the two most likely choices
+        name: the name of the score, with {first} and {second} for the two most likely choices
     """
 
     targets: list[int]

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
+from unicodedata import east_asian_width
 
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 12, 34
 _ROW = 15  # the height of a row of a legend
@@ -165,9 +166,9 @@ class Plot:
     def _legend(self, entries: Sequence[tuple[str, str]]) -> int:
         """Add the legend, from the right, and return its number of rows. The last row is next to the axis label."""
         rows: list[list[tuple[str, str]]] = [[]]
-        left, first = float(self.width - RIGHT), LEFT + 7.0 * len(self.y.label)
+        left, first = float(self.width - RIGHT), LEFT + 1.13 * _width(self.y.label)
         for entry in reversed(entries):
-            width = 6.2 * len(entry[1]) + 30
+            width = _width(entry[1]) + 30
             if rows[-1] and left - width < first:
                 rows.append([])
                 left, first = float(self.width - RIGHT), 4.0
@@ -176,7 +177,7 @@ class Plot:
         for row, row_entries in enumerate(reversed(rows)):
             x, y = float(self.width - RIGHT), TOP - 3 + row * _ROW
             for kind, words in row_entries:
-                x -= 6.2 * len(words)
+                x -= _width(words)
                 symbol = f'<path class="line {kind}" d="M{x - 18:.1f} {y - 4}h14"/>'
                 if kind.startswith("dot "):
                     symbol = f'<circle class="{kind}" cx="{x - 11:.1f}" cy="{y - 4}" r="4"/>'
@@ -217,6 +218,11 @@ class Plot:
         if self.y.label:
             parts.append(f'<text class="name" x="{left:.1f}" y="{top - 3:.1f}">{escape(self.y.label)}</text>')
         return "".join(parts)
+
+
+def _width(words: str) -> float:
+    """The approximate width of a label in pixels. Chinese characters are twice as wide as Latin letters."""
+    return sum(11.0 if east_asian_width(each) in "WF" else 6.2 for each in words)
 
 
 def _picture(width: int, height: int, label: str, body: str, more: str = "") -> str:

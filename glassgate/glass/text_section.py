@@ -7,15 +7,14 @@ import numpy as np
 from glassgate.glass import figures
 from glassgate.glass.elements import Section, colour_scale, figure_element
 from glassgate.glass.followers import best_followers
+from glassgate.glass.languages import clauses, say, say_html, sentences
 from glassgate.glass.study import Passage, PassageAnswer, Study
 from glassgate.glass.svg import number
-from glassgate.glass.wording import fixed, percent
+from glassgate.glass.wording import data_name, fixed, percent, quoted
 
 _SHADES = 10
 # The maximum number of rows of wrong answers.
 _MAX_MISTAKES = 30
-# The text of the answer that ends a translation.
-END = "the end"
 
 
 def text_section(study: Study) -> Section:
@@ -26,9 +25,9 @@ def text_section(study: Study) -> Section:
     if ranked:
         best = ranked[0]
         direction = next(each for each in study.directions if each.label == best.direction)
-        opposite = " with the opposite sign" if best.correlation < 0 else ""
+        opposite = say("words.opposite") if best.correlation < 0 else ""
         unit, name = best.unit, best.state
-        reason = f", the unit that follows “{escape(best.mark)}” most closely{opposite}"
+        reason = say_html("text.follows", marks=say("text.mark", mark=best.mark, opposite=opposite))
     values = direction.values[name][:, unit]
     scale = float(np.quantile(np.abs(values), 0.98)) or 1.0
     blocks, are_letters = [], _are_letters(study)
@@ -37,10 +36,10 @@ def text_section(study: Study) -> Section:
         blocks.append(_passage(study, passage_index, start, shown, are_letters))
     has_wrong = any(each.is_wrong for passage in study.passages for each in passage.answers)
     has_sets = any(each.agreement is not None for passage in study.passages for each in passage.answers)
-    marked = "Sets with an F1 score below one half" if has_sets else "Wrong answers"
-    intro = "The input of each step, shaded by a value of one unit."
-    intro += f' {marked} are <i class="u w">underlined</i>.' if has_wrong else ""
-    caption = f'<b data-id="shading">{escape(name)} of unit {unit} of {escape(direction.label)}</b>'
+    underlined = say("text.wrong_sets_underlined") if has_sets else say("text.wrong_underlined")
+    intro = sentences(say("text.intro"), underlined if has_wrong else "")
+    shading = say_html("text.value", name=name, unit=unit, direction=direction.label)
+    caption = f'<b data-id="shading">{shading}</b>'
     caption += f'<span data-id="why">{reason}</span>'
     colours = colour_scale(number(float(f"{-scale:.2g}")), number(float(f"{scale:.2g}")), "signed", "scale")
     legend = f'<p class="legend"><span>{caption}</span> {colours}</p>'
@@ -51,16 +50,19 @@ def text_section(study: Study) -> Section:
         for each in ranked[:12]
     )
     table = (
-        '<details class="ranking" open><summary>The unit that follows each label most closely</summary>'
-        '<div class="scroll" tabindex="0"><table><thead><tr><th>label</th><th>direction</th><th class="num">unit</th>'
-        f'<th class="num">correlation with {escape(name)}</th></tr></thead><tbody>{rows}</tbody></table></div>'
+        f'<details class="ranking" open><summary>{say("text.ranking")}</summary>'
+        f'<div class="scroll" tabindex="0"><table><thead><tr><th>{say("text.label")}</th>'
+        f'<th>{say("text.direction")}</th><th class="num">{say("text.unit")}</th>'
+        f'<th class="num">{say_html("text.correlation", state=name)}</th></tr>'
+        f"</thead><tbody>{rows}</tbody></table></div>"
         "</details>"
         if rows
         else ""
     )
     first = study.passages[0]
     numbered = all(step.isdigit() for step in first.steps)
-    title = "The series" if first.series is not None else "The steps" if numbered else "The text"
+    series = first.series is not None
+    title = say("text.series_title") if series else say("text.steps_title") if numbered else say("text.title")
     accuracy = f'<p class="source">{escape(_accuracy_sentence(study))}</p>' if _accuracy_sentence(study) else ""
     side = f'<div class="aside">{table}{_mistakes(study)}</div>' if table or has_wrong else ""
     body = f'<div class="reading"><div class="passages">{accuracy}{legend}{"".join(blocks)}</div>{side}</div>'
@@ -74,7 +76,7 @@ def _are_letters(study: Study) -> tuple[bool, bool]:
         len(each.best[0][0])
         for passage in study.passages
         for each in passage.answers
-        if each.step is None and each.best[0][0] != END
+        if each.step is None and each.best[0][0] != end()
     ]
     return float(np.mean(steps)) < 1.5, bool(whole) and float(np.mean(whole)) < 1.5
 
@@ -86,7 +88,7 @@ def _accuracy_sentence(study: Study) -> str:
         score = (study.metrics.get(data) or {}).get("accuracy")
         if score is not None and correct:
             here = float(np.mean(correct))
-            return f"{percent(here)} of the answers on this page are correct, and {percent(score)} on all {data} data."
+            return say("text.accuracy", here=percent(here), all=percent(score), data=data_name(data))
     return ""
 
 
@@ -109,11 +111,13 @@ def _mistakes(study: Study) -> str:
         f"<tr><td>{escape(text[:24].strip() or '-')}</td><td>{escape(predicted)}</td><td>{escape(right)}</td></tr>"
         for text, predicted, right in rows[:_MAX_MISTAKES]
     )
-    more = f'<p class="source">and {len(rows) - _MAX_MISTAKES} more</p>' if len(rows) > _MAX_MISTAKES else ""
+    left = len(rows) - _MAX_MISTAKES
+    more = f'<p class="source">{say("text.more", count=left)}</p>' if left > 0 else ""
+    head = "".join(f"<th>{each}</th>" for each in (say("text.step"), say("text.answer"), say("text.correct_answer")))
     return (
-        f'<details class="ranking"><summary>Wrong answers ({len(rows)})</summary><div class="scroll" tabindex="0">'
-        "<table><thead><tr><th>step</th><th>answer</th><th>correct "
-        f"answer</th></tr></thead><tbody>{body}</tbody></table></div>{more}</details>"
+        f'<details class="ranking"><summary>{say("text.wrong", count=len(rows))}</summary>'
+        f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+        f"{more}</details>"
         if rows
         else ""
     )
@@ -127,7 +131,11 @@ def _passage(study: Study, passage_index: int, start: int, values: np.ndarray, a
     for step, (words, value) in enumerate(zip(passage.steps, values, strict=True)):
         answer = by_step.get(step)
         wrong = " w" if answer is not None and answer.is_wrong else ""
-        title = f"{words.strip() or 'blank'}: {sentence_about(answer)}" if answer else words
+        title = (
+            say("text.step_title", step=words.strip() or say("text.blank"), answer=sentence_about(answer))
+            if answer
+            else words
+        )
         shown = "" if passage.series is not None else "↵\n" if words == "\n" else words
         under = "" if letters or answer is None or passage.series is not None else _under(answer)
         parts.append(
@@ -158,11 +166,11 @@ def _answers(passage: Passage, passage_index: int, whole: list[PassageAnswer], l
         for answer_index, each in enumerate(passage.answers)
         if each.step is None
     )
-    html = f'<p class="answer">prediction</p><div class="{kind}" dir="auto">{row}</div>'
+    html = f'<p class="answer">{say("text.prediction")}</p><div class="{kind}" dir="auto">{row}</div>'
     if any(each.is_wrong for each in whole):
         right = [each.target[0] for each in whole if each.target]
         row = between.join(f'<span class="u{_ending(name)}">{escape(name)}</span>' for name in right)
-        html += f'<p class="answer">correct</p><div class="{kind}" dir="auto">{row}</div>'
+        html += f'<p class="answer">{say("text.correct")}</p><div class="{kind}" dir="auto">{row}</div>'
     return html
 
 
@@ -172,8 +180,13 @@ def _under(answer: PassageAnswer) -> str:
     return f"<small>{escape(answer.best[0][0])}</small>{right}"
 
 
+def end() -> str:
+    """The text of the answer that ends a translation."""
+    return say("answers.end")
+
+
 def _ending(name: str) -> str:
-    return " end" if name == END else ""
+    return " end" if name == end() else ""
 
 
 def _wrong(answer: PassageAnswer) -> str:
@@ -181,19 +194,20 @@ def _wrong(answer: PassageAnswer) -> str:
 
 
 def sentence_about(answer: PassageAnswer) -> str:
-    """A sentence about an answer."""
+    """A sentence about an answer. script/words.js has the same function."""
     first, *others = answer.best
-    words = f"predicts {_choice(first)}"
+    words = say("answers.predicts", choice=_choice(first))
     if answer.target is not None:
-        words += (
-            ", which is correct" if answer.is_correct and first[1] is not None else f"; target {_choice(answer.target)}"
+        target = say("answers.target", choice=_choice(answer.target))
+        words = (
+            clauses(words, target) if first[1] is None else f"{words} ✓" if answer.is_correct else f"{words} ✗ {target}"
         )
-    return words + (f"; second choice {_choice(others[0])}" if others else "")
+    return say("answers.and_second", answer=words, second=_choice(others[0])) if others else words
 
 
 def _choice(choice: tuple[str, float | None]) -> str:
     name, chance = choice
-    name = f"“{name}”" if not name.strip() or len(name) == 1 else name
+    name = quoted(name) if len(name) == 1 else name
     return name if chance is None else f"{name} {percent(chance)}"
 
 

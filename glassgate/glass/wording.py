@@ -3,8 +3,9 @@
 import math
 import re
 
-NARROW = "\N{NARROW NO-BREAK SPACE}"
+from glassgate.glass.languages import current, say
 
+NARROW = "\N{NARROW NO-BREAK SPACE}"
 
 _VISIBLE = {"\n": "↵", " ": "␣"}
 _ZERO = re.compile(r"-(?=0(?:\.0*)?$)")
@@ -53,8 +54,8 @@ def percent(fraction: float) -> str:
     if not math.isfinite(fraction):
         return fixed(fraction)
     if 0 < fraction < 0.0005:
-        return f"under 0.1{NARROW}%"
-    return f"{fixed(100 * fraction, 0 if fraction >= 0.1 or not fraction else 1)}{NARROW}%"
+        return say("number.tiny_percent")
+    return say("number.percent", number=fixed(100 * fraction, 0 if fraction >= 0.1 or not fraction else 1))
 
 
 def quoted(words: str) -> str:
@@ -75,21 +76,43 @@ def steps(count: float) -> str:
         ('1 step', '0.14 steps', '2.3 steps', '61 steps', 'ever')
     """
     if count == math.inf:
-        return "ever"
+        return say("words.ever")
     if 0 < count < 0.01:
-        return "under 0.01 steps"
+        return say("words.few_steps")
     if count >= 10 or count == int(count):
         words = fixed(count, 0)
     else:
         words = fixed(count, 1).removesuffix(".0") if count >= 0.95 else f"{count:.2g}"
-    return f"{words} step" if words == "1" else f"{words} steps"
+    return say("words.steps", count=words)
 
 
-def count(number: int, singular: str, plural: str) -> str:
-    """A number with the singular or plural of a noun.
+def place(start: int, stop: int, passage: int | None = None) -> str:
+    """The steps from `start` to `stop`, counted from 1, of a passage if the page has several.
 
     Example:
-        >>> count(1, "unit", "units"), count(3, "unit", "units")
-        ('1 unit', '3 units')
+        >>> place(2, 3), place(2, 5, 0)
+        ('step 3', 'steps 3 to 5 of sequence 1')
     """
-    return f"{number} {singular if number == 1 else plural}"
+    words = say("words.step", step=stop) if stop - start == 1 else say("words.step_range", first=start + 1, last=stop)
+    return words if passage is None else say("words.of_sequence", place=words, sequence=passage + 1)
+
+
+def data_name(part: str) -> str:
+    """The name of a part of the data: "dev", "test" or "train"."""
+    return {"dev": say("words.dev_data"), "test": say("words.test_data"), "train": say("words.train_data")}[part]
+
+
+def named(group: str, name: str) -> str:
+    """The name of a task, a score or a column of the training log: a message, or the name without underscores.
+
+    Example:
+        >>> named("score", "macro_f1"), named("score", "my_score")
+        ('macro F1', 'my score')
+    """
+    key = f"{group}.{name}"
+    return say(key) if key in current().messages else name.replace("_", " ").replace("-", " ")
+
+
+def capitalised(words: str) -> str:
+    """Words with a capital first letter, for the beginning of a sentence."""
+    return words[:1].upper() + words[1:]

@@ -40,19 +40,27 @@ _TYPE = """(line) => Array.from({ length: 40 }, (_, k) => {
 """The milliseconds from a changed line to its colours and answers on the page, 40 times."""
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Task[Any, Any, Any], Excerpt, Path]]:
-    """For each task a small run, its input and its page; the page of a cell."""
-    folder, pages_by_name = tmp_path_factory.mktemp("live"), {}
-    torch.manual_seed(1)
-    for name in RUNS:
+class LiveRuns(dict[str, tuple[Task[Any, Any, Any], Excerpt, Path]]):
+    """A small run of each task, its input and its page. A run is trained when a test first needs it."""
+
+    def __init__(self, folder: Path):
+        super().__init__()
+        self.folder = folder
+
+    def __missing__(self, name: str) -> tuple[Task[Any, Any, Any], Excerpt, Path]:
+        torch.manual_seed(1)
         with gg.engine("reference"):
             task = trained(name)
             shown = excerpts(task)
-            path = folder / f"{name}.html"
+            path = self.folder / f"{name}.html"
             path.write_text(page(study(task, shown, name), live=live(task, shown, Path("runs/small"))), "utf-8")
-        pages_by_name[name] = task, shown[0], path
-    return pages_by_name
+        self[name] = task, shown[0], path
+        return self[name]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> LiveRuns:
+    return LiveRuns(tmp_path_factory.mktemp("live"))
 
 
 @pytest.fixture
@@ -60,7 +68,7 @@ def browse(chromium: Any) -> Iterator[Any]:  # noqa: F811
     errors: list[str] = []
     opened = []
 
-    def open_page(path: Path, size: str = "desktop", scheme: str = "light") -> Any:
+    def open_page(path: Path, size: str = "desktop", scheme: str = "light", fragment: str = "") -> Any:
         tab = chromium.new_page()
         width, height = WIDTHS[size]
         tab.set_viewport_size({"width": width, "height": height})
@@ -68,7 +76,7 @@ def browse(chromium: Any) -> Iterator[Any]:  # noqa: F811
         tab.on("console", lambda said: errors.append(said.text) if said.type in ("error", "warning") else None)
         tab.on("pageerror", lambda error: errors.append(str(error)))
         tab.on("request", lambda asked: errors.append(asked.url) if asked.url.startswith(("http", "ws")) else None)
-        tab.goto(path.resolve().as_uri())
+        tab.goto(path.resolve().as_uri() + fragment)
         opened.append(tab)
         return tab
 
@@ -127,7 +135,8 @@ def test_the_page_of_a_cell(browse: Any, tmp_path: Path, size: str) -> None:
     gg.draw(gg.cells.GRU()).live(units=2, beside=[gg.cells.LSTM()]).save(tmp_path / "cell.html")
     tab = browse(tmp_path / "cell.html", size)
     assert tab.locator(".plot.signal").count() == 1
-    assert tab.locator(".lane").count() == 4 + 6
+    assert tab.locator(".lane.state, .lane.gate").count() == 4 + 6
+    assert tab.locator(".step-axis").count() == 1 + 2
     before = tab.locator(".lane output").all_inner_texts()
     tab.locator(".plot.signal").focus()
     tab.keyboard.press("ArrowUp")
@@ -200,6 +209,56 @@ def test_fields_with_wrong_values_get_a_message(browse: Any, tmp_path: Path) -> 
         assert tab.locator(message).inner_text() == ""
     tab.set_viewport_size({"width": 390, "height": 800})
     assert tab.locator("#bar").bounding_box()["height"] < 160
+
+
+def test_a_link_restores_the_state_of_a_page(browse: Any, runs: dict[str, Any]) -> None:
+    """The text, the changes, the selected values and the cursors of a text; the dragged values of a series."""
+    path = runs["tagging"][2]
+    tab = browse(path)
+    tab.locator("#live-input textarea").fill("stop the 北京 jazz")
+    tab.get_by_role("button", name="Add a change").click()
+    row = tab.locator(".live-edit")
+    row.locator("select").nth(1).select_option("replace")
+    row.locator("textarea").fill("play it\nnow")
+    tab.locator("#live-choice input").fill("4")
+    tab.locator("#unit").fill("3")
+    tab.locator('.passage [data-s="2"]').hover()
+    tab.wait_for_timeout(100)
+    restored = browse(path, fragment=link_of(tab))
+    for place in ("#live-change", "#live-where", "#live-python", "#now", "#wires"):
+        assert restored.locator(place).text_content() == tab.locator(place).text_content() != ""
+    assert restored.locator("#live-input textarea").input_value() == "stop the 北京 jazz"
+    assert restored.locator("#unit").input_value() == "3"
+    assert link_of(restored) == link_of(tab)
+    # A damaged link and one of another page get a message, also in a page that is open.
+    for fragment in ("#state=abc", link_of(browse(runs["translation"][2]))):
+        restored.evaluate("fragment => { location.hash = fragment; }", fragment)
+        restored.wait_for_function(
+            "() => document.querySelector('#linked').textContent.startsWith('The link does not')"
+        )
+    series = browse(runs["forecasting"][2])
+    series.locator(".live-series").focus()
+    series.keyboard.press("ArrowUp")
+    moved = browse(runs["forecasting"][2], fragment=link_of(series))
+    shown = series.locator("#live-answers").inner_text()
+    assert moved.locator("#live-answers").inner_text() == shown
+    assert browse(runs["forecasting"][2]).locator("#live-answers").inner_text() != shown
+
+
+def link_of(tab: Any) -> str:
+    """The fragment of the link that a reader copies."""
+    tab.locator("#link").click()
+    until(tab, "location.hash.startsWith('#state=')")
+    return str(tab.evaluate("location.hash"))
+
+
+def until(tab: Any, condition: str) -> None:
+    """Wait for a condition. The policy of the page prevents `wait_for_function`."""
+    for _ in range(100):
+        if tab.evaluate(condition):
+            return
+        tab.wait_for_timeout(20)
+    raise AssertionError(condition)
 
 
 def test_the_cursor_moves_by_keyboard(browse: Any, runs: dict[str, Any]) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from glassgate.glass.languages import say, with_messages
 from glassgate.glass.page_parts import resource
 from glassgate.glass.svg import round_numbers
-from glassgate.glass.wording import count, fixed, percent, quoted, steps
+from glassgate.glass.wording import fixed, percent, quoted, steps
 from tests.export.javascript import node
 
 NUMBERS = [0, 1, -1, 0.04, 0.095, 0.1, 0.381, 0.0004, 0.00051, -0.001, 0.9996, 1.02, 2.345, 9.96, 61.2, 1234.5, -17.25]
@@ -19,9 +20,12 @@ NUMBERS = [0, 1, -1, 0.04, 0.095, 0.1, 0.381, 0.0004, 0.00051, -0.001, 0.9996, 1
 def in_node(folder: Path, expression: str, *names: str) -> Any:
     """The value of an expression that uses files of the script."""
     program = "\n".join(
-        [*(resource(f"script/{name}.js") for name in names), f"console.log(JSON.stringify({expression}))"]
+        [
+            *(resource(f"script/{name}.js") for name in ("language", *names)),
+            f"console.log(JSON.stringify({expression}))",
+        ]
     )
-    (folder / "program.js").write_text(program, "utf-8")
+    (folder / "program.js").write_text(with_messages(program), "utf-8")
     done = subprocess.run([node(), str(folder / "program.js")], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
@@ -34,7 +38,7 @@ def test_scripts_write_numbers_as_python_does(tmp_path: Path) -> None:
     expression = (
         f"[{json.dumps(numbers)}.map((v) => [fixed(v), fixed(v, 0), percent(v)]), "
         f"{json.dumps(lengths)}.map(stepsInWords), "
-        f"{json.dumps(words)}.map(quoted), [1, 2].map((k) => plural(k, 'unit')), "
+        f'{json.dumps(words)}.map(quoted), [1, 2].map((k) => say("words.units", {{ count: k }})), '
         "[fixed(NaN), fixed(-Infinity), fixed(undefined), stepsInWords(Infinity)], "
         "[roundNumbers(0, 230), roundNumbers(-1.3, 2.2, 4), roundNumbers(3, 3)]]"
     )
@@ -46,7 +50,7 @@ def test_scripts_write_numbers_as_python_does(tmp_path: Path) -> None:
         assert shown[k] == [fixed(numbers[k]), fixed(numbers[k], 0), percent(numbers[k])]
         assert lives[k] == steps(lengths[k])
     assert texts == list(map(quoted, words))
-    assert units == [count(k, "unit", "units") for k in (1, 2)]
+    assert units == [say("words.units", count=k) for k in (1, 2)] == ["1 unit", "2 units"]
     assert special == [fixed(math.nan), fixed(-math.inf), "\N{EN DASH}", steps(math.inf)]
     assert ticks == [round_numbers(0, 230), round_numbers(-1.3, 2.2, 4), [3]]
 

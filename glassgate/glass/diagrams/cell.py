@@ -9,6 +9,7 @@ from glassgate.glass.diagrams import svg
 from glassgate.glass.diagrams.flow import Flow, Item, Value, flow
 from glassgate.glass.diagrams.placing import Plan, place
 from glassgate.glass.diagrams.routing import NoRoute, Point, Port, Router
+from glassgate.glass.languages import say
 
 # Lengths are in pixels.
 SPACING = 12.0
@@ -365,7 +366,7 @@ class _Drawing:
             body.append(svg.text(width - self._left / 2 + 8, y, state_name(state, "t"), "name state-name"))
         body.append(svg.text(self._left + 2 * SPACING, height - 8, state_name("x", "t"), "name input-name"))
         equations = "; ".join(item.equation for item in self._flow.items if item.name)
-        return svg.Diagram(svg.document(width, height, f"One step of {name}", equations, body))
+        return svg.Diagram(svg.document(width, height, say("diagram.cell", name=name), equations, body))
 
     def _item(self, item: Item) -> str:
         """An item as SVG: its box, its label, and its equation as the title."""

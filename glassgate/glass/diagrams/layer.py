@@ -4,6 +4,7 @@ from html import escape
 
 from glassgate.glass.diagrams import svg
 from glassgate.glass.diagrams.cell import state_name
+from glassgate.glass.languages import say
 from glassgate.layers.parts import Part
 from glassgate.layers.stack import Recurrent
 
@@ -29,7 +30,7 @@ class _Drawing:
 
     def diagram(self) -> svg.Diagram:
         layer, D = self._layer, self._layer.num_directions
-        self._text(self._middle, f"input, {layer.input_size} features", "input-name")
+        self._text(self._middle, say("diagram.input", count=layer.input_size), "input-name")
         self._y -= 10
         ends, widths = [(self._middle, self._y)], [layer.input_size]
         for k in range(layer.num_layers):
@@ -37,11 +38,12 @@ class _Drawing:
         top = self._y - STEP
         for (x, y), width in zip(ends, widths, strict=True):
             self._wire([(x, y), (x, top)])
-            name = "output" if len(ends) == 1 else f"output {('forward', 'reverse')[ends.index((x, y))]}"
-            self._body.append(svg.text(x, top - 10, f"{name}, {width} features", "input-name"))
+            names = ("",) if len(ends) == 1 else (say("diagram.of_forward"), say("diagram.of_reverse"))
+            output = say("diagram.output", direction=names[ends.index((x, y))], count=width)
+            self._body.append(svg.text(x, top - 10, output, "input-name"))
         upper = top - FOOT + 8
         size, name = layer.hidden_size, type(layer).__name__
-        title = f"{name} from {layer.input_size} features to {size} units, {layer.num_layers} deep"
+        title = say("diagram.layer", name=name, inputs=layer.input_size, units=size, layers=layer.num_layers)
         group = f'<g transform="translate(0 {svg.number(-upper)})">'
         return svg.Diagram(
             svg.document(2 * self._middle, FOOT - 10 - upper, title, repr(layer), [group, *self._body, "</g>"])
@@ -83,8 +85,9 @@ class _Drawing:
     def _box(self, part: Part, x: float, y: float) -> None:
         layer = self._layer
         features = part.shapes["weight_ih"][1]
-        sizes = f"{features} → {part.hidden_size} units" + (f" → {layer.proj_size}" if layer.proj_size else "")
-        time = "time →" if part.direction == 0 else "← time"
+        sizes = say("diagram.sizes", inputs=features, units=part.hidden_size)
+        sizes += f" → {layer.proj_size}" if layer.proj_size else ""
+        time = say("diagram.forward") if part.direction == 0 else say("diagram.reverse")
         lines = [(part.label, "name"), (type(layer.cell).__name__ + ", " + time, "small"), (sizes, "small")]
         body = [svg.box(x, y, *BOX, 8)]
         body += [svg.text(x, y - 13 + k * 18, escape(line), classes) for k, (line, classes) in enumerate(lines)]

@@ -1,14 +1,15 @@
 """Effects that measure correct answers, the loss when states are held at their mean, and overfitting."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from glassgate.glass import bootstrap
 from glassgate.glass.bootstrap import Interval
 from glassgate.glass.effects.effect import Effect
+from glassgate.glass.languages import say
 from glassgate.glass.study import Cause, PassageAnswer, Study, WindowCause
-from glassgate.glass.wording import fixed, percent, quoted, rounded
+from glassgate.glass.wording import capitalised, fixed, percent, place, quoted, rounded
 
 # The minimum number of answers for an estimate of the spread.
 _MIN_SPREAD_ANSWERS = 8
@@ -23,11 +24,13 @@ def answers(study: Study) -> Iterator[Effect]:
         return
     scores, guesses = _scores(graded), _guesses(graded)
     sets = any(each.agreement is not None for each in graded)
-    of_sets = f"The F1 score of the predicted sets is {percent(float(scores.mean()))}"
     right = sum(bool(each.is_correct) for each in graded)
-    words = {
-        "right": of_sets if sets else f"{right} of {len(graded)} answers are correct ({percent(right / len(graded))})",
-        "guess": "the correct sets of other steps" if sets else f"“{_most_common(graded)}” every time",
+    score, total = percent(float(scores.mean())), len(graded)
+    words: dict[str, object] = {
+        "right": say("answers.f1", score=score)
+        if sets
+        else say("answers.right", right=right, total=total, score=score),
+        "guess": say("answers.other_sets") if sets else say("answers.most_common", answer=_most_common(graded)),
         "guess_score": percent(float(guesses.mean())),
     }
     yield Effect(
@@ -89,7 +92,7 @@ def direction(study: Study) -> Iterator[Effect]:
     layers = [each.name.rsplit(".", 1)[0] for each in directions]
     for each, layer in zip(directions, layers, strict=True):
         if layers.count(layer) == 2:
-            words = {
+            words: dict[str, object] = {
                 "name": each.name,
                 "cost": lost_in_words(study, each),
                 "loss": rounded(each.loss),
@@ -109,27 +112,21 @@ def window(study: Study) -> Iterator[Effect]:
     passage = study.passages[most.passage]
     text = "".join(passage.steps[most.start : most.stop]).strip() if passage.series is None else ""
     words = {
-        "window": _window_words(study, most),
+        "place": capitalised(place(most.start, most.stop, most.passage if len(study.passages) > 1 else None)),
+        "count": most.stop - most.start,
         "cost": lost_in_words(study, most),
         "loss": rounded(most.loss),
         "unit": study.unit,
-        "text": f", {quoted(text[:30])}," if text else "",
+        "text": say("words.aside", text=quoted(text[:30])) if text else "",
     }
     yield _loss_effect(study, "window", most, words, max(most.control, 2 * float(np.quantile(others, 0.75))))
 
 
-def _loss_effect(study: Study, key: str, each: Cause | WindowCause, words: dict[str, str], null: float) -> Effect:
+def _loss_effect(study: Study, key: str, each: Cause | WindowCause, words: Mapping[str, object], null: float) -> Effect:
     """The effect of a direction or a window, as a fraction of the loss with shuffled targets."""
     scale = study.shuffled_loss or 1.0
     interval = Interval(each.low / scale, each.high / scale)
     return Effect(key, each.loss / scale, lambda: interval, words, max(0.0, null / scale))
-
-
-def _window_words(study: Study, each: WindowCause) -> str:
-    where = f" of sequence {each.passage + 1}" if len(study.passages) > 1 else ""
-    if each.stop - each.start == 1:
-        return f"Step {each.stop}{where} matters"
-    return f"Steps {each.start + 1} to {each.stop}{where} matter"
 
 
 def lost_in_words(study: Study, each: Cause | WindowCause) -> str:
@@ -141,7 +138,8 @@ def lost_in_words(study: Study, each: Cause | WindowCause) -> str:
         ('4.2 points of accuracy', '0.335 nats per answer')
     """
     loses_points = each.points is not None and each.points >= 1
-    return f"{fixed(each.points or 0.0, 1)} {study.points}" if loses_points else f"{rounded(each.loss)} {study.unit}"
+    amount, unit = (fixed(each.points or 0.0, 1), study.points) if loses_points else (rounded(each.loss), study.unit)
+    return say("words.amount", number=amount, unit=unit)
 
 
 def overfitting(study: Study) -> Iterator[Effect]:
@@ -154,11 +152,11 @@ def overfitting(study: Study) -> Iterator[Effect]:
     fall, rise = float(losses[0] - losses[best]), float(losses[-1] - losses[best])
     noise = float(np.median(np.abs(np.diff(losses, 2)))) if len(losses) > 4 else 0.0
     scale = max(fall, 0.1 * float(losses[0]), 1e-9)
-    words = {
+    words: dict[str, object] = {
         "best": rounded(losses[best]),
         "step": f"{rows[best]['step']:.0f}",
         "last": rounded(losses[-1]),
-        "train": rounded(rows[-1]["train_loss"]) if "train_loss" in rows[-1] else "less",
+        "train": rounded(rows[-1]["train_loss"]) if "train_loss" in rows[-1] else say("words.less"),
     }
     interval = Interval((rise - noise) / scale, (rise + noise) / scale)
     yield Effect("overfitting", rise / scale, lambda: interval, words)

@@ -10,6 +10,7 @@ from glassgate.glass import bootstrap
 from glassgate.glass.bootstrap import Interval
 from glassgate.glass.dynamics import Dynamics
 from glassgate.glass.effects.effect import Effect
+from glassgate.glass.languages import say
 from glassgate.glass.study import Direction, Study
 from glassgate.glass.wording import steps
 
@@ -33,7 +34,7 @@ def lasting_differences(study: Study) -> Iterator[Effect]:
     """Time constant of small differences of the state: minus one over the largest Lyapunov exponent."""
     for each, dynamics in _directions_with_windows(study):
         constant = time_constant(float(dynamics.exponents.mean()))
-        lasts = f"over {steps(constant)}" if constant == MAX_TIME_CONSTANT else steps(constant)
+        lasts = say("words.over", amount=steps(constant)) if constant == MAX_TIME_CONSTANT else steps(constant)
         yield Effect(
             each.label,
             math.log2(constant),

@@ -1,6 +1,6 @@
 """An effect: its size, its interval and its null model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ class Effect(NamedTuple):
         key: the name of the effect, which is the same in every study of a network
         value: the size; larger is stronger
         interval: computes the bootstrap interval of the size. It is slow, so it is only called if needed
-        words: the texts that fill the templates `sentence` and `meaning` of the rule, see `findings.Rule`
+        words: the fields of the messages `sentence` and `meaning` of the rule, see `findings.Rule`
         null: the size under the rule's null model; 0 if there is none
         unit: the label of the direction and the unit, if the effect is about a unit
     """
@@ -25,7 +25,7 @@ class Effect(NamedTuple):
     key: str
     value: float
     interval: Callable[[], Interval]
-    words: dict[str, str]
+    words: Mapping[str, object]
     null: float = 0.0
     unit: tuple[str, int] | None = None
 

@@ -11,13 +11,14 @@ from glassgate.glass.controls import CONTROLS, MANY_CONTROLS
 from glassgate.glass.effects.effect import Effect, passage_groups
 from glassgate.glass.followers import (
     BACKGROUND,
-    STEP_NUMBER,
     Follower,
     correlations,
     followers_in,
     marks,
     marks_are_targets,
+    step_number,
 )
+from glassgate.glass.languages import say
 from glassgate.glass.study import Direction, Study
 from glassgate.glass.wording import fixed
 
@@ -34,7 +35,7 @@ def following(study: Study) -> Iterator[Effect]:
     if study.directions and (
         marks_are_targets(study) or not any(p.answers for p in study.passages) or _marks_are_of_input(study)
     ):
-        yield from _strongest(study, lambda mark: mark != STEP_NUMBER and mark not in BACKGROUND)
+        yield from _strongest(study, lambda mark: mark != step_number() and mark not in BACKGROUND)
 
 
 def add_controls(study: Study, rule: str) -> None:
@@ -56,7 +57,7 @@ def add_controls(study: Study, rule: str) -> None:
 
 def counting(study: Study) -> Iterator[Effect]:
     """Absolute correlation of a unit's state with the number of the step."""
-    yield from _strongest(study, lambda mark: mark == STEP_NUMBER)
+    yield from _strongest(study, lambda mark: mark == step_number())
 
 
 def _strongest(study: Study, is_selected: Callable[[str], bool]) -> Iterator[Effect]:
@@ -86,13 +87,13 @@ def _effect(study: Study, direction: Direction, follower: Follower, mark_values:
         low, high = bootstrap.correlation_interval(values, mark_values, passage_groups(study))
         return Interval(_fisher_z(low), _fisher_z(high))
 
-    words = {
+    words: dict[str, object] = {
         "unit": str(follower.unit),
         "direction": follower.direction,
         "label": follower.mark,
         "r": fixed(follower.correlation),
-        "opposite": " with the opposite sign" if follower.correlation < 0 else "",
-        "down": " down" if follower.correlation < 0 else "",
+        "opposite": say("words.opposite") if follower.correlation < 0 else "",
+        "down": say("words.down") if follower.correlation < 0 else "",
     }
     return Effect(
         follower.mark,
@@ -114,7 +115,7 @@ def _chance_correlations(direction: Direction, by_name: dict[str, np.ndarray]) -
     shifted = [np.roll(columns, int(k * len(columns)), 0) for k in np.linspace(0.1, 0.9, _SHIFTS)]
     highest = np.abs(correlations(direction, np.concatenate(shifted, 1))).max(0).reshape(_SHIFTS, -1)
     chance = dict(zip(by_name, np.quantile(highest, _CHANCE_QUANTILE, axis=0).tolist(), strict=True))
-    return {name: 0.0 if name == STEP_NUMBER else value for name, value in chance.items()}
+    return {name: 0.0 if name == step_number() else value for name, value in chance.items()}
 
 
 def _marks_are_of_input(study: Study) -> bool:

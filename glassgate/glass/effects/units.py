@@ -10,9 +10,10 @@ from glassgate.engines.retention import NotDerivable, memory_of
 from glassgate.glass import bootstrap
 from glassgate.glass.bootstrap import Interval
 from glassgate.glass.effects.effect import Effect, passage_groups
+from glassgate.glass.languages import listed, listed_with_and, say
 from glassgate.glass.measures import CLOSED, OPEN
 from glassgate.glass.study import Direction, Study
-from glassgate.glass.wording import count, percent, steps
+from glassgate.glass.wording import percent, steps
 
 # A state whose standard deviation over all steps is below this is constant.
 DEAD_DEVIATION = 0.005
@@ -42,11 +43,13 @@ def dead(study: Study) -> Iterator[Effect]:
             deviations = bootstrap.deviations(values, passage_groups(study))
             return bootstrap.interval((deviations < DEAD_DEVIATION).mean(1))
 
-        units = "All units" if len(constant) == values.shape[1] else count(len(constant), "unit", "units")
-        verb = "does" if len(constant) == 1 else "do"
-        words = {
-            "units": f"{units} of {each.label} {verb}",
-            "which": ", ".join(map(str, constant[:6])) + (" and others" if len(constant) > 6 else ""),
+        number, which = len(constant), listed(list(map(str, constant[:6])))
+        words: dict[str, object] = {
+            "units": say("words.all_units") if number == values.shape[1] else say("words.units", count=number),
+            "direction": each.label,
+            "count": number,
+            "which": say("words.and_others", first=which) if number > 6 else which,
+            "limit": f"{DEAD_DEVIATION:g}",
         }
         unit = (each.label, int(constant[0])) if len(constant) else None
         yield Effect(each.label, len(constant) / values.shape[1], interval, words, 0.0, unit)
@@ -71,13 +74,14 @@ def twins(study: Study) -> Iterator[Effect]:
             return _twins_interval(values, passage_groups(study), first[first_index], units)
 
         pairs = [
-            f"{a} and {b}{' with the opposite sign' if opposite else ''}"
+            say("words.pair", first=a, second=b, opposite=say("words.opposite") if opposite else "")
             for a, b, opposite in zip(first[:3], second[:3], is_opposite[:3], strict=True)
         ]
         words = {
-            "pairs": f"{count(len(first), 'pair of units', 'pairs of units')} of {each.label} "
-            f"{'behaves' if len(first) == 1 else 'behave'} alike",
-            "which": ", ".join(pairs) + (" and others" if len(first) > 3 else ""),
+            "count": len(first),
+            "direction": each.label,
+            "which": say("words.and_others", first=listed(pairs)) if len(first) > 3 else listed(pairs),
+            "limit": f"{TWIN_CORRELATION:g}",
         }
         unit = (each.label, int(first[0])) if len(first) else None
         yield Effect(each.label, len(set(second)) / values.shape[1], interval, words, 0.0, unit)
@@ -112,12 +116,14 @@ def stuck(study: Study) -> Iterator[Effect]:
                 continue
             gate = max(by_gate, key=lambda name: by_gate[name][0])
             others = [name for name, (value, _) in by_gate.items() if value >= _MANY_STUCK and name != gate]
-            words = {
+            also = say("finding.stuck_gates.also", gates=listed_with_and(others)) if others else ""
+            words: dict[str, object] = {
                 "gate": gate,
                 "direction": each.label,
                 "percent": percent(by_gate[gate][0]),
-                "word": word,
-                "others": f" So are many units of {' and '.join(others)}." if others else "",
+                "side": say("words.closed") if word == "closed" else say("words.open"),
+                "others": say("words.between_sentences") + also if also else "",
+                "limit": percent(STUCK),
             }
 
             def interval(each: Direction = each, gate: str = gate, word: str = word) -> Interval:
@@ -142,11 +148,11 @@ def open_gates(study: Study) -> Iterator[Effect]:
                 return bootstrap.mean_interval(by_step, passage_groups(study))
 
             value = float(by_step.mean())
-            words = {
+            words: dict[str, object] = {
                 "percent": percent(value),
                 "gates": _gate_words(each, gate) + (f" {gate}" if len(gates) > 1 else ""),
                 "direction": each.label,
-                "limit": f"above {OPEN:g}" if keeps else f"below {CLOSED:g}",
+                "limit": say("words.above", value=f"{OPEN:g}") if keeps else say("words.below", value=f"{CLOSED:g}"),
             }
             yield Effect(f"{each.label}.{gate}", value, interval, words)
 
@@ -154,8 +160,9 @@ def open_gates(study: Study) -> Iterator[Effect]:
 def _gate_words(direction: Direction, gate: str) -> str:
     """The name of a kind of gate. An update gate, such as z of a GRU, also scales the update of the state."""
     with suppress(NotDerivable):
-        return "update gates" if gate in memory_of(direction.cell, direction.sizes[1]).coupled else "forget gates"
-    return "gates that keep the state"
+        coupled = gate in memory_of(direction.cell, direction.sizes[1]).coupled
+        return say("words.update_gates") if coupled else say("words.forget_gates")
+    return say("words.keeping_gates")
 
 
 def lasting(study: Study) -> Iterator[Effect]:
@@ -170,8 +177,9 @@ def lasting(study: Study) -> Iterator[Effect]:
                 return _half_life_interval(retained[:, unit], passage_groups(study))
 
             keeping = int((values > longest).sum())
-            words = {
-                "units": f"{count(keeping, 'unit', 'units')} of {each.label} {'keeps' if keeping == 1 else 'keep'}",
+            words: dict[str, object] = {
+                "count": keeping,
+                "direction": each.label,
                 "state": state,
                 "longest": str(longest),
                 "unit": str(unit),

@@ -2,12 +2,12 @@
 const STEPS = 60;
 const SIGNAL_ENDS = [-1.2, 1.2];
 const SIGNALS = {
-  pulse: (t) => (t >= 8 && t < 12 ? 1 : 0),
-  "two pulses": (t) => (t >= 6 && t < 10 ? 1 : t >= 34 && t < 38 ? -1 : 0),
-  sine: (t) => Math.sin((2 * Math.PI * t) / 20),
-  square: (t) => (Math.floor(t / 10) % 2 ? -0.8 : 0.8),
-  noise: () => 2 * Math.random() - 1,
-  zero: () => 0,
+  [say("signal.pulse")]: (t) => (t >= 8 && t < 12 ? 1 : 0),
+  [say("signal.two_pulses")]: (t) => (t >= 6 && t < 10 ? 1 : t >= 34 && t < 38 ? -1 : 0),
+  [say("signal.sine")]: (t) => Math.sin((2 * Math.PI * t) / 20),
+  [say("signal.square")]: (t) => (Math.floor(t / 10) % 2 ? -0.8 : 0.8),
+  [say("signal.noise")]: () => 2 * Math.random() - 1,
+  [say("signal.zero")]: () => 0,
 };
 
 const svgElement = (tag, attributes = {}) => {
@@ -45,7 +45,7 @@ const makePlot = (label, height) => {
 // The numbers of some steps, below the plots.
 const stepAxis = () => {
   const numbers = [1, 10, 20, 30, 40, 50, STEPS].map((step) => {
-    const number = element("span", {}, step === STEPS ? `step ${step}` : `${step}`);
+    const number = element("span", {}, step === STEPS ? say("words.step", { step }) : `${step}`);
     number.style.left = `${((step - 0.5) * 100) / STEPS}%`;
     return number;
   });
@@ -54,14 +54,14 @@ const stepAxis = () => {
 
 // The signal: drawn with the pointer, or changed at the cursor by the keyboard.
 const makeSignal = (container, now, changed) => {
-  const plot = makePlot("the signal x; arrows move the cursor and change the value", 120);
+  const plot = makePlot(say("signal.field"), 120);
   plot.svg.classList.add("signal");
   Object.assign(plot.svg, { tabIndex: 0 });
   plot.svg.setAttribute("role", "slider");
   const show = () => {
     plot.draw([now.signal], ...SIGNAL_ENDS);
     plot.mark(now.step);
-    for (const [name, value] of [["valuenow", now.signal[now.step].toFixed(2)], ["valuemin", -1], ["valuemax", 1], ["valuetext", `step ${now.step + 1}, ${fixed(now.signal[now.step])}`]])
+    for (const [name, value] of [["valuenow", now.signal[now.step].toFixed(2)], ["valuemin", -1], ["valuemax", 1], ["valuetext", say("live.step_text", { step: now.step + 1, text: fixed(now.signal[now.step]) })]])
       plot.svg.setAttribute(`aria-${name}`, value);
   };
   let last = null;
@@ -102,7 +102,7 @@ const makeSignal = (container, now, changed) => {
     changed();
   } }, name));
   const lane = element("div", { className: "lane" }, element("b", {}, "x"), plot.ends, plot.svg);
-  container.append(lane, stepAxis(), element("div", { className: "live-controls" }, element("span", { className: "live-note" }, "Draw on the signal, or begin with"), ...buttons));
+  container.append(lane, stepAxis(), element("div", { className: "live-controls" }, element("span", { className: "live-note" }, say("signal.draw")), ...buttons));
   return { show };
 };
 
@@ -110,11 +110,11 @@ const makeSignal = (container, now, changed) => {
 const groupAndLabel = (name, { products }) => {
   for (const [product, parts] of Object.entries(products)) {
     const gate = product.replace(/_(pre|ih|hh)$/, "");
-    if (name === `${product}_bias`) return [gate, "bias"];
+    if (name === `${product}_bias`) return [gate, say("product.bias")];
     const found = parts.find(({ weight }) => weight === name);
-    if (found) return [gate, found.vector === "x" ? "from x" : `from ${found.vector.replace(/_prev$/, "")}`];
+    if (found) return [gate, say("weights.from", { vector: found.vector.replace(/_prev$/, "") })];
   }
-  return ["own parameters", name];
+  return [say("weights.own"), name];
 };
 
 // Sliders for each weight, in a group for each gate.
@@ -128,7 +128,7 @@ const makeWeights = (container, direction, changed) => {
   container.replaceChildren(...[...groups].map(([group, arrays]) => {
     const rows = arrays.flatMap(([words, array]) => [...array.keys()].map((k) => {
       const columns = array.length / direction.units;
-      const indices = direction.units === 1 ? "" : columns === 1 ? ` ${k}` : ` ${k % columns} to ${Math.floor(k / columns)}`;
+      const indices = direction.units === 1 ? "" : columns === 1 ? ` ${k}` : ` ${k % columns} → ${Math.floor(k / columns)}`;
       const readout = element("output", {}, fixed(array[k]));
       const slider = element("input", { type: "range", min: -4, max: 4, step: 0.05, value: array[k], oninput: () => {
         array[k] = Number(slider.value);
@@ -147,7 +147,7 @@ const makeCell = (container, spec, now) => {
   const stack = element("div", { className: "plots" });
   const weights = element("div", { className: "weights" });
   const readout = new Map();
-  const details = element("details", { className: "live-card", open: spec.alone }, element("summary", {}, element("h3", {}, "Weights")), weights);
+  const details = element("details", { className: "live-card", open: spec.alone }, element("summary", {}, element("h3", {}, say("weights.title"))), weights);
   const diagram = container.querySelector("figure");
   diagram.before(stack);
   container.append(details);
@@ -155,9 +155,9 @@ const makeCell = (container, spec, now) => {
     for (const array of Object.values(direction.weights)) array.forEach((_, k) => (array[k] = 2 * (2 * Math.random() - 1)));
     showWeights();
     now.changed();
-  } }, "random weights");
+  } }, say("weights.random"));
   let [direction, run, products] = [null, null, element("div", { className: "live-products" })];
-  details.before(element("details", { className: "live-card" }, element("summary", {}, element("h3", {}, "Matrix products of this step")), products));
+  details.before(element("details", { className: "live-card" }, element("summary", {}, element("h3", {}, say("product.title"))), products));
   const showWeights = () => makeWeights(weights, direction, now.changed);
   const choose = (units) => {
     direction = spec.sizes[units - 1].levels[0].directions[0];
@@ -168,7 +168,7 @@ const makeCell = (container, spec, now) => {
     const names = [...Object.keys(direction.states).reverse(), ...direction.gates];
     for (const name of names) {
       const kind = Object.hasOwn(direction.states, name) ? "state" : "gate";
-      const plot = makePlot(`${kind} ${name} over time`, kind === "state" ? 84 : 46);
+      const plot = makePlot(kind === "state" ? say("cell_page.state_plot", { name }) : say("cell_page.gate_plot", { name }), kind === "state" ? 84 : 46);
       readout.set(name, element("output"));
       stack.append(element("div", { className: `lane ${kind}` }, element("b", {}, name), plot.ends, plot.svg, readout.get(name)));
       plots.set(name, plot);
@@ -210,7 +210,7 @@ const makeCell = (container, spec, now) => {
 
 const liveCells = (data) => {
   const arrayOf = unpackWeights(data.weights);
-  const now = { step: 20, unit: 0, signal: Float32Array.from({ length: STEPS }, (_, t) => SIGNALS["two pulses"](t)) };
+  const now = { step: 20, unit: 0, signal: Float32Array.from({ length: STEPS }, (_, t) => SIGNALS[say("signal.two_pulses")](t)) };
   const updateAll = () => {
     signal.show();
     const peaks = new Map();
@@ -228,8 +228,8 @@ const liveCells = (data) => {
   const slider = byId("cell-step");
   const showStep = () => {
     slider.value = now.step;
-    slider.setAttribute("aria-valuetext", `step ${now.step + 1}`);
-    byId("cell-now").textContent = `step ${now.step + 1} of ${STEPS}, x = ${fixed(now.signal[now.step])}`;
+    slider.setAttribute("aria-valuetext", say("words.step", { step: now.step + 1 }));
+    byId("cell-now").textContent = clauses(say("words.step_of", { step: now.step + 1, total: STEPS }), `x = ${fixed(now.signal[now.step])}`);
   };
   const cells = withArrays(data.cells, arrayOf).map((spec, k) => makeCell(byId(`cell-${k}`), spec, now));
   const signal = makeSignal(byId("cell-signal"), now, updateAll);
@@ -238,7 +238,7 @@ const liveCells = (data) => {
     now.unit = Math.min(now.unit, units - 1);
     unit.replaceChildren(...Array.from({ length: units }, (_, u) => new Option(u, u, false, u === now.unit)));
     unit.parentNode.hidden = units === 1;
-    byId("cell-key").replaceChildren(...(units === 1 ? [] : Array.from({ length: units }, (_, u) => element("span", {}, element("i", { className: `k${u}` }), `unit ${u}`))));
+    byId("cell-key").replaceChildren(...(units === 1 ? [] : Array.from({ length: units }, (_, u) => element("span", {}, element("i", { className: `k${u}` }), say("words.unit", { unit: u })))));
     for (const cell of cells) cell.choose(units);
     updateAll();
   };

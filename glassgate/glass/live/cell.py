@@ -12,6 +12,7 @@ from glassgate.engines.retention import memory_of
 from glassgate.glass.cell_section import without_style
 from glassgate.glass.diagrams.cell import draw_cell
 from glassgate.glass.diagrams.svg import Diagram
+from glassgate.glass.languages import current, listed_with_and, say, speaking
 from glassgate.glass.live.network import Network
 from glassgate.glass.live.page import SHARED_SCRIPTS, resource, script_part, wrap_script
 from glassgate.glass.page_parts import as_json, page_policy, page_style
@@ -64,19 +65,21 @@ class CellDiagram(Diagram):
         super().__init__(str(drawn))
         self._cell = cell
 
-    def live(self, units: int = 1, *, beside: Sequence[Cell] = (), seed: int = 0) -> LivePage:
+    def live(self, units: int = 1, *, beside: Sequence[Cell] = (), seed: int = 0, language: str = "en") -> LivePage:
         """Make a page on which users draw a signal, change weights, and see the response of gates and states.
 
         Args:
             units: the number of units at first, 1 to 4. Users can change it on the page.
             beside: other cells, shown next to this one and run on the same signal.
             seed: the seed of the initial weights.
+            language: the language of the page, "en" or "zh".
 
         Returns:
             The page. A notebook shows it, and `save(path)` writes it. It makes no network requests.
 
         Raises:
-            ValueError: the number of units is not 1 to 4, or a cell uses an operation that JavaScript cannot express.
+            ValueError: the number of units is not 1 to 4, there are no pages in this language, or a cell uses an
+                operation that JavaScript cannot express.
 
         Example:
             >>> import glassgate as gg
@@ -86,7 +89,8 @@ class CellDiagram(Diagram):
         """
         if not isinstance(units, int) or not 1 <= units <= MAX_UNITS:
             raise ValueError(f"live: units must be 1 to {MAX_UNITS}, because each weight has a slider, got {units!r}")
-        return cell_page([self._cell, *beside], units, seed)
+        with speaking(language):
+            return cell_page([self._cell, *beside], units, seed)
 
 
 def cell_page(cells: Sequence[Cell], units: int, seed: int) -> LivePage:
@@ -101,7 +105,7 @@ def cell_page(cells: Sequence[Cell], units: int, seed: int) -> LivePage:
     script = wrap_script(network, [script_part(name) for name in _SCRIPTS], "liveCells")
     style = page_style(resource("live.css"), resource("cell.css"))
     names = [type(cell).__name__ for cell in cells]
-    title = ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else names[0]
+    title = listed_with_and(names)
     sections = "".join(
         f'<section id="cell-{number}">{f"<h2>{escape(name)}</h2>" if len(cells) > 1 else ""}'
         f"<figure>{without_style(str(draw_cell(cell)))}</figure></section>"
@@ -113,7 +117,16 @@ def cell_page(cells: Sequence[Cell], units: int, seed: int) -> LivePage:
             title=escape(title),
             style=style,
             kind="several" if len(cells) > 1 else "alone",
-            lede=_LEDE.format(cells="these cells" if len(cells) > 1 else "this cell"),
+            language=current().code,
+            lede=say("cell_page.lede", count=len(cells)),
+            theme=say("bar.theme"),
+            noscript=say("cell_page.noscript"),
+            units=say("search.units"),
+            unit=say("cell_page.unit"),
+            step=say("live.step"),
+            previous_step=say("bar.previous_step"),
+            next_step=say("bar.next_step"),
+            footer=say("cell_page.footer"),
             sections=sections,
             counts="".join(f"<option>{count}</option>" for count in range(1, MAX_UNITS + 1)),
             data=as_json(content),
@@ -143,12 +156,8 @@ def _add_layer(cell: Cell, units: int, network: Network, number: int) -> dict[st
     return network.add_layer(layer, f"cell{number}.units{units}")
 
 
-_LEDE = (
-    "Draw a signal with the mouse, a finger or the arrow keys. The lines below show the response of {cells} at every "
-    "step: first the states, then the gates. Move the slider of a weight to see its effect."
-)
 _PAGE = """<!doctype html>
-<html lang="en">
+<html lang="{language}">
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
@@ -162,26 +171,25 @@ _PAGE = """<!doctype html>
 <p class="kicker">Glassgate</p>
 <h1>{title}</h1>
 <p class="sub">{lede}</p>
-<button id="theme" class="theme" type="button" aria-label="light or dark colours">◐</button>
+<button id="theme" class="theme" type="button" aria-label="{theme}">◐</button>
 </header>
 <main>
-<noscript><p class="sub">The diagram shows one step. Drawing signals and moving weights needs JavaScript.</p></noscript>
+<noscript><p class="sub">{noscript}</p></noscript>
 <div id="cell-live" hidden>
 <div id="cell-signal"></div>
 <div class="cell-controls">
-<label>units <select id="cell-units">{counts}</select></label>
-<label>values of unit <select id="cell-unit"></select></label>
-<label class="live-wide">step <input type="range" id="cell-step" min="0" value="0" step="1"></label>
-<button type="button" id="cell-back" aria-label="previous step">←</button><button type="button" id="cell-forth" \
-aria-label="next step">→</button>
+<label>{units} <select id="cell-units">{counts}</select></label>
+<label>{unit} <select id="cell-unit"></select></label>
+<label class="live-wide">{step} <input type="range" id="cell-step" min="0" value="0" step="1"></label>
+<button type="button" id="cell-back" aria-label="{previous_step}">←</button><button type="button" id="cell-forth" \
+aria-label="{next_step}">→</button>
 <output id="cell-now"></output>
 </div>
 <p class="key" id="cell-key"></p>
 </div>
 <div class="cells">{sections}</div>
 </main>
-<footer><p>Generated by <code>gg.draw(cell).live()</code>. The page runs the equations of the cell as JavaScript and \
-makes no network requests.</p></footer>
+<footer><p>{footer}</p></footer>
 <script type="application/json" id="live-data">{data}</script>
 <script>{script}</script>
 </body>

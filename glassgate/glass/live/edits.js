@@ -1,5 +1,5 @@
 // Edits of gates and states: a row of controls for each edit, its description, and its Python code.
-const KINDS = { hold: "hold at", scale: "multiply by", replace: "take from another text" };
+const KINDS = { hold: say("edits.hold"), scale: say("edits.scale"), replace: say("edits.replace") };
 
 const spansOf = (units) => {
   const spans = [];
@@ -7,7 +7,7 @@ const spansOf = (units) => {
     if (spans.length && spans.at(-1)[1] === unit - 1) spans.at(-1)[1] = unit;
     else spans.push([unit, unit]);
   }
-  return spans.map(([first, last]) => (first === last ? `${first}` : `${first} to ${last}`)).join(", ");
+  return listed(spans.map(([first, last]) => (first === last ? `${first}` : say("words.range", { low: first, high: last }))));
 };
 
 const shortOf = ({ name }) => name.slice(name.lastIndexOf(".") + 1);
@@ -15,11 +15,11 @@ const partOf = ({ name }) => name.slice(0, name.lastIndexOf("."));
 
 // The description of an edit: "f of encoder.layer0.forward, unit 3, held at 0 at steps 5 to 12".
 const describeEdit = (edit) => {
-  const units = edit.units === null ? "" : `, ${edit.units.length === 1 ? "unit" : "units"} ${spansOf(edit.units)},`;
-  const done = { hold: `held at ${edit.value}`, scale: `multiplied by ${edit.value}`, replace: "taken from the other text" }[edit.kind];
-  const last = edit.to === null ? "the last" : `${edit.to}`;
-  const steps = edit.from === null ? "" : edit.to - edit.from === 1 ? ` at step ${edit.to}` : ` at steps ${edit.from + 1} to ${last}`;
-  return `${shortOf(edit)} of ${partOf(edit)}${units} ${done}${steps}`;
+  const { value, from, to } = edit;
+  const units = edit.units === null ? "" : say("edits.units", { count: edit.units.length, units: spansOf(edit.units) });
+  const done = { hold: say("edits.held", { value }), scale: say("edits.multiplied", { value }), replace: say("edits.taken") }[edit.kind];
+  const steps = from === null ? "" : to - from === 1 ? say("words.step", { step: to }) : say("words.step_range", { first: from + 1, last: to ?? say("edits.last") });
+  return say("edits.edit", { name: shortOf(edit), direction: partOf(edit), units, done, steps: steps && say("edits.at", { steps }) });
 };
 
 // The Python code that makes the same edits; `setup` loads the model, `call` runs it.
@@ -49,14 +49,14 @@ const pythonOf = (edits, { setup, call, other }) => {
 // The list of edits. `page` provides the directions, the selected gate or state, the number of steps, and the values of
 // another text. Edits with a problem are not applied; their row shows the problem.
 const makeEdits = (container, page, changed) => {
-  const readers = [];
+  const rows = [];
   const list = element("div");
-  const add = element("button", { type: "button", className: "primary", onclick: () => append() }, "Add a change");
-  const clear = element("button", { type: "button", hidden: true, onclick: () => reset() }, "Undo all");
-  const hint = element("p", { className: "live-note" }, "Hold, scale or replace any gate or state, for any units and steps. The new answer is shown next to the original one.");
+  const add = element("button", { type: "button", className: "primary", onclick: () => append() }, say("edits.add"));
+  const clear = element("button", { type: "button", hidden: true, onclick: () => reset() }, say("edits.undo"));
+  const hint = element("p", { className: "live-note" }, say("edits.hint"));
   container.append(hint, list, element("div", { className: "live-controls" }, add, " ", clear));
   const reset = () => {
-    readers.length = 0;
+    rows.length = 0;
     list.replaceChildren();
     clear.hidden = true;
     hint.hidden = false;
@@ -66,26 +66,26 @@ const makeEdits = (container, page, changed) => {
     const chosen = { ...page.chosen(), kind: "hold", value: 0, ...given };
     const names = page.directions.flatMap(({ label, gates, states }) => [...gates, ...Object.keys(states)].map((name) => `${label}.${name}`));
     const name = element("select", {}, ...names.map((each) => new Option(each.replace(/^encoder\./, ""), each, false, each === chosen.name)));
-    const units = element("input", { value: chosen.unit === undefined ? "all" : String(chosen.unit), placeholder: "all, 3 or 0-7", autocomplete: "off" });
+    const units = element("input", { value: chosen.units ?? (chosen.unit === undefined ? say("field.all") : String(chosen.unit)), placeholder: say("edits.units_example"), autocomplete: "off" });
     const kind = element("select", {}, ...Object.entries(KINDS).filter(([key]) => key !== "replace" || page.valuesFor).map(([key, words]) => new Option(words, key, false, key === chosen.kind)));
     const slider = element("input", { type: "range", step: 0.01 });
     const exact = element("input", { type: "number", step: "any" });
-    slider.setAttribute("aria-label", "value");
-    exact.setAttribute("aria-label", "value, as a number");
-    const other = element("textarea", { value: "", rows: 2, placeholder: "another text", autocomplete: "off", spellcheck: false, dir: "auto" });
-    const steps = element("input", { value: chosen.steps ?? "all", placeholder: "all or 5-12", autocomplete: "off" });
+    slider.setAttribute("aria-label", say("edits.value"));
+    exact.setAttribute("aria-label", say("edits.exact_value"));
+    const other = element("textarea", { value: chosen.text ?? "", rows: 2, placeholder: say("edits.another_text"), autocomplete: "off", spellcheck: false, dir: "auto" });
+    const steps = element("input", { value: chosen.steps ?? say("field.all"), placeholder: say("edits.steps_example"), autocomplete: "off" });
     const values = element("div", { className: "slider wide" }, slider, exact);
-    const texts = element("label", { className: "wide" }, "the text", other);
+    const texts = element("label", { className: "wide" }, say("edits.text"), other);
     const problems = [units, steps, exact, other].map((field) => [field, element("output", { className: "live-warning wide" })]);
     for (const [, output] of problems) output.setAttribute("aria-live", "polite");
-    const remove = element("button", { type: "button", onclick: () => { readers.splice(readers.indexOf(readEdit), 1); node.remove(); clear.hidden = !readers.length; hint.hidden = readers.length > 0; changed(); } }, "Remove");
-    const node = element("div", { className: "live-edit" }, element("label", {}, "gate or state", name), element("label", {}, "units", units),
-      element("label", {}, "change", kind), element("label", {}, "steps", steps), values, texts, ...problems.map(([, output]) => output), remove);
+    const remove = element("button", { type: "button", onclick: () => { rows.splice(rows.indexOf(row), 1); node.remove(); clear.hidden = !rows.length; hint.hidden = rows.length > 0; changed(); } }, say("edits.remove"));
+    const node = element("div", { className: "live-edit" }, element("label", {}, say("edits.name"), name), element("label", {}, say("search.units"), units),
+      element("label", {}, say("edits.kind"), kind), element("label", {}, say("search.steps"), steps), values, texts, ...problems.map(([, output]) => output), remove);
     // A decoder takes one step at a time, for which neither a range of steps nor values of another text are defined.
     const isDecoder = () => name.value.startsWith("decoder");
     const updateControls = () => {
       steps.disabled = isDecoder();
-      if (isDecoder()) steps.value = "all";
+      if (isDecoder()) steps.value = say("field.all");
       for (const option of kind.options) option.disabled = option.value === "replace" && isDecoder();
       if (isDecoder() && kind.value === "replace") kind.value = "hold";
       const [low, high] = kind.value === "scale" ? [0, 3] : page.rangeOf(name.value);
@@ -109,9 +109,9 @@ const makeEdits = (container, page, changed) => {
       const range = isAll(steps.value) ? null : rangeIn(steps.value, count);
       const found = [
         isAll(units.value) || chosenUnits?.length ? "" : unitsProblem(units.value, width),
-        isAll(steps.value) || range ? "" : count ? stepsProblem(steps.value, count) : "Steps: there are none. Type some text above.",
-        replaces || Number.isFinite(Math.fround(value)) ? "" : `Value: expected a number, got ${exact.value || "none"}.`,
-        !replaces || given?.count ? "" : "The other text: expected at least one token, got none.",
+        isAll(steps.value) || range ? "" : count ? stepsProblem(steps.value, count) : say("field.no_steps"),
+        replaces || Number.isFinite(Math.fround(value)) ? "" : say("field.value", { given: exact.value || say("field.no_number") }),
+        !replaces || given?.count ? "" : say("field.other_text"),
       ];
       problems.forEach(([field, output], k) => setProblem(field, output, found[k]));
       if (found.some(Boolean)) return null;
@@ -125,7 +125,9 @@ const makeEdits = (container, page, changed) => {
       updateControls();
       changed();
     });
-    readers.push(readEdit);
+    const orAll = (field) => (isAll(field.value) ? "" : field.value);
+    const row = { read: readEdit, fields: () => ({ name: name.value, kind: kind.value, value: exact.value, units: orAll(units), steps: orAll(steps), text: other.value }) };
+    rows.push(row);
     list.append(node);
     updateControls();
     set(chosen.value);
@@ -134,5 +136,11 @@ const makeEdits = (container, page, changed) => {
     changed();
     return node;
   };
-  return { get: () => readers.map((readEdit) => readEdit()).filter(Boolean), append, reset };
+  // The words in the fields of all edits, and the edits that such words describe.
+  const fields = () => rows.map((row) => row.fields());
+  const restore = (given) => {
+    reset();
+    for (const each of given) append(each);
+  };
+  return { get: () => rows.map((row) => row.read()).filter(Boolean), append, fields, restore };
 };

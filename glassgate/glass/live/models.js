@@ -20,8 +20,7 @@ const barsOf = (answer, before) => {
       bar.append(element("u"));
       bar.lastChild.style.left = `${100 * before.chances[k]}%`;
     }
-    const was = before === answer ? "" : ` (${percent(before.chances[k])})`;
-    return [element("dt", {}, quoted(answer.names[k])), bar, element("dd", { className: "number", title: was && `without the changes${was}` }, percent(chance))];
+    return [element("dt", {}, quoted(answer.names[k])), bar, element("dd", { className: "number", title: before === answer ? "" : say("live.before", { percent: percent(before.chances[k]) }) }, percent(chance))];
   });
   return element("dl", { className: "live-bars" }, ...rows);
 };
@@ -32,15 +31,16 @@ const showAnswers = (container, plain, shown, step, title) => {
     const words = element("p", { className: "live-note" }, title(answer));
     const from = argmax(before[k].chances);
     const to = argmax(answer.chances);
-    const changed = from !== to ? element("p", { className: "live-note" }, `Without the changes: ${quoted(answer.names[from])} ${percent(before[k].chances[from])}.`) : "";
+    const changed = from !== to ? element("p", { className: "live-note" }, say("live.answer_before", { answer: quoted(answer.names[from]), percent: percent(before[k].chances[from]) })) : "";
     return element("div", {}, words, barsOf(answer, before[k]), changed);
   });
   container.replaceChildren(...blocks);
 };
 
-const OVERFLOW = "the answers are no numbers, because the values are too large.";
-const changedInWords = (changed, total) => (total === 1 ? `the answer ${changed ? "changes" : "does not change"}` : `${changed} of ${total} answers change${changed === 1 ? "s" : ""}`);
-const lossInWords = (nats, end = "") => `${nats < 0 ? "gain" : "lose"}${end} ${Number.isFinite(nats) ? Number(Math.abs(nats).toPrecision(2)) : "infinitely many"} nats`;
+const OVERFLOW = say("change.overflow");
+const changedInWords = (changed, total) => (total === 1 ? (changed ? say("change.one_changed") : say("change.one_same")) : say("change.changed", { changed, total }));
+const natsInWords = (nats) => (Number.isFinite(nats) ? Number(Math.abs(nats).toPrecision(2)) : say("change.infinite"));
+const lossInWords = (nats, total) => (nats < 0 ? say("change.gain", { nats: natsInWords(nats), total }) : say("change.loss", { nats: natsInWords(nats), total }));
 
 // A description of how the answers differ: the number of changed answers, the loss of the original ones, and the largest change.
 const compareAnswers = (plain, shown) => {
@@ -49,12 +49,12 @@ const compareAnswers = (plain, shown) => {
   const losses = pairs.map(([before, now]) => Math.log(before.chances[before.chosen]) - Math.log(now.chances[before.chosen]));
   const cost = sum(losses) / Math.max(1, losses.length);
   if (Number.isNaN(cost)) return OVERFLOW;
-  const words = `${changedInWords(changed.length, plain.answers.length)}, and the original ${plain.answers.length === 1 ? `one ${lossInWords(cost, "s")}` : `answers ${lossInWords(cost)} each on average`}.`;
+  const words = say("change.sentence", { changed: changedInWords(changed.length, losses.length), loss: lossInWords(cost, losses.length) });
   if (!changed.length) return words;
   const most = argmax(losses);
   const [before, now] = pairs[most];
-  const where = before.step === null ? "" : ` at step ${before.step + 1}`;
-  return `${words} The largest change${where}: ${quoted(before.names[before.chosen])} from ${percent(before.chances[before.chosen])} to ${percent(now.chances[before.chosen])}, now ${quoted(now.names[now.chosen])}.`;
+  const fields = { answer: quoted(before.names[before.chosen]), from: percent(before.chances[before.chosen]), to: percent(now.chances[before.chosen]), now: quoted(now.names[now.chosen]) };
+  return sentences(words, before.step === null ? say("change.largest", fields) : say("change.largest_at", { step: before.step + 1, ...fields }));
 };
 
 const shadeOf = (fraction) => `g${Math.round(10 * clamp(fraction, 0, 1))}`;
@@ -71,14 +71,18 @@ const pythonSetup = ({ path }, imports = []) => [
 const textModel = ({ colour, titled, legend, title, offset = 0, extra = null }) => ({
   kind: "text",
   input(container, given, listeners) {
-    const editor = makeEditor(container, "Text that the network reads", given, { typed: listeners.typed, moved: (token, marked) => listeners.moved(token + offset, marked) });
+    const editor = makeEditor(container, say("live.text_read"), given, { typed: listeners.typed, moved: (token, marked) => listeners.moved(token + offset, marked) });
     const key = element("p", { className: "live-key" });
     container.append(key);
     this.editor = editor;
     extra?.(container, this, listeners);
     return {
       get: () => editor.text,
-      set: (text) => (editor.text = text),
+      set: (text) => {
+        if (typeof text !== "string" || text.length > MAX_CHARACTERS) return false;
+        editor.text = text;
+        return true;
+      },
       mark: (step) => editor.mark(step - offset),
       shown: (plain, shown) => {
         const changed = (k) => plain.answers.some((each, n) => each.token === k && each.chosen !== shown.answers[n].chosen);

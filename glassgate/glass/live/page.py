@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from glassgate.export.javascript import runtime
+from glassgate.glass.languages import with_messages, with_texts
 from glassgate.glass.live.network import Network
 from glassgate.glass.page_parts import as_json
 from glassgate.glass.page_parts import resource as package_resource
@@ -13,7 +14,7 @@ resource = partial(package_resource, package="glassgate.glass.live")
 
 LIMIT = 20_000_000
 """The maximum size of a page, in bytes."""
-SHARED_SCRIPTS = ("numbers", "fields")
+SHARED_SCRIPTS = ("language", "numbers", "fields")
 """The files of the script that plain reports have, too."""
 _SCRIPTS = ("base", "tokens", "editor", "edits", "activity", "step", "models", "series")
 
@@ -57,14 +58,20 @@ def live_part(
     }
     parts = [*map(script_part, (*SHARED_SCRIPTS, *_SCRIPTS)), script, script_part("report")]
     whole_script = wrap_script(network, parts, "live")
-    return Live(resource("section.html"), resource("live.css"), whole_script, as_json(content), network.weights.error)
+    return Live(
+        with_texts(resource("section.html")),
+        resource("live.css"),
+        whole_script,
+        as_json(content),
+        network.weights.error,
+    )
 
 
 def wrap_script(network: Network, parts: list[str], start: str) -> str:
     """The whole script: the runtime, the generated steps and `parts`. Its last line calls `start` with the data."""
     steps = "const steps = {\n" + ",\n\n".join(network.steps) + "\n};"
     begin = f'globalThis.glassgate = {start}(JSON.parse(document.getElementById("live-data").textContent));'
-    return "\n".join(['"use strict";', "(() => {", runtime(), steps, *parts, begin, "})();"])
+    return "\n".join(['"use strict";', "(() => {", runtime(), steps, with_messages("\n".join(parts)), begin, "})();"])
 
 
 def script_part(name: str) -> str:

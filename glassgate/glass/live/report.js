@@ -22,9 +22,10 @@ const live = (data) => {
     edits = changes.get();
     shown = edits.length ? model.read(input.get(), edits) : plain;
     const unknown = plain.unknown ?? [];
-    byId("live-timing").textContent = plain.count ? `${plural(plain.count, "step")}, answered in ${Math.ceil(performance.now() - before)} ms` : "Type some text.";
-    const full = model.kind === "text" && input.get().length >= MAX_CHARACTERS ? `The field holds at most ${MAX_CHARACTERS} characters. ` : "";
-    byId("live-unknown").textContent = full + (unknown.length ? `Not in the training data and read as unknown: ${unknown.slice(0, 12).map(quoted).join(" ")}${unknown.length > 12 ? " …" : ""}` : "");
+    byId("live-timing").textContent = plain.count ? say("live.timing", { steps: stepsInWords(plain.count), time: Math.ceil(performance.now() - before) }) : say("live.empty");
+    const full = model.kind === "text" && input.get().length >= MAX_CHARACTERS ? say("live.full", { count: MAX_CHARACTERS }) : "";
+    const some = `${unknown.slice(0, 12).map(quoted).join(" ")}${unknown.length > 12 ? " …" : ""}`;
+    byId("live-unknown").textContent = sentences(full, unknown.length ? say("live.unknown", { tokens: some }) : "");
     now.step = clamp(now.step, 0, Math.max(0, labels().length - 1));
     byId("live-step").max = Math.max(0, labels().length - 1);
     input.shown(plain, shown, now);
@@ -35,7 +36,7 @@ const live = (data) => {
     show();
   };
 
-  const describe = () => `${edits.map(describeEdit).join("; ")}: ${model.compare(plain, shown)}`;
+  const describe = () => say("edits.effect", { edits: edits.map(describeEdit).join(say("words.semicolon")), effect: model.compare(plain, shown) });
 
   // Sets the order of the units in the heat map. The order changes only after a pause in typing.
   const arrange = () => {
@@ -51,11 +52,11 @@ const live = (data) => {
     if (!plain.count) return;
     const values = shown.parts[now.part].values[now.name];
     const range = paintHeat(byId("live-heat"), values, widthOf(now.name), now.order, current().kinds[now.name]);
-    const [low, high] = range.gate ? ["0, closed", "1, open"] : [fixed(-range.peak), fixed(range.peak)];
+    const [low, high] = range.gate ? [say("gates.closed"), say("gates.open")] : [fixed(-range.peak), fixed(range.peak)];
     const scale = byId("live-scale");
     scale.className = `scale ${range.gate ? "gate" : "signed"}`;
     [scale.firstChild.textContent, scale.lastChild.textContent] = [low, high];
-    byId("live-heat").setAttribute("aria-label", `${now.name} of ${now.part}: ${plural(now.order.length, "unit")} at ${plural(labels().length, "step")}, from ${low} to ${high}`);
+    byId("live-heat").setAttribute("aria-label", say("live.activity_of", { name: now.name, direction: now.part, units: say("words.units", { count: now.order.length }), steps: stepsInWords(labels().length), low, high }));
   });
 
   // Shows the values of the selected step and unit on the wires of the diagram, and its matrix products.
@@ -69,7 +70,7 @@ const live = (data) => {
   const show = () => {
     const { step, unit } = now;
     byId("live-step").value = step;
-    byId("live-step").setAttribute("aria-valuetext", plain.count ? `step ${step + 1}: ${labels()[step]}` : "");
+    byId("live-step").setAttribute("aria-valuetext", plain.count ? say("live.step_text", { step: step + 1, text: labels()[step] }) : "");
     if (isDecoder()) model.decoding(step);
     else input.mark(step);
     model.answers(byId("live-answers"), plain, shown, step);
@@ -80,7 +81,10 @@ const live = (data) => {
     across.style.top = `${(100 * (now.order.indexOf(unit) + 0.5)) / now.order.length}%`;
     const value = valueOn(now.name, where);
     const was = edits.length ? valueOn(now.name, { ...where, run: plain.parts[now.part] }) : value;
-    byId("live-where").textContent = `step ${step + 1} of ${labels().length} reads ${quoted(labels()[step])} · ${now.name} of unit ${unit} is ${fixed(value, 3)}${was === value ? "" : `, was ${fixed(was, 3)}`}`;
+    byId("live-where").textContent = [
+      say("words.reads", { place: say("words.step_of", { step: step + 1, total: labels().length }), step: quoted(labels()[step]) }),
+      clauses(say("live.value_is", { name: now.name, unit, value: fixed(value, 3) }), was === value ? "" : say("live.value_was", { value: fixed(was, 3) })),
+    ].join(" · ");
     showDetails();
   };
 
@@ -107,9 +111,9 @@ const live = (data) => {
   const unit = element("input", { type: "number", min: 0, step: 1 });
   const problem = element("output", { className: "live-warning" });
   problem.setAttribute("aria-live", "polite");
-  checkNumber(unit, problem, "Unit", { limits: () => [0, widthOf(now.name) - 1], current: () => now.unit, chosen: (chosen) => choose({ unit: chosen }) });
-  byId("live-choice").append(element("label", {}, "layer ", part), element("label", {}, "value ", name), element("label", {}, "unit ", unit),
-    element("button", { type: "button", onclick: () => changes.append() }, "Change this unit"), problem);
+  checkNumber(unit, problem, say("field.unit"), { limits: () => [0, widthOf(now.name) - 1], current: () => now.unit, chosen: (chosen) => choose({ unit: chosen }) });
+  byId("live-choice").append(element("label", {}, say("bar.layer"), " ", part), element("label", {}, say("live.value"), " ", name), element("label", {}, say("bar.unit"), " ", unit),
+    element("button", { type: "button", onclick: () => changes.append() }, say("live.change_unit")), problem);
   part.append(...directions.map(({ label }) => new Option(label.replace(/^encoder\./, ""), label)));
   const fill = () => {
     name.replaceChildren(...namesOf(current()).map((each) => new Option(each, each, false, each === now.name)));
@@ -144,7 +148,7 @@ const live = (data) => {
   const find = () => {
     const label = [now.part, now.part.replace(/^encoder\./, "")].find((each) => search.places.parts[each]);
     if (!label || !plain.count) {
-      byId("live-found").textContent = "The search covers the layers of the encoder only.";
+      byId("live-found").textContent = say("search.encoder_only");
       byId("live-places").replaceChildren();
       return;
     }
@@ -157,8 +161,9 @@ const live = (data) => {
     const units = active.length ? active : [now.unit];
     const pattern = units.map((each) => Array.from({ length: stop - first }, (_, k) => at(each, first + k)));
     const found = search.nearestPlaces(source, pattern, units, 12);
-    const steps = stop - first === 1 ? `step ${stop}` : `steps ${first + 1} to ${stop}`;
-    byId("live-found").textContent = `${steps}, ${labels().slice(first, stop).map(quoted).join(" ")}: ${name} of ${label}, ${units.length === 1 ? "unit" : "units"} ${units.join(", ")}`;
+    const steps = stop - first === 1 ? say("words.step", { step: stop }) : say("words.step_range", { first: first + 1, last: stop });
+    const text = labels().slice(first, stop).map(quoted).join(" ");
+    byId("live-found").textContent = say("search.found", { steps, text, state: name, direction: label, count: units.length, units: listed(units) });
     byId("live-places").replaceChildren(...found.map((each) => search.placeRow(source, each, stop - first, units[0], search.series)));
   };
   byId("live-search").hidden = !search;
@@ -172,7 +177,7 @@ const live = (data) => {
   const changes = makeEdits(byId("live-edits"), {
     directions,
     count: () => plain.count,
-    chosen: () => ({ name: `${now.part}.${now.name}`, unit: now.unit, steps: now.marked ? `${now.marked[0] + 1}-${now.marked[1]}` : "all" }),
+    chosen: () => ({ name: `${now.part}.${now.name}`, unit: now.unit, steps: now.marked ? `${now.marked[0] + 1}-${now.marked[1]}` : say("field.all") }),
     rangeOf: (edited) => {
       const label = edited.slice(0, edited.lastIndexOf("."));
       const short = edited.slice(label.length + 1);
@@ -210,6 +215,19 @@ const live = (data) => {
   answer();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
   byId("theme")?.addEventListener("click", paint);
+  // The state in a link: the text or the series, the selected value, and the words in the fields of the changes.
+  const restore = ({ input: given, part, name, unit, step, edits: words }) => {
+    const direction = directions.find(({ label }) => label === part);
+    const known = new Set(directions.flatMap((each) => namesOf(each).map((value) => `${each.label}.${value}`)));
+    const fits = direction && namesOf(direction).includes(name) && Array.isArray(words) && words.every((edit) => known.has(edit.name));
+    if (!fits || !input.set(given)) return false;
+    now.orders = {};
+    plain = model.read(input.get(), []);
+    changes.restore(words);
+    choose({ part, name, unit: Number.isInteger(unit) ? unit : 0, step: Number.isInteger(step) ? Math.max(0, step) : 0 });
+    return true;
+  };
+  globalThis.glassgateLink?.("live", { get: () => ({ input: input.get(), part: now.part, name: now.name, unit: now.unit, step: now.step, edits: changes.fields() }), set: restore });
   // The interface for tests and for the console of the browser.
   return { read: (given, changed = []) => model.read(given, changed), answer, changes, now, choose };
 };

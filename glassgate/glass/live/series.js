@@ -11,19 +11,19 @@ const seriesModel = ({ title }) => ({
     svg.setAttribute("class", "live-series");
     svg.setAttribute("tabindex", "0");
     svg.setAttribute("role", "slider");
-    svg.setAttribute("aria-label", "value of the series; left and right choose the step, up and down change the value");
+    svg.setAttribute("aria-label", say("series.field"));
     let channel = 0;
     let step = rows.length - 1;
     let [plain, shown] = [null, null];
-    const names = given.names ?? rows[0].map((_, k) => `channel ${k + 1}`);
+    const names = given.names ?? rows[0].map((_, k) => say("words.channel", { number: k + 1 }));
     const choice = element("select", { onchange: () => { channel = Number(choice.value); draw(); } }, ...names.map((name, k) => new Option(name, k)));
     const reset = element("button", { type: "button", onclick: () => {
       given.rows.forEach((row, t) => (rows[t] = [...row]));
       listeners.typed();
-    } }, "Undo changes");
+    } }, say("series.undo"));
     const readout = element("output");
     const key = element("p", { className: "key" });
-    container.append(key, svg, element("div", { className: "live-controls" }, ...(channels > 1 ? [element("label", {}, "channel ", choice)] : []), reset, element("span", { className: "live-note" }, "Drag a value, or use the arrow keys."), readout));
+    container.append(key, svg, element("div", { className: "live-controls" }, ...(channels > 1 ? [element("label", {}, say("series.channel"), " ", choice)] : []), reset, element("span", { className: "live-note" }, say("series.drag")), readout));
 
     const x = (t) => left + ((t + 0.5) * (width - left - edge)) / total;
     const range = () => {
@@ -51,7 +51,7 @@ const seriesModel = ({ title }) => ({
     // Lines and labels of round values, and the numbers of some steps.
     const axis = () => [
       ...roundNumbers(...scale, 4).flatMap((value) => [pathElement("grid", `M${left} ${y(value)}H${width}`), label(withMinus(String(value)), left - 6, y(value) + 4, "end")]),
-      ...roundNumbers(1, total, 8).filter(Number.isInteger).map((step, k) => label(k ? String(step) : `step ${step}`, x(step - 1), height - 4, "middle")),
+      ...roundNumbers(1, total, 8).filter(Number.isInteger).map((step, k) => label(k ? String(step) : say("words.step", { step }), x(step - 1), height - 4, "middle")),
     ];
     const draw = () => {
       scale = range();
@@ -59,30 +59,31 @@ const seriesModel = ({ title }) => ({
       const original = given.rows.map((row) => row[channel]);
       const dragged = past.some((value, t) => value !== original[t]);
       const parts = [...axis(), ...(dragged ? [pathElement("original", path(original))] : []), pathElement("past", path(past))];
-      const legend = [...(dragged ? [["original", "original values"]] : []), ["past", dragged ? "your values" : names[channel]]];
+      const legend = [...(dragged ? [["original", say("series.original")]] : []), ["past", dragged ? say("series.yours") : names[channel]]];
       const add = (kind, words, values) => {
         parts.push(pathElement(kind, path([past.at(-1), ...values], rows.length - 1)));
         legend.push([kind, words]);
       };
-      if (given.target && channel === 0) add("target", "true values", given.target);
+      if (given.target && channel === 0) add("target", say("series.true"), given.target);
       for (const [result, kind] of [[plain, "plain"], [shown, "forecast"]]) {
         if (!result?.forecast || channel || (result === plain && shown === plain && kind === "plain")) continue;
         const { values, quantiles } = result.forecast;
         const bands = quantiles && kind === "forecast" ? Math.floor(quantiles[0].length / 2) : 0;
-        if (bands) legend.push(["band", bands > 1 ? `${bands} intervals of the forecast` : "interval of the forecast"]);
+        if (bands) legend.push(["band", say("series.intervals", { count: bands })]);
         for (let k = 0; k < bands; k++) {
           const [low, high] = [k, quantiles[0].length - 1 - k].map((q) => quantiles.map((row) => row[q]));
           const back = path(low, rows.length).slice(1).split("L").reverse().join("L");
           parts.push(pathElement("band", `${path(high, rows.length)}L${back}Z`));
         }
-        add(kind, kind === "plain" ? "forecast without the changes" : "forecast", values);
+        add(kind, kind === "plain" ? say("series.forecast_before") : say("series.forecast"), values);
       }
       key.replaceChildren(...legend.map(([kind, words]) => element("span", {}, element("i", { className: kind }), words)));
       parts.push(pathElement("cursor", `M${x(step)} 0V${height}`));
       svg.replaceChildren(...parts);
-      svg.setAttribute("aria-valuetext", `step ${step + 1}: ${fixed(past[step])}`);
+      const value = say("live.step_text", { step: step + 1, text: fixed(past[step]) });
+      svg.setAttribute("aria-valuetext", value);
       svg.setAttribute("aria-valuenow", past[step]);
-      readout.textContent = `step ${step + 1}: ${fixed(past[step])}`;
+      readout.textContent = value;
     };
     const at = (event) => {
       const box = svg.getBoundingClientRect();
@@ -121,6 +122,12 @@ const seriesModel = ({ title }) => ({
     });
     return {
       get: () => rows,
+      // Replaces the values by those of a link. Returns whether they fit the series.
+      set: (values) => {
+        const fits = Array.isArray(values) && values.length === rows.length && values.every((row) => row?.length === channels && row.every(Number.isFinite));
+        if (fits) values.forEach((row, t) => (rows[t] = [...row]));
+        return fits;
+      },
       mark: (chosen) => {
         const rowsPerStep = given.rowsPerStep ?? 1;
         if (Math.floor(step / rowsPerStep) !== chosen) step = clamp(chosen * rowsPerStep, 0, rows.length - 1);
@@ -148,7 +155,7 @@ const seriesModel = ({ title }) => ({
 
 const showNumbers = (container, plain, shown, title) => {
   const rows = shown.numbers.map((value, k) => [shown.names?.[k] ?? `${k + 1}`, value, plain.numbers[k]]);
-  const cells = rows.slice(0, 24).map(([name, value, was]) => element("tr", {}, element("th", {}, name), element("td", { className: "num" }, withMinus(value.toPrecision(5))), element("td", { className: "num" }, shown === plain ? "" : `was ${withMinus(was.toPrecision(5))}`)));
+  const cells = rows.slice(0, 24).map(([name, value, was]) => element("tr", {}, element("th", {}, name), element("td", { className: "num" }, withMinus(value.toPrecision(5))), element("td", { className: "num" }, shown === plain ? "" : say("series.was", { number: withMinus(was.toPrecision(5)) }))));
   container.replaceChildren(element("p", { className: "live-note" }, title), element("table", {}, element("tbody", {}, ...cells)));
 };
 
@@ -156,5 +163,5 @@ const compareNumbers = (plain, shown) => {
   const moves = [...shown.numbers].map((value, k) => value - plain.numbers[k]);
   if (moves.some(Number.isNaN)) return OVERFLOW;
   const most = argmax(moves.map(Math.abs));
-  return `the predictions change by ${fixed(sum(moves.map(Math.abs)) / moves.length, 3)} on average. The prediction ${shown.names?.[most] ?? most + 1} changes most, from ${fixed(plain.numbers[most], 3)} to ${fixed(shown.numbers[most], 3)}.`;
+  return say("change.numbers", { mean: fixed(sum(moves.map(Math.abs)) / moves.length, 3), name: shown.names?.[most] ?? most + 1, from: fixed(plain.numbers[most], 3), to: fixed(shown.numbers[most], 3) });
 };

@@ -53,7 +53,7 @@ const termsOf = ({ weight, vector, heads }, where, inputs) => {
   const first = Math.floor(where.unit / (direction.units / heads)) * columns;
   const terms = Array.from({ length: columns }, (_, k) => matrix[where.unit * columns + k] * right[first + k]);
   const short = vector.replace(/_prev$/, "");
-  const names = terms.map((_, k) => (vector === "x" ? inputs?.[k] ?? `x[${k}]` : `${short}[${first + k}] before`));
+  const names = terms.map((_, k) => (vector === "x" ? inputs?.[k] ?? `x[${k}]` : say("product.before", { name: `${short}[${first + k}]` })));
   return { total: sum(terms), largest: likeliest(terms.map(Math.abs), [...terms.keys()], 4).map(([k]) => [names[k], terms[k]]) };
 };
 
@@ -70,13 +70,14 @@ const showProducts = (container, where, inputs) => {
   const products = Object.entries(direction.products).map(([name, parts]) => {
     const found = parts.map((part) => ({ ...part, ...termsOf(part, where, inputs) }));
     const bias = direction.weights[`${name}_bias`]?.[where.unit];
-    return { name, found, bias, rows: [...(bias === undefined ? [] : [["bias", bias]]), ...found.flatMap(({ largest }) => largest)] };
+    return { name, found, bias, rows: [...(bias === undefined ? [] : [[say("product.bias"), bias]]), ...found.flatMap(({ largest }) => largest)] };
   });
   const peak = Math.max(1e-9, ...products.flatMap(({ rows }) => rows.map(([, value]) => Math.abs(value))));
   const blocks = products.map(({ name, found, bias, rows }) => {
     const total = sum(found.map((part) => part.total)) + (bias ?? 0);
     const summands = found.map(({ vector, total: subtotal }) => `${vector === "x" ? "W x" : `U ${vector.replace(/_prev$/, "")}`} ${fixed(subtotal)}`);
-    const title = element("h4", {}, element("b", {}, name.replace(/_pre$/, "")), ` before its activation: ${fixed(total)} = ${summands.join(" + ")}${bias === undefined ? "" : ` + bias ${fixed(bias)}`}`);
+    if (bias !== undefined) summands.push(`${say("product.bias")} ${fixed(bias)}`);
+    const title = element("h4", {}, element("b", {}, name.replace(/_pre$/, "")), say("product.sum", { total: fixed(total), summands: summands.join(" + ") }));
     const bars = rows.flatMap(([label, value]) => [element("dt", {}, label), signedBar(value, peak), element("dd", { className: "number" }, fixed(value, 3))]);
     return element("div", { className: "live-product" }, title, element("dl", { className: "live-bars" }, ...bars));
   });

@@ -18,10 +18,11 @@ const rangeIn = (words, count) => {
   return numbers?.length ? [numbers[0] - 1, numbers.at(-1)] : null;
 };
 
-const isAll = (words) => /^\s*(all)?\s*$/i.test(words);
-const orNothing = (words) => words.trim() || "nothing";
-const unitsProblem = (words, count) => `Units: expected numbers from 0 to ${count - 1} such as ${count > 3 ? "3 or 0-2" : 0}, got ${orNothing(words)}.`;
-const stepsProblem = (words, count) => `Steps: expected a range from 1 to ${count} such as ${count > 2 ? "2-3" : "1"}, got ${orNothing(words)}.`;
+const isAll = (words) => ["", "all", say("field.all")].includes(words.trim().toLowerCase());
+const orNothing = (words) => words.trim() || say("field.nothing");
+const unitsProblem = (words, count) => say("field.units", { last: count - 1, example: count > 3 ? say("field.units_example") : 0, given: orNothing(words) });
+const stepsProblem = (words, count) => say("field.steps", { last: count, example: count > 2 ? "2-3" : "1", given: orNothing(words) });
+const numberProblem = (name, low, high, words) => say("field.number", { name, low, high, given: words || say("field.no_number") });
 
 // Shows the problem of a field, or none if `words` is empty.
 const setProblem = (field, output, words) => {
@@ -38,7 +39,7 @@ const checkNumber = (field, output, name, { limits, current, chosen }) => {
     const [low, high] = limits();
     const number = Number(field.value);
     const fits = field.value !== "" && Number.isInteger(number) && low <= number && number <= high;
-    const words = fits || isEmpty() ? "" : `${name}: expected a number from ${low} to ${high}, got ${field.value || "no number"}.`;
+    const words = fits || isEmpty() ? "" : numberProblem(name, low, high, field.value);
     setProblem(field, output, words);
     if (fits) chosen(number);
   });

@@ -31,7 +31,7 @@ const placeRow = (source, place, length, unit, series) => {
     parent.append(step);
   }
   const number = source.numbers[place.sequence] + 1;
-  row.append(tag("b", fixed(place.distance)), tag("small", `sequence ${number}, step ${place.start + 1}`), words);
+  row.append(tag("b", fixed(place.distance)), tag("small", say("search.place", { sequence: number, step: place.start + 1 })), words);
   return row;
 };
 
@@ -74,15 +74,15 @@ const marking = (data, reading, now, stepSpans, elements, panes) => {
     const named = numbersIn(unitsField.value, 0, part.units - 1);
     if (!named) return explain(unitsProblem(unitsField.value, part.units));
     const missing = named.find((unit) => !known.includes(unit));
-    if (missing !== undefined) return explain(`The page has no values of unit ${missing}. Select or type another unit.`);
+    if (missing !== undefined) return explain(say("search.no_values", { unit: missing }));
     const active = named.length ? [] : activeUnits({ ...source, units: known }, valueHere, first, stop, data.starts[k], data.starts[k + 1]);
     const units = [named, active, [now.unit]].find((each) => each.length);
-    if (!known.includes(units[0])) return explain(`The page has no values of unit ${units[0]}. Select or type another unit.`);
-    const why = named.length ? "" : active.length ? ", active at all marked steps" : ", the selected unit, because no unit is active at all marked steps";
+    if (!known.includes(units[0])) return explain(say("search.no_values", { unit: units[0] }));
+    const why = named.length ? "" : active.length ? say("search.why_active") : say("search.why_selected");
     const pattern = units.map((unit) => Array.from({ length: stop - first }, (_, each) => valueHere(unit, first + each)));
     const found = nearestPlaces(source, pattern, units, MAX_PLACES, data.places ? null : [first, stop]);
-    const name = `${part.states[0]} of ${part.label}`;
-    output.textContent = found.length ? `${name}, ${units.length === 1 ? "unit" : "units"} ${units.join(", ")}${why}:` : "No other sequence of steps is long enough.";
+    const compared = { state: part.states[0], direction: part.label, count: units.length, units: listed(units), why };
+    output.textContent = found.length ? say("search.compared", compared) : say("search.none");
     list.replaceChildren(...found.map((each) => placeRow(source, each, stop - first, units[0], data.series)));
     const counts = new Map();
     for (const { sequence, start } of found) {
@@ -90,9 +90,9 @@ const marking = (data, reading, now, stepSpans, elements, panes) => {
       counts.set(words, (counts.get(words) ?? 0) + 1);
     }
     const repeated = [...counts].filter(([, count]) => count > 1).sort((a, b) => b[1] - a[1]).slice(0, 5);
-    const frequent = repeated.length && !data.series ? `Most frequent steps: ${repeated.map(([words, count]) => `${quoted(words)} ${count}`).join(", ")}. ` : "";
-    const closeness = found.length ? `${percent(found.at(-1).closer)} of all windows are at least as close as the last one in this list.` : "";
-    note.textContent = `${frequent}${closeness}`;
+    const frequent = repeated.length && !data.series ? say("search.frequent", { steps: listed(repeated.map(([words, count]) => `${quoted(words)} ${count}`)) }) : "";
+    const closeness = found.length ? say("search.closeness", { percent: percent(found.at(-1).closer) }) : "";
+    note.textContent = sentences(frequent, closeness);
   };
 
   // Marks steps of the passage that contains `from`, and searches.
@@ -114,7 +114,7 @@ const marking = (data, reading, now, stepSpans, elements, panes) => {
     const most = data.starts.length - 1;
     const sequence = passage ? Number(passage.value || 1) : 1;
     if (passage?.validity.badInput || !Number.isInteger(sequence) || sequence < 1 || sequence > most)
-      return explain(`Sequence: expected a number from 1 to ${most}, got ${passage.value || "no number"}.`);
+      return explain(numberProblem(say("field.sequence"), 1, most, passage.value));
     const k = sequence - 1;
     const count = data.starts[k + 1] - data.starts[k];
     const range = rangeIn(stepsField.value, count);

@@ -11,18 +11,16 @@ const fixed = (value, digits = 2) => {
 
 const percent = (fraction) => {
   if (!Number.isFinite(fraction)) return fixed(fraction);
-  if (fraction > 0 && fraction < 0.0005) return "under 0.1\u202f%";
-  return `${fixed(100 * fraction, fraction >= 0.1 || fraction === 0 ? 0 : 1)}\u202f%`;
+  if (fraction > 0 && fraction < 0.0005) return say("number.tiny_percent");
+  return say("number.percent", { number: fixed(100 * fraction, fraction >= 0.1 || fraction === 0 ? 0 : 1) });
 };
-
-const plural = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
 
 // A number of steps in words.
 const stepsInWords = (count) => {
-  if (count === Infinity) return "ever";
-  if (count > 0 && count < 0.01) return "under 0.01 steps";
+  if (count === Infinity) return say("words.ever");
+  if (count > 0 && count < 0.01) return say("words.few_steps");
   const words = count >= 10 || Number.isInteger(count) ? fixed(count, 0) : count >= 0.95 ? fixed(count, 1).replace(/\.0$/, "") : String(Number(count.toPrecision(2)));
-  return words === "1" ? "1 step" : `${words} steps`;
+  return say("words.steps", { count: words });
 };
 
 // The text of a step, in quotes if it is short. Line ends and spaces become visible.

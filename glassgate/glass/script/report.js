@@ -51,13 +51,12 @@ const report = (data, run, reports) => {
 
   // The sentence in a caption: the half-life or the saturation of the selected unit.
   const measureSentence = (part, measure, name) => {
-    const unit = `Unit ${now.unit}`;
     if (measure === "half_life") {
       const steps = part.half_life[name][now.unit];
-      return steps === undefined ? "" : `${unit}: ${steps === null ? "infinite" : stepsInWords(steps)}.`;
+      return steps === undefined ? "" : say("memory.of_unit", { unit: now.unit, half_life: steps === null ? say("words.infinite") : stepsInWords(steps) });
     }
     const [low, high] = part.saturation[name].map((each) => each[now.unit]);
-    return low === undefined ? "" : `${unit}: ${percent(low)} and ${percent(high)} of the steps.`;
+    return low === undefined ? "" : say("saturation.of_unit", { unit: now.unit, low: percent(low), high: percent(high) });
   };
 
   const show = () => {
@@ -68,9 +67,10 @@ const report = (data, run, reports) => {
     for (const span of answerSpans) span.classList.toggle("on", Number(span.dataset.a) === now.answer && Number(span.dataset.p) === passageOf(now.step));
     paint();
     const k = passageOf(now.step);
-    const where = data.steps.length > 1 ? `sequence ${k + 1}, step ${now.step - data.starts[k] + 1}` : `step ${now.step + 1} of ${total}`;
-    const answered = describeAnswer(answerAt(now.step));
-    $("now").textContent = `${where} reads ${quoted(steps[now.step])}${answered && `, ${answered}`}`;
+    const where = data.steps.length > 1 ? say("search.place", { sequence: k + 1, step: now.step - data.starts[k] + 1 }) : say("words.step_of", { step: now.step + 1, total });
+    const reads = say("words.reads", { place: where, step: quoted(steps[now.step]) });
+    const answer = answerAt(now.step);
+    $("now").textContent = answer ? clauses(reads, describeAnswer(answer)) : reads;
     $("wires").replaceChildren(
       ...Object.keys(part.values).map((name) => {
         const span = document.createElement("span");
@@ -97,7 +97,7 @@ const report = (data, run, reports) => {
       down.style.left = x;
       across.style.display = row < 0 ? "none" : "block";
       across.style.top = `${(100 * (row + 0.5)) / units}%`;
-      output.textContent = `at the cursor ${short(value(part, name, now.step, now.unit))}`;
+      output.textContent = say("gates.at_cursor", { number: short(value(part, name, now.step, now.unit)) });
     }
     const row = contributions();
     for (const { figure, down, across, output, passage } of matrices) {
@@ -112,10 +112,8 @@ const report = (data, run, reports) => {
       const isAttention = figure.dataset.scale === "gate";
       const numbers = isAttention ? row.attention : row.numbers;
       const most = numbers.reduce((best, each, index) => (Math.abs(each) > Math.abs(numbers[best]) ? index : best), 0);
-      const where = `step ${most + 1}, ${quoted(steps[row.start + most])}`;
-      output.textContent = isAttention
-        ? `The answer at the cursor attends most to ${where} (${short(numbers[most])}).`
-        : `The largest contribution to the answer at the cursor is that of ${where} (${short(numbers[most])}).`;
+      const largest = { step: most + 1, text: quoted(steps[row.start + most]), number: short(numbers[most]) };
+      output.textContent = isAttention ? say("connectivity.attends", largest) : say("connectivity.largest", largest);
     }
     for (const { path, first, count, x1, x2, y1, y2 } of timePlots) {
       const inside = now.step >= first && now.step < first + count;
@@ -288,7 +286,7 @@ const report = (data, run, reports) => {
   // Controls.
   data.parts.forEach((part, k) => $("part").append(new Option(part.label, k)));
   $("part").addEventListener("change", () => choose(Number($("part").value)));
-  checkNumber($("unit"), $("problem"), "Unit", { limits: () => [0, data.parts[now.part].units - 1], current: () => now.unit, chosen: (unit) => choose(now.part, unit) });
+  checkNumber($("unit"), $("problem"), say("field.unit"), { limits: () => [0, data.parts[now.part].units - 1], current: () => now.unit, chosen: (unit) => choose(now.part, unit) });
   $("shade").addEventListener("change", () => choose(now.part, now.unit, $("shade").value));
   $("previous-unit").addEventListener("click", () => moveUnit(-1));
   $("next-unit").addEventListener("click", () => moveUnit(1));
@@ -303,7 +301,16 @@ const report = (data, run, reports) => {
   for (const svg of all("figure > svg")) addSaveButton(svg);
 
   const extend = (by) => go(marks.extend(by));
-  const self = { follow, extend, clear: marks.clear, starts: data.starts, go: (by) => go(now.step + by), moveUnit, layer: () => choose((now.part + 1) % data.parts.length), next, roots };
+  const state = () => ({ part: data.parts[now.part].label, unit: now.unit, step: now.step, answer: now.answer, shade: now.shade });
+  const restore = ({ part, unit, step, answer, shade }) => {
+    const index = data.parts.findIndex(({ label }) => label === part);
+    if (index < 0 || !isIndex(unit, data.parts[index].units) || !isIndex(step, total)) return false;
+    if (isIndex(answer, data.answers[passageOf(step)].length)) now.answer = answer;
+    choose(index, unit, String(shade));
+    go(step);
+    return true;
+  };
+  const self = { state, restore, follow, extend, clear: marks.clear, starts: data.starts, go: (by) => go(now.step + by), moveUnit, layer: () => choose((now.part + 1) % data.parts.length), next, roots };
   const first = data.follows[0];
   const part = first ? data.parts.findIndex((each) => each.label === first[1]) : 0;
   choose(part, first ? first[2] : 0, first ? first[3] : null);

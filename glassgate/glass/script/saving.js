@@ -6,7 +6,7 @@ const addSaveButton = (svg) => {
   button.type = "button";
   button.className = "save";
   button.textContent = "SVG";
-  button.setAttribute("aria-label", `Save as SVG: ${svg.getAttribute("aria-label") || "diagram"}`);
+  button.setAttribute("aria-label", say("page.save", { picture: svg.getAttribute("aria-label") || say("page.diagram") }));
   button.addEventListener("click", () => {
     const copy = svg.cloneNode(true);
     const from = svg.querySelectorAll("*");

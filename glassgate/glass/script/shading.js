@@ -1,5 +1,5 @@
 // The text is shaded by a gate or state of a unit, by contribution, by relevance, or by probability.
-const SHADES = { "?right": "probability of the target", "?contributions": "contribution to the answer", "?relevance": "relevance to the answer" };
+const SHADES = { "?right": say("shade.right"), "?contributions": say("shade.contributions"), "?relevance": say("shade.relevance") };
 
 const shadeOf = (fraction, kind) => {
   const level = Math.round(10 * Math.min(1, Math.abs(fraction)));
@@ -21,13 +21,13 @@ const shading = (data, reading, now, stepSpans, byDataId) => {
     };
   };
   const shadeKinds = {
-    "": () => ({ shadeAt: () => "p0", low: "", high: "", words: "unshaded" }),
-    "?contributions": () => ({ shadeAt: shadeOfRow(reading.contributions()), low: "against", high: "for", words: "contribution to the answer at the cursor" }),
+    "": () => ({ shadeAt: () => "p0", low: "", high: "", words: say("shade.none") }),
+    "?contributions": () => ({ shadeAt: shadeOfRow(reading.contributions()), low: say("words.against"), high: say("words.for"), words: say("shade.contributions_at_cursor") }),
     "?relevance": () => {
       const row = reading.relevance();
-      const words = row ? `relevance to the ${scoreOf(row.name, row)}` : "relevance";
-      const at = row && row.step !== null && row.step + row.start !== now.step ? `, the answer at step ${row.step + 1}` : "";
-      return { shadeAt: shadeOfRow(row), low: "against", high: "for", words, why: row ? `${at}: ${sumOfParts(row)}` : "" };
+      const words = row ? say("shade.relevance_to", { score: scoreOf(row.name, row) }) : say("shade.no_relevance");
+      const at = row && row.step !== null && row.step + row.start !== now.step ? say("shade.answer_at", { step: row.step + 1 }) : "";
+      return { shadeAt: shadeOfRow(row), low: say("words.against"), high: say("words.for"), words, why: row ? say("shade.sum", { at, sum: sumOfParts(row) }) : "" };
     },
     "?right": () => ({
       shadeAt: (step) => {
@@ -35,7 +35,7 @@ const shading = (data, reading, now, stepSpans, byDataId) => {
         const p = answer && (answer.target ? answer.target[1] : answer.best[0][1]);
         return p === null || p === undefined ? "p0" : shadeOf(p, "gate");
       },
-      low: "0", high: "100 %", kind: "gate", words: "probability of the target, or of the answer",
+      low: "0", high: percent(1), kind: "gate", words: say("shade.right_or_answer"),
     }),
   };
   const byValue = (part, name) => {
@@ -44,11 +44,11 @@ const shading = (data, reading, now, stepSpans, byDataId) => {
     const sorted = numbers.map(Math.abs).sort((a, b) => a - b);
     const peak = gate ? 1 : sorted[Math.floor(0.98 * (sorted.length - 1))] || 1;
     // The only unit of a layer follows every mark most closely.
-    const follows = (part.units === 1 ? [] : data.follows).filter(([, label, unit]) => label === part.label && unit === now.unit).map(([mark, , , , r]) => `“${mark}” most closely${r < 0 ? " with the opposite sign" : ""}`);
-    const why = follows.length ? `, the unit that follows ${follows.join(" and ")}` : "";
+    const follows = (part.units === 1 ? [] : data.follows).filter(([, label, unit]) => label === part.label && unit === now.unit).map(([mark, , , , r]) => say("text.mark", { mark, opposite: r < 0 ? say("words.opposite") : "" }));
+    const why = follows.length ? say("text.follows", { marks: listedWithAnd(follows) }) : "";
     const [low, high] = gate ? ["0", "1"] : [`−${peak.toPrecision(2)}`, peak.toPrecision(2)];
     const shadeAt = (step) => shadeOf(numbers[step] / peak, gate ? "gate" : "");
-    return { shadeAt, low, high, kind: gate ? "gate" : "signed", words: `${name} of unit ${now.unit} of ${part.label}`, why };
+    return { shadeAt, low, high, kind: gate ? "gate" : "signed", words: say("text.value", { name, unit: now.unit, direction: part.label }), why };
   };
 
   return () => {

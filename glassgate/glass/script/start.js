@@ -30,6 +30,10 @@
     event.preventDefault();
     moves[event.key]();
   });
+  const addToLink = linking(document.getElementById("link"), document.getElementById("linked"));
+  const isOfPage = (states) => Array.isArray(states) && states.length === reports.length;
+  addToLink("runs", { get: () => reports.map(({ state }) => state()), set: (states) => isOfPage(states) && reports.every(({ restore }, k) => restore(states[k])) });
+  globalThis.glassgateLink = addToLink;
   document.documentElement.classList.add("live");
   document.getElementById("bar").hidden = false;
 })();

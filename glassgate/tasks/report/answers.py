@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from glassgate.glass.languages import say
 from glassgate.tasks.data.unknown_labels import mask_unknown
 
 _MAX_CHOICES = 3  # per answer
@@ -46,7 +47,7 @@ class BatchAnswers(NamedTuple):
         scores: `(N, A)`, the value that is divided among the steps as their relevance: the log odds of the prediction
             over the second choice, or the predicted number
         unit: the unit of the losses
-        score_name: the name of `scores`, with `{0}` and `{1}` for the two choices
+        score_name: the name of `scores`, with `{first}` and `{second}` for the two choices; "" for the log odds
     """
 
     answers: list[Answer]
@@ -55,7 +56,7 @@ class BatchAnswers(NamedTuple):
     groups: tuple["AnswerGroup", ...]
     scores: Tensor
     unit: str = "nats"
-    score_name: str = "log odds of {0} over {1}"
+    score_name: str = ""
 
 
 class LayerInput(NamedTuple):
@@ -162,7 +163,7 @@ def answers_of(
         answers.append(
             Answer(step, choices, Choice(names[target], float(probabilities[k, target])) if target >= 0 else None)
         )
-    evidence_name = "the log probability of the prediction" if targets is None else "the log probability of the target"
+    evidence_name = say("quantity.of_prediction") if targets is None else say("quantity.of_target")
     evidence = log_probabilities.gather(-1, references[..., None])[..., 0]
     best_two = log_probabilities.detach().topk(min(2, len(names)), -1).indices
     logs_of_two = log_probabilities.gather(-1, best_two)

@@ -21,6 +21,7 @@ from glassgate.glass.ablate import (
     measure_means,
     run_with_parts_held,
 )
+from glassgate.glass.languages import say
 from glassgate.glass.study import Cause, Study, WindowCause
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.report.answers import BatchAnswers, compare
@@ -128,8 +129,9 @@ def _fill(
     answers = [each for passage in study.passages for each in passage.answers]
     are_choices = all(each.best[0][1] is not None and each.agreement is None for each in answers)
     have_targets = any(each.target for each in answers)
-    study.unit = f"{whole[0].unit} per answer"
-    study.points = ("points of accuracy" if have_targets else "points of answers kept") if are_choices else ""
+    study.unit = say("causes.per_answer", unit=whole[0].unit)
+    points = say("causes.points_of_accuracy") if have_targets else say("causes.points_kept")
+    study.points = points if are_choices else ""
     if have_targets:
         study.shuffled_loss = float(np.concatenate([each.control_losses for each in unchanged]).mean())
 

@@ -12,6 +12,7 @@ from glassgate.dynamics.explanations import NotTraceable
 from glassgate.dynamics.plot import Plane
 from glassgate.glass.dynamics import Dynamics, Points
 from glassgate.glass.gradients import evenly_spaced
+from glassgate.glass.languages import say
 from glassgate.glass.recorded import Recorded
 from glassgate.glass.study import Direction
 from glassgate.tasks.report.task_view import LAYER
@@ -41,13 +42,13 @@ def add_dynamics(directions: Sequence[Direction], recording: Recorded) -> str:
     steps = call.layout.by_step(call.steps.data.detach())
     windows = _windows(steps, recording.unpadded(label).sum(0).tolist())
     if windows is None:
-        return f"dynamics: the section is left out, because it needs sequences of at least {_MIN_STEPS} steps."
+        return say("dynamics.too_short", steps=_MIN_STEPS)
     try:
         with gg.engine("reference"), torch.no_grad():
             for direction, single in zip(directions, gg.dynamics.separate(call.layer, windows), strict=True):
                 direction.dynamics = _dynamics(single.layer, single.inputs)
     except NotTraceable as error:
-        return f"dynamics: the section is left out, because the cell cannot be traced ({error})"
+        return say("dynamics.not_traceable", reason=error)
     return ""
 
 

@@ -1,5 +1,6 @@
 """Examples and answers of filling blanks, for the report."""
 
+from glassgate.glass.languages import say
 from glassgate.tasks.data import texts
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.texts import Text
@@ -17,6 +18,6 @@ class FillBlanksView(TaskView[FillBlanks]):
         return Text(texts.split(text, self.task.options.tokens))
 
     def answers(self, output: BlankScores, batch: Batch) -> BatchAnswers:
-        names = ["unknown", *map(visible, self.task.vocabularies["units"].symbols)]
+        names = [say("answers.unknown"), *map(visible, self.task.vocabularies["units"].symbols)]
         targets = batch["units"] - UNKNOWN
         return answers_of(output.token_scores.log_softmax(-1), names, targets, range(targets.shape[1]))

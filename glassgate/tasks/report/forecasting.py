@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from glassgate.glass.languages import say
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.series import Series, series_of
 from glassgate.tasks.forecasting.network import Output, Recursive
@@ -36,8 +37,12 @@ class ForecastingView(TaskView[Forecasting]):
         group = AnswerGroup.of_losses(
             (point - target).abs() * scale, (point - target.roll(target.shape[1] // 2, 1)).abs() * scale
         )
-        score = "forecast, in standard deviations of the training data"
-        return BatchAnswers(answers, point, "the forecast", (group,), point, "in the series' own units", score)
+        name, unit, score = (
+            say("quantity.forecast"),
+            say("quantity.series_units"),
+            say("quantity.forecast_in_deviations"),
+        )
+        return BatchAnswers(answers, point, name, (group,), point, unit, score)
 
     def steps(self, example: Series) -> Sequence[str]:
         return [str(step) for step in range(1, len(example) + 1)]
@@ -69,10 +74,12 @@ class ForecastingView(TaskView[Forecasting]):
         input = super().layer_input(example, window_start, end)
         stamps = example.frequency.times(example.start, np.arange(window_start, stop))
         times = [example.frequency.text(each) for each in stamps] if example.frequency.has_dates else []
-        input = input._replace(names=[example.name or options.target or "the series"], times=times)
+        input = input._replace(names=[example.name or options.target or say("series.the_series")], times=times)
         if options.model != "segments":
             return input
         length = options.segment
         starts = range(0, len(input.steps), length)
-        segments = [f"{input.steps[first]} to {input.steps[first + length - 1]}" for first in starts]
+        segments = [
+            say("words.range", low=input.steps[first], high=input.steps[first + length - 1]) for first in starts
+        ]
         return input._replace(steps=segments, rows_per_step=length)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from glassgate.glass.languages import say
 from glassgate.tasks.data import texts
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.music import Roll, parse_roll
@@ -27,7 +28,7 @@ class LanguageModelView(TaskView[LanguageModel]):
         """Return the prediction of each token; for music, the notes of each step whose probability exceeds 0.5."""
         targets, length = batch["targets"], output.shape[1]
         if self.task.options.tokens != NOTES:
-            names = ["unknown", *map(visible, self.task.vocabularies["units"].symbols)]
+            names = [say("answers.unknown"), *map(visible, self.task.vocabularies["units"].symbols)]
             return answers_of(output.log_softmax(-1), names, targets - UNKNOWN, range(length))
         predicted, nats = output.detach() > 0, surprise(output, targets)
         rows = zip(
@@ -44,11 +45,11 @@ class LanguageModelView(TaskView[LanguageModel]):
         ]
         control_nats = surprise(output, targets.roll(length // 2, 1))
         group, scores = AnswerGroup.of_losses(nats, control_nats), (output * predicted).sum(-1)
-        evidence_name, score = "the log probability of the step's notes", "sum of the log odds of the predicted notes"
+        evidence_name, score = say("quantity.of_notes"), say("quantity.sum_of_notes")
         return BatchAnswers(answers, -nats, evidence_name, (group,), scores, score_name=score)
 
     def steps(self, example: Text | Roll) -> Sequence[str]:
         """Return the input of each step: a start sign, then the token or the notes of the previous step."""
         if isinstance(example, Roll):
-            return ["start", *(notes_of(step) for step in example.steps[:-1])]
+            return [say("answers.start"), *(notes_of(step) for step in example.steps[:-1])]
         return ["\N{BLACK RIGHT-POINTING SMALL TRIANGLE}", *example.tokens[:-1]]

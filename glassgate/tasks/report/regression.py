@@ -3,6 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor
 
+from glassgate.glass.languages import say
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.loss import to_float
 from glassgate.tasks.regression.task import Regression
@@ -23,5 +24,9 @@ class RegressionView(LabelledView[Regression]):
         losses = F.smooth_l1_loss(output, expected, reduction="none")
         control_losses = F.smooth_l1_loss(output, expected.roll(1, 0), reduction="none")
         group = AnswerGroup.of_losses(losses, control_losses)
-        score = "prediction, in standard deviations of the training data"
-        return BatchAnswers(answers, output, "the prediction", (group,), output, "in the loss's own units", score)
+        name, unit, score = (
+            say("quantity.prediction"),
+            say("quantity.loss_units"),
+            say("quantity.prediction_in_deviations"),
+        )
+        return BatchAnswers(answers, output, name, (group,), output, unit, score)

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 import glassgate as gg
 from glassgate.dynamics.explanations import NotTraceable, relevance_gradients
 from glassgate.glass.gradients import evenly_spaced
+from glassgate.glass.languages import message, say
 from glassgate.glass.study import Relevances, Study
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.report.task_view import LAYER, TaskView
@@ -35,7 +36,7 @@ def add_relevances(view: TaskView[Any], batch_of: Callable[[int, int], Batch], s
             limit = max(1, min(MAX_ANSWERS, _MAX_RELEVANCES // len(passage.steps)))
             by_passage.append(relevance(view, batch_of(index, 1), evenly_spaced(len(passage.answers), limit)))
     except NotTraceable as error:
-        study.notes.append(f"relevance: it is left out, because the cell cannot be traced ({error})")
+        study.notes.append(say("relevance.not_traceable", reason=error))
         return
     study.relevances = by_passage
 
@@ -73,7 +74,7 @@ def relevance(view: TaskView[Any], batch: Batch, answers: Sequence[int]) -> Rele
     bias_relevance = torch.as_tensor(bias_total).expand(len(answers))
     final_scores = scores.detach().double()
     arrays = _as_array(step_relevance), _as_array(bias_relevance), _as_array(final_scores)
-    return Relevances(list(answers), *arrays, batch_answers.score_name)
+    return Relevances(list(answers), *arrays, batch_answers.score_name or message("quantity.log_odds"))
 
 
 def _as_array(values: Tensor) -> np.ndarray:

@@ -14,9 +14,10 @@ from glassgate.glass.cell_section import diagrams
 from glassgate.glass.controls import CONTROLS
 from glassgate.glass.cost import cost, describe
 from glassgate.glass.gradients import differentiate
+from glassgate.glass.languages import listed, say
 from glassgate.glass.recorded import Recorded
 from glassgate.glass.study import Direction, Passage, PassageAnswer, Study, directions
-from glassgate.glass.wording import count
+from glassgate.glass.wording import percent
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.errors import DataError, OptionError
@@ -31,7 +32,6 @@ from glassgate.tasks.task import Split, Task
 from glassgate.tasks.training.logs import read_rows
 
 MAX_STEPS = 2000
-_LIMIT = f"a page shows at most {MAX_STEPS:,} steps"
 # Without a text, the page shows about this many steps of the run's examples, in whole examples if possible.
 _DEFAULT_STEPS = 240
 _MAX_EXAMPLES = 24
@@ -73,7 +73,7 @@ def excerpts_of_text(task: Task[Any, Any, Any], text: str) -> list[Excerpt]:
             "the run reads all of them as unknown; give a text in the language of the training data"
         )
     steps = view.excerpt(example, (0, min(length, MAX_STEPS)))
-    return [Excerpt(example, *steps, not view.uses_own_prediction, _note_if_cut("the text", length))]
+    return [Excerpt(example, *steps, not view.uses_own_prediction, _note_if_cut(say("page.the_text"), length))]
 
 
 def excerpts_of_file(task: Task[Any, Any, Any], path: str, progress: Progress) -> list[Excerpt]:
@@ -94,8 +94,9 @@ def excerpts_of_file(task: Task[Any, Any, Any], path: str, progress: Progress) -
     for example in examples[:MAX_STEPS]:
         length = len(view.steps(example))
         if excerpts and length > left:
-            counts = f"{len(excerpts):,} of {len(examples):,}"
-            excerpts[0] = excerpts[0]._replace(note=f"{path}: the first {counts} examples are shown; {_LIMIT}")
+            shown, total, most = f"{len(excerpts):,}", f"{len(examples):,}", f"{MAX_STEPS:,}"
+            note = say("page.first_examples", file=path, shown=shown, total=total, most=most)
+            excerpts[0] = excerpts[0]._replace(note=note)
             break
         steps = view.excerpt(example, (0, min(length, left)))
         excerpts.append(Excerpt(example, *steps, note=_note_if_cut(path, length)))
@@ -217,7 +218,9 @@ def _candidate_ranges(view: TaskView[Any], example: Any) -> list[tuple[int, int]
 
 def _note_if_cut(name: str, length: int) -> str:
     """A sentence about an input that is longer than `MAX_STEPS`; otherwise empty."""
-    return f"{name}: the first {MAX_STEPS:,} of {length:,} steps are shown; {_LIMIT}" if length > MAX_STEPS else ""
+    if length <= MAX_STEPS:
+        return ""
+    return say("page.first_steps", name=name, total=f"{length:,}", most=f"{MAX_STEPS:,}")
 
 
 def study(
@@ -318,17 +321,18 @@ def _passage_title(excerpt: Excerpt, length: int) -> str:
     if name.startswith("given "):
         name = ""  # a text or a data frame of the user
     if excerpt.start or length < excerpt.stop:
-        return f"{name}, from step {excerpt.start + 1:,}".removeprefix(", ")
+        from_step = say("page.from_step", step=f"{excerpt.start + 1:,}")
+        return listed([name, from_step]) if name else from_step
     return f"{name}:{line}" if name and isinstance(line, int) and line > 1 else name
 
 
 def _cost_of_training(metrics: dict[str, Any]) -> list[tuple[str, str]]:
     if not metrics.get("units_per_second"):
         return []
-    speed, threads = metrics["units_per_second"], count(metrics["threads"], "thread", "threads")
+    speed, threads = metrics["units_per_second"], metrics["threads"]
     return [
-        ("training", f"{speed:,} steps per second, {1000 / speed:.3g} ms per step, on {threads}"),
-        ("padding in training", f"{metrics['padding']:.1%} of the batches' steps"),
+        (say("cost.training"), say("cost.speed", speed=f"{speed:,}", time=f"{1000 / speed:.3g}", threads=threads)),
+        (say("cost.padding_in_training"), say("cost.padding_of_batches", percent=percent(metrics["padding"]))),
     ]
 
 

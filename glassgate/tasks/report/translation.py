@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from glassgate.glass.languages import say
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.vocabulary import UNKNOWN
@@ -24,7 +25,11 @@ class TranslationView(TaskView[Translation]):
 
     def answers(self, output: Output, batch: Batch) -> BatchAnswers:
         assert output.scores is not None
-        names = ["unknown", "the end", *map(visible, self.task.vocabularies["target"].symbols[1:])]
+        names = [
+            say("answers.unknown"),
+            say("answers.end"),
+            *map(visible, self.task.vocabularies["target"].symbols[1:]),
+        ]
         log_probabilities, targets = output.scores.log_softmax(-1), batch["target"] - UNKNOWN
         return answers_of(log_probabilities, names, targets, [None] * targets.shape[1])
 

@@ -45,17 +45,17 @@ models.classification = (info, run) => {
   const base = text
     ? textModel({
         colour: (result, k) => signedShade(weight(result, k)),
-        titled: ({ attention, decisive }, k) => (attention ? `attention ${percent(attention[k])}` : decisive?.length ? `the answer loses ${fixed(decisive[k], 3)} nats without it` : ""),
+        titled: ({ attention, decisive }, k) => (attention ? say("live.attention", { percent: percent(attention[k]) }) : decisive?.length ? say("live.loses", { nats: fixed(decisive[k], 3) }) : ""),
         legend: ({ attention }) => attention
-          ? [element("span", {}, "Shaded by attention:"), element("b", { className: "p1" }, "little"), element("b", { className: "p10" }, "much")]
-          : [element("span", {}, "Shaded by what the answer loses without each token:"), element("b", { className: "n8" }, "against it"), element("b", { className: "p8" }, "for it")],
-        title: () => "The whole text is:",
+          ? [element("span", {}, say("live.by_attention")), element("b", { className: "p1" }, say("live.little")), element("b", { className: "p10" }, say("live.much"))]
+          : [element("span", {}, say("live.by_loss")), element("b", { className: "n8" }, say("live.against_it")), element("b", { className: "p8" }, say("live.for_it"))],
+        title: () => say("live.whole_text_is"),
       })
-    : seriesModel({ title: () => "The whole series is:" });
+    : seriesModel({ title: () => say("live.whole_series_is") });
   return {
     ...base,
     task: "classification",
-    lede: text ? "Type another text: the answer follows as you type, and the tokens that decide it are shaded." : "Drag the values of the series: the answer follows.",
+    lede: text ? say("lede.classification") : say("lede.classification_of_series"),
     encoder: info.encoder,
     read: text ? readText : readSeries,
   };

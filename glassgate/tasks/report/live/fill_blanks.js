@@ -23,12 +23,12 @@ models["fill-blanks"] = (info, run) => {
   return {
     ...textModel({
       colour: ({ answers }, k) => shadeOf(answers[k].chances[answers[k].expected]),
-      titled: ({ answers }, k) => `expected with ${percent(answers[k].chances[answers[k].expected])}`,
-      legend: () => [element("span", {}, "Shaded by the probability of each token if it were missing:"), element("b", { className: "g1" }, "surprising"), element("b", { className: "g10" }, "expected")],
-      title: ({ step }, { labels }) => `If ${quoted(labels[step])}, step ${step + 1}, were missing:`,
+      titled: ({ answers }, k) => say("live.expected_with", { percent: percent(answers[k].chances[answers[k].expected]) }),
+      legend: () => [element("span", {}, say("live.by_blank")), element("b", { className: "g1" }, say("live.surprising")), element("b", { className: "g10" }, say("live.expected"))],
+      title: ({ step }, { labels }) => say("live.if_missing", { token: quoted(labels[step]), step: step + 1 }),
     }),
     task: "fill-blanks",
-    lede: "Type another text: each token is shaded by the probability that the network gives to it from both sides.",
+    lede: say("lede.fill_blanks"),
     encoder: info.encoder,
     read,
   };

@@ -2,6 +2,7 @@
 
 from typing import Any, cast
 
+from glassgate.glass.languages import say
 from glassgate.glass.live.network import Network
 from glassgate.tasks.fill_blanks.network import BlankNetwork
 from glassgate.tasks.fill_blanks.task import FillBlanks
@@ -14,7 +15,7 @@ def page_data(task: FillBlanks, network: Network, excerpt: Excerpt) -> dict[str,
     model, vocabulary = cast(BlankNetwork, task.network), task.vocabularies["units"]
     return {
         "tokens": tokeniser_rules(vocabulary, task.options.tokens),
-        "names": ["unknown", *vocabulary.symbols],
+        "names": [say("answers.unknown"), *vocabulary.symbols],
         "units": task.options.hidden_size,
         "embedding": network.add_array(model.embedding.weight),
         "size": model.embedding.embedding_dim,

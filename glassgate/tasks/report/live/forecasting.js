@@ -89,16 +89,16 @@ models.forecasting = (info, run) => {
     const { raw, parts, count } = kinds[info.model](window, edits, info.target);
     const steps = raw.map((row) => forecastOf(row, window));
     const quantiles = steps[0].quantiles ? steps.map((step) => step.quantiles) : null;
-    const label = (t) => (info.model === "segments" ? `values ${t * info.segment + 1} to ${Math.min(back, (t + 1) * info.segment)}` : fixed([...values, ...info.target][t]));
+    const label = (t) => (info.model === "segments" ? say("live.values", { first: t * info.segment + 1, last: Math.min(back, (t + 1) * info.segment) }) : fixed([...values, ...info.target][t]));
     return {
       count, parts, labels: Array.from({ length: count }, (_, t) => label(t)), answers: [], numbers: steps.map(({ value }) => value),
-      names: steps.map((_, k) => info.times[k] ?? `${k + 1} ahead`), forecast: { values: steps.map(({ value }) => value), quantiles },
+      names: steps.map((_, k) => info.times[k] ?? say("live.ahead", { steps: k + 1 })), forecast: { values: steps.map(({ value }) => value), quantiles },
     };
   };
   return {
-    ...seriesModel({ title: () => (info.model === "recursive" ? "Each step, forecast from the true values before it:" : "The forecast, in the series' own units:") }),
+    ...seriesModel({ title: () => (info.model === "recursive" ? say("live.recursive_forecast") : say("live.forecast")) }),
     task: "forecasting",
-    lede: "Drag a value of the past: the forecast and its intervals follow. The dotted line shows the true values.",
+    lede: say("lede.forecasting"),
     encoder: info.encoder,
     read,
   };

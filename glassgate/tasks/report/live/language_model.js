@@ -17,15 +17,15 @@ const writer = (next) => (container, model, listeners) => {
   };
   const stop = () => {
     left = 0;
-    button.textContent = "Write on";
+    button.textContent = say("live.write_on");
   };
   const button = element("button", { type: "button", className: "primary", onclick: () => {
     if (left > 0) return stop();
     left = 120;
-    button.textContent = "Stop";
+    button.textContent = say("live.stop");
     write();
-  } }, "Write on");
-  container.append(element("div", { className: "live-controls" }, button, element("label", {}, "temperature ", slider, " ", readout)));
+  } }, say("live.write_on"));
+  container.append(element("div", { className: "live-controls" }, button, element("label", {}, `${say("live.temperature")} `, slider, " ", readout)));
 };
 
 const textLanguageModel = (info, run) => {
@@ -68,13 +68,13 @@ const textLanguageModel = (info, run) => {
   return {
     ...textModel({
       colour: ({ answers }, k) => shadeOf(answers[k].chances[answers[k].expected]),
-      titled: ({ answers }, k) => `expected with ${percent(answers[k].chances[answers[k].expected])}`,
-      legend: () => [element("span", {}, "Shaded by the probability that the network gave to each token:"), element("b", { className: "g1" }, "surprising"), element("b", { className: "g10" }, "expected")],
-      title: ({ step }, { labels }) => `After ${quoted(labels[step])}, step ${step + 1}, comes:`,
+      titled: ({ answers }, k) => say("live.expected_with", { percent: percent(answers[k].chances[answers[k].expected]) }),
+      legend: () => [element("span", {}, say("live.by_probability")), element("b", { className: "g1" }, say("live.surprising")), element("b", { className: "g10" }, say("live.expected"))],
+      title: ({ step }, { labels }) => say("live.after", { token: quoted(labels[step]), step: step + 1 }),
       extra: info.tokens.unit === "byte" ? null : writer(next),
     }),
     task: "language-model",
-    lede: "Type another text, or let the network write on: each token is shaded by the probability that the network gave to it.",
+    lede: say("lede.language_model"),
     encoder: info.encoder,
     edits: () => [],
     read,
@@ -122,15 +122,15 @@ const musicModel = (info, run) => {
   return {
     ...textModel({
       colour: ({ answers }, k) => shadeOf(agreement(answers[k])),
-      titled: ({ answers }, k) => `predicted: ${answers[k].chosen}`,
-      legend: () => [element("span", {}, "Shaded by the agreement of each step with the notes that the network predicted (F1):"), element("b", { className: "g1" }, "none"), element("b", { className: "g10" }, "full")],
-      title: ({ step, chosen }, { labels }) => `After ${labels[step]}, step ${step + 1}, comes ${chosen}. The probability of each note:`,
+      titled: ({ answers }, k) => say("live.predicted", { notes: answers[k].chosen }),
+      legend: () => [element("span", {}, say("live.by_agreement")), element("b", { className: "g1" }, say("live.no_agreement")), element("b", { className: "g10" }, say("live.full_agreement"))],
+      title: ({ step, chosen }, { labels }) => say("live.after_notes", { notes: labels[step], step: step + 1, next: chosen }),
       extra: writer(next),
     }),
     task: "language-model",
-    lede: "A line for each step, with the MIDI numbers of its notes, or - for silence. Change them, or let the network write on: each step is shaded by how well the network predicted it.",
+    lede: say("lede.music"),
     encoder: info.encoder,
-    inputs: names.map((name) => `key ${name}`),
+    inputs: names.map((name) => say("live.key", { name })),
     edits: () => [],
     read,
     compare: (plain, shown) => {
@@ -138,7 +138,8 @@ const musicModel = (info, run) => {
       const nats = (result) => sum(result.answers.slice(0, -1).map((answer) => answer.nats)) / Math.max(1, result.answers.length - 1);
       const cost = nats(shown) - nats(plain);
       if (Number.isNaN(cost)) return OVERFLOW;
-      return `the predicted notes change at ${changed} of ${plural(plain.answers.length, "step")}, and the given notes ${lossInWords(cost)} a step on average.`;
+      const loss = cost < 0 ? say("change.notes_gain", { nats: natsInWords(cost) }) : say("change.notes_loss", { nats: natsInWords(cost) });
+      return say("change.notes", { changed, steps: stepsInWords(plain.answers.length), loss });
     },
   };
 };

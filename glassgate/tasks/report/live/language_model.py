@@ -2,6 +2,7 @@
 
 from typing import Any, cast
 
+from glassgate.glass.languages import say
 from glassgate.glass.live.network import Network
 from glassgate.tasks.data.music import LOWEST_KEY, NUM_KEYS
 from glassgate.tasks.language_model.network import LanguageNetwork
@@ -24,7 +25,7 @@ def page_data(task: LanguageModel, network: Network, excerpt: Excerpt) -> dict[s
     vocabulary = task.vocabularies["units"]
     return {
         "tokens": tokeniser_rules(vocabulary, task.options.tokens),
-        "names": ["unknown", *vocabulary.symbols],
+        "names": [say("answers.unknown"), *vocabulary.symbols],
         "embedding": network.add_array(model.embedding.weight),
         "size": model.embedding.embedding_dim,
         "encoder": network.add_layer(model.encoder, "encoder"),

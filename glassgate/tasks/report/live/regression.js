@@ -19,12 +19,12 @@ models.regression = (info, run) => {
     const x = Float32Array.from(rows.flatMap((row) => row.map((value, k) => (value - info.series[0][k]) / info.series[1][k])));
     return predict(x, rows.length, edits, { rows, labels: rows.map((row) => row.map((value) => fixed(value)).join(", ")) });
   };
-  const title = () => "The prediction:";
+  const title = () => say("live.prediction");
   const base = text ? textModel({ colour: () => "", titled: () => "", legend: () => [], title }) : seriesModel({ title });
   return {
     ...base,
     task: "regression",
-    lede: text ? "Type another text: the prediction follows as you type." : "Drag the values of the series: the prediction follows.",
+    lede: text ? say("lede.regression") : say("lede.regression_of_series"),
     encoder: info.encoder,
     read: text ? readText : readSeries,
     answers: (container, plain, shown) => (plain.count ? showNumbers(container, plain, shown, title()) : container.replaceChildren()),

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from glassgate.glass.languages import say
 from glassgate.glass.live.network import Network
 from glassgate.tasks.regression.network import Regressor
 from glassgate.tasks.regression.task import Regression
@@ -17,8 +18,12 @@ def page_data(task: Regression, network: Network, excerpt: Excerpt) -> dict[str,
     content: dict[str, Any] = {
         "mean": list(mean),
         "deviation": list(deviation),
-        "names": [f"number {k + 1}" for k in range(len(mean))] if len(mean) > 1 else ["the number"],
+        "names": _names(len(mean)),
         "encoder": network.add_layer(model.encoder, "encoder"),
         "head": network.add_linear(model.head),
     }
     return content | labelled_input(task, network, excerpt)
+
+
+def _names(count: int) -> list[str]:
+    return [say("live.number", number=k + 1) for k in range(count)] if count > 1 else [say("live.the_number")]

@@ -61,10 +61,10 @@ models.tagging = (info, run) => {
       colour: ({ answers }, k) => classOf(answers[k].chosen),
       titled: ({ answers }, k) => `${info.labels[answers[k].chosen]} ${percent(answers[k].chances[answers[k].chosen])}`,
       legend: ({ answers }) => legendOf(info.labels, [...new Set(answers.filter(({ step }) => step !== null).map(({ chosen }) => chosen))].sort((a, b) => a - b), classOf),
-      title: ({ step }, { labels }) => (step === null ? "The whole text:" : `Step ${step + 1}, ${quoted(labels[step])}, is:`),
+      title: ({ step }, { labels }) => (step === null ? say("live.whole_text") : say("live.step_is", { step: step + 1, token: quoted(labels[step]) })),
     }),
     task: "tagging",
-    lede: "Type or paste another text: the network labels each token as you type. Change a gate or a state to see which labels depend on it.",
+    lede: say("lede.tagging"),
     encoder: info.encoder,
     read,
   };

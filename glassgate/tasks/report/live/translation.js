@@ -109,18 +109,18 @@ models.translation = (info, run) => {
   const beam = (container, model, listeners) => {
     const choice = element("select", { onchange: () => { width = Number(choice.value); listeners.typed(); } },
       ...[...new Set([1, 2, 5, 10, info.beam])].sort((a, b) => a - b).map((each) => new Option(each, each, false, each === width)));
-    container.append(element("div", { className: "live-controls" }, element("label", {}, "beam ", choice), element("span", { className: "live-note" }, "translations that the search keeps at each step; 1 takes the most probable token")));
+    container.append(element("div", { className: "live-controls" }, element("label", {}, say("live.beam"), " ", choice), element("span", { className: "live-note" }, say("live.beam_note"))));
   };
   const base = textModel({
     colour: ({ answers }, k) => (answers[chosen]?.weights ? shadeOf(answers[chosen].weights[k]) : ""),
-    titled: ({ answers }, k) => (answers[chosen]?.weights ? `attention ${percent(answers[chosen].weights[k])}` : ""),
-    legend: () => (info.attention ? [element("span", {}, "Shaded by the attention of the chosen token of the translation.")] : []),
+    titled: ({ answers }, k) => (answers[chosen]?.weights ? say("live.attention", { percent: percent(answers[chosen].weights[k]) }) : ""),
+    legend: () => (info.attention ? [element("span", {}, say("live.by_attention_of_token"))] : []),
     extra: beam,
   });
   return {
     ...base,
     task: "translation",
-    lede: "Type another text: the network translates it as you type. Point at a token of the translation to see its attention.",
+    lede: say("lede.translation"),
     encoder: info.encoder,
     decoder: info.decoder,
     read,
@@ -136,13 +136,13 @@ models.translation = (info, run) => {
         this.again?.();
       };
       const buttons = shown.answers.map((each, k) => element("button", { type: "button", className: k === chosen ? "primary" : "", ariaPressed: String(k === chosen), onclick: () => choose(k), onpointerenter: () => choose(k) },
-        each.chosen === END - UNKNOWN ? "end" : info.names[each.chosen]));
-      const before = plain === shown ? "" : element("p", { className: "live-note" }, `Without the changes: ${textOf(plain)}`);
-      container.replaceChildren(element("p", { className: "live-written" }, textOf(shown)), before, element("div", { className: "live-controls live-tokens" }, ...buttons), element("p", { className: "live-note" }, `Token ${chosen + 1} of the translation:`), barsOf(answer, plain.answers[chosen] && plain !== shown ? plain.answers[chosen] : answer));
+        each.chosen === END - UNKNOWN ? say("live.end") : info.names[each.chosen]));
+      const before = plain === shown ? "" : element("p", { className: "live-note" }, say("live.translation_before", { translation: textOf(plain) }));
+      container.replaceChildren(element("p", { className: "live-written" }, textOf(shown)), before, element("div", { className: "live-controls live-tokens" }, ...buttons), element("p", { className: "live-note" }, say("live.token", { number: chosen + 1 })), barsOf(answer, plain.answers[chosen] && plain !== shown ? plain.answers[chosen] : answer));
     },
     compare: (plain, shown) => {
       const [was, now] = [textOf(plain), textOf(shown)];
-      return was === now ? `the translation stays “${was}”.` : `the translation changes from “${was}” to “${now}”.`;
+      return was === now ? say("change.same_translation", { translation: was }) : say("change.translation", { from: was, to: now });
     },
   };
 };

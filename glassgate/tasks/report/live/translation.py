@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import nn
 
+from glassgate.glass.languages import say
 from glassgate.glass.live.network import Network
 from glassgate.tasks.report.live.tokens import byte_pair_merges, output_layer, tokeniser_rules
 from glassgate.tasks.report.study import Excerpt
@@ -23,7 +24,7 @@ def page_data(task: Translation, network: Network, excerpt: Excerpt) -> dict[str
             task.vocabularies["source"], options.source_tokens, splits_unknown=splits_unknown, lower=options.lower
         )
         | byte_pair_merges(task.fitted["subwords"][0]),
-        "names": ["unknown", "the end", *task.vocabularies["target"].symbols[1:]],
+        "names": [say("answers.unknown"), say("answers.end"), *task.vocabularies["target"].symbols[1:]],
         "target_unit": options.target_tokens,
         "ratio": task.fitted["ratio"],
         "beam": task.search.beam,
