@@ -398,9 +398,10 @@ def test_two_runs_share_the_cursor(browse: Any) -> None:
 
 
 def demo_run() -> Path:
-    """The folder of the demo's runs, trained once."""
+    """The folder of the demo's runs, trained once. A demo that was interrupted has no scores, and is trained again."""
     run = Path("build/browser/demo")
-    if not run.exists():
+    if not (run / "demo.json").exists():
+        shutil.rmtree(run, ignore_errors=True)
         assert main(["demo", "--run", str(run)]) == 0
     return run
 
