@@ -1,4 +1,4 @@
-"""Settings of all tests: one thread, NaN in uninitialised memory, 150 hypothesis examples (3000 in profile `fuzz`)."""
+"""Settings of all tests: one thread, NaN in uninitialised memory, 60 hypothesis examples (3000 in profile `fuzz`)."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from tests.marking import add_marks
 
 settings.register_profile(
     "normal",
-    max_examples=150,
+    max_examples=60,
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],

@@ -8,7 +8,7 @@ a new process.
 import os
 import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing import get_context
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -34,12 +34,15 @@ def forked() -> ForkServerContext:
     return context
 
 
-def run_python(*words: str, timeout: float = 300, **environment: str) -> CompletedProcess[str]:
+def run_python(
+    *words: str, timeout: float = 300, meanwhile: Callable[[int], None] = lambda number: None, **environment: str
+) -> CompletedProcess[str]:
     """Run Python in a copy of the process with the libraries, in the folder of the project.
 
     Args:
         words: the words after `python`: "-c" and code, or "-m" and a module, and the arguments of the program.
         timeout: the seconds after which the process is killed.
+        meanwhile: called with the number of the process after its start.
         environment: additional environment variables.
 
     Returns:
@@ -49,6 +52,8 @@ def run_python(*words: str, timeout: float = 300, **environment: str) -> Complet
         outputs = [Path(folder, name) for name in ("out", "err")]
         process = forked().Process(target=_run, args=(words, os.environ | environment, *outputs))
         process.start()
+        assert process.pid is not None
+        meanwhile(process.pid)
         process.join(timeout)
         process.kill()
         process.join()

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
@@ -239,10 +240,14 @@ def read_config(path: str | Path) -> dict[str, Any]:
 
 def value_type(cls: type[Options], name: str) -> type:
     """Return the type of an option's value; for `X | None`, return X."""
-    hint = get_type_hints(cls)[name]
+    hashable: Any = cls  # mypy confuses a class with its instances, which have no hash
+    hint = _hints(hashable)[name]
     if get_origin(hint) in (Union, UnionType):
         return next(each for each in get_args(hint) if each is not type(None))
     return hint
+
+
+_hints = cache(get_type_hints)
 
 
 def _coerce(type_: type, value: Any) -> Any:

@@ -14,6 +14,7 @@ from glassgate.claims.problems import PROBLEMS
 from glassgate.claims.trial import VERSION, Network, Trial, initial_network, is_result_of, train
 from glassgate.cli.compare import command
 from glassgate.tasks.errors import UserError
+from tests.forked import forked
 
 
 def test_a_layer_has_as_many_units_as_the_maximum_of_parameters_allows():
@@ -112,7 +113,9 @@ def written(tmp_path_factory):
     cells = f"lstm,{cell_file}:Leaky,{cell_file}:Noisy"
     words = f"--cells {cells} --problems adding,reber --lags 12 --seeds 1 --sequences 64 --parameters 200"
     words = [*words.split(), "--processes", "1", "-o", str(folder / "out")]
-    command(words)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(comparison, "get_context", lambda method: forked())
+        command(words)
     return folder, words
 
 
@@ -192,8 +195,9 @@ def test_an_mgu_starts_with_gates_that_keep_the_state():
     assert not n.any()
 
 
-def test_a_process_stores_a_finished_trial_and_only_complete_results_are_read(tmp_path):
+def test_a_process_stores_a_finished_trial_and_only_complete_results_are_read(tmp_path, monkeypatch):
     """If the main process is killed, no finished trial is lost."""
+    monkeypatch.setattr(comparison, "get_context", lambda method: forked())
     trial = Trial("adding", "rnn", 10, 0, 32, 60)
     result = comparison._train_and_store(trial, tmp_path)
     reported = []

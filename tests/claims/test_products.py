@@ -5,6 +5,7 @@ import torch
 
 from glassgate.claims import products
 from glassgate.cli.compare import command
+from tests.forked import forked
 
 
 def test_all_variants_have_the_results_and_gradients_of_torch():
@@ -22,6 +23,7 @@ def test_all_variants_have_the_results_and_gradients_of_torch():
 def test_the_command_measures_and_draws_the_variants(tmp_path, monkeypatch):
     monkeypatch.setattr(products, "SIZES", ((1, 8), (2, 8)))
     monkeypatch.setattr(products, "LENGTH", 3)
+    monkeypatch.setattr(products, "get_context", lambda method: forked())
     command(["products", "--quick", "-o", str(tmp_path)])
     rows = json.loads((tmp_path / "products.json").read_text())["rows"]
     assert {row["variant"] for row in rows} >= set(products.VARIANTS)

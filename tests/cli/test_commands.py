@@ -23,6 +23,7 @@ from glassgate.cli import COMMANDS, main
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import display
 from glassgate.tasks import TASKS, task_class
+from tests.forked import run_python
 from tests.tasks.corpus import sentences, write_conllu
 
 SMALL = ["--hidden-size=8", "--embedding-size=8", "--epochs=6", "--least-count=1", "--learning-rate=0.05"]
@@ -159,17 +160,17 @@ def test_ctrl_c_tells_how_to_resume_and_resuming_ends_the_run(files: Path, tmp_p
     folder = tmp_path / "run"
     words = ["train", "tagging", f"--data={files}/train.conllu", f"--run={folder}", *SMALL, "--save-every=0"]
     script = "import sys; from glassgate.cli import main; sys.exit(main())"
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, *words, "--epochs=10000"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
-    )
-    while not (folder / "checkpoint.safetensors").exists():
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate()
-    assert process.returncode == 130
-    assert f"interrupted\nresume with: glassgate train --resume {folder}\n" in err.decode()
-    assert "Traceback" not in err.decode()
+
+    def interrupt(number: int) -> None:
+        while not (folder / "checkpoint.safetensors").exists():
+            os.kill(number, 0)  # it still runs
+            time.sleep(0.01)
+        os.kill(number, signal.SIGINT)
+
+    done = run_python("-c", script, *words, "--epochs=10000", meanwhile=interrupt)
+    assert done.returncode == 130
+    assert f"interrupted\nresume with: glassgate train --resume {folder}\n" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from rich.text import Span
 
-from glassgate.cli import demo, main
+from glassgate.cli import demo, main, parallel
 from glassgate.cli.colours import can_colour, colour
 from glassgate.tasks.data.toy.python_code import standard_library
+from tests.forked import forked
 
 
 def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,6 +23,7 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: p
         shutil.copy(Path(sysconfig.get_path("stdlib"), name), files)
     library = partial(standard_library, files)
     monkeypatch.setattr(demo, "standard_library", library)
+    monkeypatch.setattr(parallel, "get_context", lambda method: forked())
     run = tmp_path / "demo"
     assert main(["demo", "--every=400", f"--run={run}"]) == 0
     out = capsys.readouterr().out

@@ -110,7 +110,7 @@ def examples(few: int, many: int) -> settings:
 
 
 @pytest.mark.filterwarnings("ignore:var.*degrees of freedom")  # a warning of torch if a step has no rows
-@examples(100, 10_000)
+@examples(40, 10_000)
 @given(cells(), sampled_from(sorted(EVERY)))
 def test_printed_kernels_equal_the_step(written, costs):
     """Python runs the text of the kernels, which takes less time than the compilation."""

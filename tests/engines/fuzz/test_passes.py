@@ -25,7 +25,7 @@ def trial(written: Written, costs: str) -> Trial:
 
 
 @pytest.mark.filterwarnings("ignore:var.*degrees of freedom")  # a warning of torch if a step has no rows
-@examples(200, 10_000)
+@examples(80, 10_000)
 @given(cells(), sampled_from(sorted(EVERY)))
 def test_passes_equal_the_step(written, costs):
     layer = trial(written, costs)

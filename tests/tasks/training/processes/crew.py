@@ -32,8 +32,7 @@ OWN: dict[str, dict[str, Any]] = {
     "fill-blanks": {"longest": 5},
 }
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "accumulate": ("classification", {"accumulate": 2}),
-    "patience": ("tagging", {"patience": 1, "epochs": 20, "learning_rate": 0.1}),
+    "patience": ("tagging", {"patience": 1, "epochs": 20, "learning_rate": 0.1, "accumulate": 2}),
     "bf16": ("classification", {"precision": "bf16-mixed"}),
 }
 """Further trainings by name: of which task, and its options."""

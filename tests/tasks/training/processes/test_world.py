@@ -14,6 +14,7 @@ from glassgate.tasks.errors import OptionError
 from glassgate.tasks.tagging import TaggingOptions
 from glassgate.tasks.training.devices import check_device, device_of
 from glassgate.tasks.training.processes.world import World, from_environment
+from tests.forked import run_python
 from tests.tasks.training.processes import crew
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
@@ -145,7 +146,7 @@ def test_workers_end_together(word: str, status: int) -> None:
 
 def test_standard_input_is_not_shared(tmp_path: Path) -> None:
     """`--devices 2 --data -` names the remedy, once."""
-    words = ["-m", "glassgate", "train", "tagging", "--devices", "2", "--data", "-", "--run", str(tmp_path / "run")]
-    done = subprocess.run([sys.executable, *words], input="a O\n", capture_output=True, text=True)
+    words = ["train", "tagging", "--devices", "2", "--data", "-", "--run", str(tmp_path / "run")]
+    done = run_python("-m", "glassgate", *words)
     assert done.returncode == 2
     assert done.stderr.count("data: several processes cannot share standard input; give a file") == 1
