@@ -5,15 +5,11 @@ SHELL := /bin/bash
 bin := .venv/bin
 pip := $(bin)/python -m pip install --no-compile --constraint constraints.txt
 pytest := $(bin)/python -m pytest -n auto --maxprocesses=8 --dist worksteal
-# The essential tests: layers and functions against torch.nn, gradients of the reference engine, every command, and the
-# code and commands of the pages.
-essential := tests/layers/test_against_torch.py tests/layers/test_errors.py tests/test_functional.py \
-  tests/test_conversion.py tests/engines/test_reference.py tests/cli/test_commands.py tests/test_house.py
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Python compiles a module when it is first imported, instead of all modules at installation, and keeps the result.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all test-gpu fuzz clients machines bench results defaults claims docs dist check lint \
+.PHONY: help demo test test-all test-gpu fuzz clients machines matrix bench results defaults claims docs dist check lint \
   demo-in-a-hurry clean
 
 help:
@@ -24,6 +20,7 @@ help:
 	@echo "make fuzz      the random tests with thousands of cases each, and every combination of cell and regulariser"
 	@echo "make clients   programs of other projects on these layers: their results and times (docs/clients.md); half an hour"
 	@echo "make machines  training on several processes: killed processes, torchrun, two hosts (needs root), SLURM if present"
+	@echo "make matrix    the essential tests with other versions of Python and torch, and on ARM (docs/versions.md); hours"
 	@echo "make browser   the report in a real browser, and its pictures for docs/; needs chromium and npm"
 	@echo "make bench     speed and memory compared with torch.nn and others; over an hour, or 15 minutes with BENCH=--quick"
 	@echo "make results   each task on real data compared with plain PyTorch (docs/results.md); hours; GLASSGATE_DATA=FOLDER"
@@ -39,7 +36,7 @@ demo: .venv/installed
 	@$(bin)/glassgate demo $(DEMO)
 
 test: .venv/installed
-	@$(pytest) $(if $(T),$(addprefix tests/,$(T)),$(essential))
+	@$(pytest) $(if $(T),$(addprefix tests/,$(T)),-m essential tests)
 
 test-all: .venv/installed
 	@$(pytest)
@@ -61,6 +58,9 @@ clients: .venv/clients/installed
 
 machines: .venv/installed
 	@$(bin)/python -m pytest -m machines tests/tasks/training/processes
+
+matrix: .venv/installed
+	@$(bin)/python -m tests.matrix $(MATRIX)
 
 browser: .venv/installed
 	@$(pip) playwright | $(progress)

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +14,26 @@ import glassgate as gg
 from glassgate.engines import processors
 from glassgate.engines.choose import engines
 from tests.marking import add_marks
+
+TESTS = Path(__file__).parent
+ESSENTIAL = (
+    "layers/test_against_torch.py",
+    "layers/test_errors.py",
+    "test_functional.py",
+    "test_conversion.py",
+    "engines/test_reference.py",
+    "cli/test_commands.py",
+    "test_house.py",
+)
+"""The files with the essential tests: layers and functions against torch.nn, gradients of the reference engine, every
+command, and the code and commands of the pages."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-m essential`, do not import the files of other tests."""
+    is_other = collection_path.is_file() and collection_path.relative_to(TESTS).as_posix() not in ESSENTIAL
+    return True if config.option.markexpr == "essential" and is_other else None
+
 
 settings.register_profile(
     "normal",
@@ -31,7 +52,10 @@ sys.dont_write_bytecode = False
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Add the marks `process` and `training` before `-m` selects tests."""
+    """Add the marks `essential`, `process` and `training` before `-m` selects tests."""
+    for item in items:
+        if item.path.is_relative_to(TESTS) and item.path.relative_to(TESTS).as_posix() in ESSENTIAL:
+            item.add_marker("essential")
     add_marks(items)
 
 

@@ -15,6 +15,7 @@ from torch.nn.functional import linear
 from glassgate.cell import Named, trace_locals
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
 from glassgate.engines.reference_step import Step, hidden_size
+from glassgate.engines.torch_names import has_autocast
 
 
 def why_not(steps: Steps, directions: list[Direction], all_states: bool = False) -> Reason | None:
@@ -30,7 +31,7 @@ def run(
 ) -> list[Result]:
     """Run the directions of one layer, one after the other. Under autocast, compute in the autocast dtype."""
     device = steps.data.device.type
-    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+    if has_autocast(device) and torch.is_autocast_enabled(device):
         steps, directions = _cast(steps, directions, torch.get_autocast_dtype(device))
         with torch.autocast(device, enabled=False):
             return run(steps, directions, all_states, recordings)

@@ -29,11 +29,6 @@ def _public_precision(backend: str, operation: str) -> str:
     return str(getattr(settings, "fp32_precision", "none"))
 
 
-def _version_of(text: str) -> tuple[int, int]:
-    major, minor = text.split(".")[:2]
-    return int(major), int(minor)
-
-
 def mark_constant(function: Callable[..., Any]) -> Any:
     """Mark a function whose result torch.compile treats as a constant.
 
@@ -41,6 +36,17 @@ def mark_constant(function: Callable[..., Any]) -> Any:
     """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
+
+
+@mark_constant
+def has_autocast(device: str) -> bool:
+    """Whether a device type supports autocast. Before version 2.10, torch.compile cannot trace torch's function."""
+    return torch.amp.is_autocast_available(device)
+
+
+def _version_of(text: str) -> tuple[int, int]:
+    major, minor = text.split(".")[:2]
+    return int(major), int(minor)
 
 
 VERSION = _version_of(torch.__version__)

@@ -1,0 +1,97 @@
+"""`python -m tests.matrix [NAME ...]` tests environments, and writes their results into the table of docs/versions.md.
+
+Without names, it tests all of `environments.py`, one after the other.
+"""
+
+import datetime
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.matrix.build import ROOT, NotAvailable, command_of
+from tests.matrix.environments import ENVIRONMENTS, Environment
+
+PAGE = ROOT / "docs/versions.md"
+TABLE = re.compile(r"(<!-- table, written by make matrix -->\n).*?(<!-- end of the table -->)", re.DOTALL)
+HEAD = [
+    "| Python | torch | numpy | llvmlite | system | tests | result | date, commit |",
+    "|---|---|---|---|---|---|---|---|",
+]
+PROBE = """
+import importlib.metadata as m, json, platform, torch
+versions = {name: m.version(name) for name in ("numpy", "llvmlite")}
+print(json.dumps([platform.python_version(), torch.__version__.partition("+")[0], *versions.values(),
+    f"{platform.system()} {platform.machine()}"]))
+"""
+TIME_LIMIT = 3600
+"""The time limit of the tests of one environment in seconds."""
+
+
+def row_of(environment: Environment) -> str:
+    """Build an environment, test it, and return a row of the table."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    end = [f"{datetime.date.today()}, {commit}"]
+    try:
+        python = command_of(environment)
+        probe = subprocess.run([*python, "-c", PROBE], cwd=ROOT, capture_output=True, text=True, check=True)
+    except NotAvailable as reason:
+        return _row(
+            environment.python, environment.torch, "", "", environment.machine, "", f"not built: {reason}", *end
+        )
+    title, arguments = tests_of(environment)
+    command = [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=line", *arguments]
+    start = time.monotonic()
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIME_LIMIT, check=False)
+        output = done.stdout
+    except subprocess.TimeoutExpired:
+        output = f"not finished after {TIME_LIMIT} s"
+    (ROOT / "build").mkdir(exist_ok=True)
+    (ROOT / f"build/{environment.name}.log").write_text(output, "utf-8")
+    last = output.strip().splitlines()[-1] if output.strip() else done.stderr.strip()[-200:]
+    counts = ", ".join(re.findall(r"\d+ (?:passed|failed|errors?|skipped)", last)) or last
+    return _row(*json.loads(probe.stdout), title, f"{counts} in {(time.monotonic() - start) / 60:.0f} min", *end)
+
+
+def tests_of(environment: Environment) -> tuple[str, list[str]]:
+    """The tests of an environment: their name, and the arguments of pytest."""
+    if environment.machine == "aarch64":  # QEMU is some 20 times slower
+        return "layers against torch.nn", ["-n", "0", "tests/layers/test_against_torch.py"]
+    return "essential", ["-n", "2", "-m", "essential", "tests"]
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def main(names: list[str]) -> None:
+    """Test the environments with these names, or all. Rows of other environments stay in the table."""
+    chosen = [e for e in ENVIRONMENTS if not names or e.name in names]
+    if unknown := set(names) - {e.name for e in chosen}:
+        sys.exit(f"no environment is called {', '.join(unknown)}; there are {', '.join(e.name for e in ENVIRONMENTS)}")
+    for environment in chosen:
+        print(f"{environment.name} ...", flush=True)
+        row = row_of(environment)
+        print(row, flush=True)
+        write(environment, row, PAGE)
+
+
+def write(environment: Environment, row: str, page: Path) -> None:
+    """Replace the row of an environment in the table of a page."""
+    text = page.read_text("utf-8")
+    found = TABLE.search(text)
+    assert found is not None, page
+    marked = [line for line in found[0].splitlines() if line.startswith("| ") and "<!--" in line]
+    rows = {line.rpartition("<!-- ")[2].removesuffix(" -->"): line for line in marked}
+    rows[environment.name] = f"{row}<!-- {environment.name} -->"
+    lines = [*HEAD, *[rows[e.name] for e in ENVIRONMENTS if e.name in rows]]
+    page.write_text(TABLE.sub(lambda match: match[1] + "\n".join(lines) + "\n" + match[2], text), "utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
