@@ -71,7 +71,7 @@ def test_checks_and_shapes(kind, options):
             for bad in ((input, small, sizes), (input[..., :2], hx, sizes), (input[0], hx, sizes)):
                 with pytest.raises(RuntimeError, match=r"[Ee]xpected|must have"):
                     layer.check_forward_args(*bad)
-            with pytest.raises(ValueError, match="d?type"):
+            with pytest.raises(ValueError, match=r"d?type"):
                 layer.check_input(input.double(), sizes)
             with pytest.raises(RuntimeError, match="my states must be"):
                 layer.check_hidden_size(state, (9, 9, 9), "my states must be {}, got {}")
