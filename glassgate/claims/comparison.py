@@ -137,7 +137,7 @@ def _train_and_store(trial: Trial, folder: Path) -> dict[str, Any]:
 def _read(file: Path) -> Any:
     """The content of a JSON file; None if the file is missing or damaged."""
     with suppress(OSError, ValueError):
-        return json.loads(file.read_text())
+        return json.loads(file.read_text("utf-8"))
     return None
 
 

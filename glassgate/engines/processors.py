@@ -95,9 +95,9 @@ class Limit:
         for group, version in self._groups():
             with suppress(OSError, ValueError):
                 if version == 2:
-                    quota, period = (group / "cpu.max").read_text().split()
+                    quota, period = (group / "cpu.max").read_text("utf-8").split()
                 else:
-                    quota, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+                    quota, period = ((group / f"cpu.cfs_{name}_us").read_text("utf-8") for name in ("quota", "period"))
                 if quota != "max" and int(quota) > 0:
                     yield int(quota) / int(period)
 
@@ -117,7 +117,7 @@ class Limit:
 
     def _lines(self, name: str) -> list[str]:
         with suppress(OSError):
-            return (self._process / name).read_text(errors="replace").splitlines()
+            return (self._process / name).read_text("utf-8", errors="replace").splitlines()
         return []
 
 

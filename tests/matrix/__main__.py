@@ -1,6 +1,7 @@
 """`python -m tests.matrix [NAME ...]` tests environments, and writes their results into the table of docs/versions.md.
 
-Without names, it tests all of `environments.py`, one after the other.
+Without names, it tests all of `environments.py`, one after the other. With `--quick`, it runs only a part of the
+essential tests.
 """
 
 import datetime
@@ -26,11 +27,13 @@ versions = {name: m.version(name) for name in ("numpy", "llvmlite")}
 print(json.dumps([platform.python_version(), torch.__version__.partition("+")[0], *versions.values(),
     f"{platform.system()} {platform.machine()}"]))
 """
+QUICK = ("tests/layers/test_against_torch.py", "tests/test_functional.py", "tests/test_platforms.py")
+"""The tests with the option `--quick`."""
 TIME_LIMIT = 3600
 """The time limit of the tests of one environment in seconds."""
 
 
-def row_of(environment: Environment) -> str:
+def row_of(environment: Environment, quick: bool) -> str:
     """Build an environment, test it, and return a row of the table."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
@@ -43,7 +46,7 @@ def row_of(environment: Environment) -> str:
         return _row(
             environment.python, environment.torch, "", "", environment.machine, "", f"not built: {reason}", *end
         )
-    title, arguments = tests_of(environment)
+    title, arguments = tests_of(environment, quick)
     command = [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=line", *arguments]
     start = time.monotonic()
     try:
@@ -58,10 +61,12 @@ def row_of(environment: Environment) -> str:
     return _row(*json.loads(probe.stdout), title, f"{counts} in {(time.monotonic() - start) / 60:.0f} min", *end)
 
 
-def tests_of(environment: Environment) -> tuple[str, list[str]]:
+def tests_of(environment: Environment, quick: bool) -> tuple[str, list[str]]:
     """The tests of an environment: their name, and the arguments of pytest."""
     if environment.machine == "aarch64":  # QEMU is some 20 times slower
-        return "layers against torch.nn", ["-n", "0", "tests/layers/test_against_torch.py"]
+        return "layers against torch.nn", ["tests/layers/test_against_torch.py"]
+    if quick:
+        return "layers against torch.nn, platforms", ["-n", "2", *QUICK]
     return "essential", ["-n", "2", "-m", "essential", "tests"]
 
 
@@ -71,12 +76,14 @@ def _row(*cells: str) -> str:
 
 def main(names: list[str]) -> None:
     """Test the environments with these names, or all. Rows of other environments stay in the table."""
+    quick = "--quick" in names
+    names = [name for name in names if name != "--quick"]
     chosen = [e for e in ENVIRONMENTS if not names or e.name in names]
     if unknown := set(names) - {e.name for e in chosen}:
         sys.exit(f"no environment is called {', '.join(unknown)}; there are {', '.join(e.name for e in ENVIRONMENTS)}")
     for environment in chosen:
         print(f"{environment.name} ...", flush=True)
-        row = row_of(environment)
+        row = row_of(environment, quick)
         print(row, flush=True)
         write(environment, row, PAGE)
 

@@ -17,7 +17,7 @@ from tests.matrix.environments import Environment
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(os.environ.get("GLASSGATE_MATRIX", ROOT / "build/matrix"))
 """The folder of the environments."""
-EXTRAS = "tasks,pictures,matlab,excel,export,translation"
+EXTRAS = "tasks,pictures,export"
 TEST_PACKAGES = ("pytest", "pytest-xdist", "hypothesis", "setuptools")
 DEBIAN_PACKAGES = "python3,python3-venv,python3-dev,gcc,libc6-dev,ca-certificates,git"
 ARM_WHEELS = [f"--platform=manylinux_{v}_aarch64" for v in ("2_28", "2_27", "2_17")] + [
@@ -98,7 +98,8 @@ def _in_debian(environment: Environment, folder: Path) -> list[str]:
     inside = f"/opt/{environment.name}"
     python = [*enter, f"{inside}/bin/python"]
     if not (root / inside[1:] / "complete").exists():
-        shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
+        for file in ("etc/resolv.conf", "etc/ssl/certs/ca-certificates.crt"):  # the network settings of this machine
+            shutil.copy(Path("/", file), root / file)
         run([*enter, "python3", "-m", "venv", "--clear", inside])
         packages = root / inside[1:] / f"lib/python{environment.python}/site-packages"
         if not packages.is_dir():
@@ -106,7 +107,8 @@ def _in_debian(environment: Environment, folder: Path) -> list[str]:
         if (wheels := FOLDER / "wheels").is_dir():
             (root / "wheels").mkdir(exist_ok=True)
             for wheel in wheels.glob(f"torch-{environment.torch}-cp{environment.python.replace('.', '')}-*"):
-                os.link(wheel, root / "wheels" / wheel.name)
+                if not (root / "wheels" / wheel.name).exists():
+                    os.link(wheel, root / "wheels" / wheel.name)
         _install(environment, python, packages, root / inside[1:])
     return python
 

@@ -1,0 +1,260 @@
+"""Other operating systems and versions of torch, simulated on this one; docs/versions.md lists the supported ones."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import llvmlite.binding as llvm
+import pytest
+import torch
+
+import glassgate as gg
+from glassgate.engines import traced_cells
+from glassgate.engines.llvm_cpu import compile as compiling
+from glassgate.engines.llvm_cpu.native import with_fields
+from glassgate.engines.llvm_cpu.pool.own import SERVE
+from glassgate.engines.torch_names import MISSING
+from glassgate.system import SYSTEM
+from glassgate.system.macos import MacOS
+from glassgate.system.windows import Windows
+from tests.foreign_objects import PERMITTED, TARGETS, _Machine, undefined_symbols
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+def test_torch_has_the_private_names() -> None:
+    """If a new version of torch lacks one, its fallback is correct but slow: look for the new name."""
+    assert MISSING == []
+
+
+WITHOUT_NAMES = """
+import functools, sys
+import torch
+def missing(*arguments):
+    raise AttributeError
+lookup, functools.reduce = functools.reduce, missing
+import glassgate.engines.torch_names
+functools.reduce = lookup
+from importlib.machinery import PathFinder
+find = PathFinder.find_spec
+PathFinder.find_spec = lambda name, *rest: None if name == "safetensors" else find(name, *rest)
+import glassgate as gg
+from glassgate.engines.torch_names import MISSING
+assert len(MISSING) == 7, MISSING
+torch.manual_seed(0)
+x = torch.randn(5, 2, 3)
+for name in ("LSTM", "GRU"):
+    ours, theirs = getattr(gg, name)(3, 4), getattr(torch.nn, name)(3, 4)
+    theirs.load_state_dict(ours.state_dict())
+    for _ in range(3):
+        torch.testing.assert_close(ours(x)[0], theirs(x)[0])
+        with torch.no_grad():
+            torch.testing.assert_close(ours(x)[0], theirs(x)[0])
+    a, b = (torch.autograd.grad(layer(x)[0].square().sum(), list(layer.parameters())) for layer in (ours, theirs))
+    torch.testing.assert_close(a, b)
+for call in (lambda: gg.freeze(ours).save("x.safetensors"), lambda: gg.load_session("x.safetensors")):
+    try:
+        call()
+    except ModuleNotFoundError as error:
+        print(error)
+"""
+
+
+def test_missing_names_of_torch_and_missing_packages() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_NAMES], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    hint = "the package safetensors is not installed; install it with: pip install 'glassgate[tasks]'\n"
+    assert done.stdout == 2 * hint
+
+
+FORBIDDEN = """
+import ctypes, warnings
+import torch
+assert ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) == 0  # PR_SET_MDWE: memory can no longer become executable
+import glassgate as gg
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    layer, x = gg.Recurrent(gg.cells.GRUv3(), 3, 4), torch.randn(5, 2, 3)
+    for _ in range(2):
+        layer(x)[0].sum().backward()
+    layer.stream(2).step(x[0])
+    gg.freeze(layer)(x)
+print(*[w.message for w in caught], sep="\\n")
+print(gg.explain(layer, x).engine)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux forbids machine code on request")
+def test_without_machine_code_layers_run_and_the_reason_is_named_once() -> None:
+    done = subprocess.run([sys.executable, "-c", FORBIDDEN], capture_output=True, text=True, cwd=ROOT, check=False)
+    if "assert ctypes" in done.stderr:
+        pytest.skip("this Linux cannot forbid machine code")
+    assert done.returncode == 0, done.stderr
+    reason = "the operating system does not permit this process to generate machine code; layers run on slower engines"
+    assert done.stdout == f"{reason}\nreference\n"
+
+
+def test_constant_functions_of_cells_before_torch_2_12(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.compile then receives the address of the cell, and adds a guard on the cell's identity."""
+    monkeypatch.setattr(traced_cells, "FIRST_WITH_OBJECTS", (99, 0))
+    heads = traced_cells.assume_constant(lambda cell, factor: factor * cell.number)
+
+    class Numbered(gg.cells.RNN):
+        def __init__(self, number: int) -> None:
+            super().__init__()
+            self.number = number
+
+    module = torch.nn.Module()
+    module.cell = Numbered(3)
+    compiled = torch.compile(lambda x: x * heads(module.cell, 2), backend="eager", fullgraph=True)
+    assert compiled(torch.ones(1)) == 6
+    module.cell = Numbered(5)
+    assert compiled(torch.ones(1)) == 10
+    assert heads(module.cell, 3) == 15
+
+
+@pytest.mark.parametrize("triple", TARGETS)
+def test_kernels_for_other_systems_call_only_functions_that_these_have(
+    triple: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiling.loader_machine()
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = _Machine(triple)
+    monkeypatch.setattr(compiling, "target_machine", machine)
+    entry = compiling._compile(with_fields(SERVE), "serve", 64, machine.processor)
+    names = set(undefined_symbols(entry.content))
+    assert "glassgate_yield" in names
+    assert names <= PERMITTED
+
+
+@pytest.mark.matrix
+def test_all_kernels_of_a_layer_for_other_systems() -> None:
+    subprocess.run([sys.executable, "-m", "tests.foreign_objects"], cwd=ROOT, check=True)
+
+
+def test_a_missing_function_of_the_c_library_is_named() -> None:
+    module = llvm.parse_assembly("declare void @no_such_function()\ndefine void @f() {\n ret void\n}")
+    with pytest.raises(RuntimeError, match="which lacks no_such_function"):
+        compiling._check_functions(module)
+
+
+def test_a_file_that_is_open_in_another_program_on_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first attempts fail, as those of Windows do. Then the old file is moved aside, or the error has a remedy."""
+    old, new, windows = tmp_path / "model.safetensors", tmp_path / "temporary", Windows()
+    old.write_text("old", "utf-8")
+
+    def refuse(source: object, target: object) -> None:
+        raise PermissionError(13, "Access is denied", str(target))
+
+    monkeypatch.setattr(os, "replace", refuse)
+    new.write_text("new", "utf-8")
+    windows.replace(new, old)
+    assert old.read_text("utf-8") == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+
+    monkeypatch.setattr(os, "rename", refuse)
+    monkeypatch.setattr("glassgate.system.windows.REPLACE_SECONDS", 0.0)
+    new.write_text("newer", "utf-8")
+    with pytest.raises(PermissionError) as caught:
+        windows.replace(new, old)
+    assert "close the program or object that has this file open" in caught.value.__notes__[0]
+    assert old.read_text("utf-8") == "new"
+
+
+def test_folders_of_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALAPPDATA", r"C:\Users\me\AppData\Local")
+    assert str(Windows().cache_root()) == r"C:\Users\me\AppData\Local"
+    monkeypatch.setenv("HOME", "/Users/me")
+    assert MacOS().cache_root() == Path("/Users/me/Library/Caches")
+
+
+def test_other_systems_have_the_defaults(tmp_path: Path) -> None:
+    for system in (Windows(), MacOS()):
+        assert system.processors() == (os.cpu_count() or 1)
+        assert system.current_processor() is None
+        assert system.openmp() is None
+        assert system.processor_name()
+        (tmp_path / "a").write_bytes(b"1")
+        assert system.read_regular(tmp_path / "a")[0] == b"1"
+        with pytest.raises(OSError, match=r"not a regular file|Is a directory"):
+            system.read_regular(tmp_path)
+        (tmp_path / "folder" / "inner").mkdir(parents=True)
+        system.remove_folder(tmp_path / "folder")
+        assert not (tmp_path / "folder").exists()
+        path, file = system.temporary_file()
+        with file:
+            file.write(b"2")
+        assert path.read_bytes() == b"2"
+
+
+def test_the_openmp_of_this_process_is_found_without_its_symbols(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On ARM, the wheels of torch keep libgomp's symbols private, so that only the list of libraries shows it."""
+    if SYSTEM.openmp() is None:
+        pytest.skip("torch has no GNU OpenMP here")
+    expected = SYSTEM.openmp().omp_get_max_threads()  # type: ignore[union-attr]
+    monkeypatch.setattr(SYSTEM, "_library", object())
+    found = SYSTEM.openmp()
+    assert found is not None
+    assert found.omp_get_max_threads() == expected
+
+
+def test_text_files_are_opened_with_an_encoding() -> None:
+    """Without it, Windows would use cp1252."""
+    faults = []
+    for path in (ROOT / "glassgate").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and _opens_text(node):
+                faults.append(f"{path}:{node.lineno}")
+    assert not faults
+
+
+def _opens_text(call: ast.Call) -> bool:
+    """Whether a call opens a text file without an encoding."""
+    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    if any(keyword.arg == "encoding" for keyword in call.keywords):
+        return False
+    if name in ("read_text", "write_text"):
+        return len(call.args) == (name == "write_text")
+    if isinstance(call.func, ast.Name) and name == "open":
+        mode = call.args[1] if len(call.args) > 1 else None
+        return not (isinstance(mode, ast.Constant) and "b" in str(mode.value)) and "devnull" not in ast.unparse(call)
+    return False
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+def test_line_ends_of_windows(ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from glassgate.cli import main
+
+    path = tmp_path / "données.tsv"
+    path.write_bytes(ending.join([*("Dëg\tNOUN", "runs\tVERB", "") * 3, ""]).encode())
+    assert main(["look", str(path)]) == 0
+    assert "Dëg" in capsys.readouterr().out
+
+
+def test_the_table_of_versions_is_that_of_the_project() -> None:
+    """The README, its translation and the classifiers agree with the declared versions."""
+    oldest_python = PROJECT["requires-python"].removeprefix(">=")
+    oldest = dict(re.findall(r"(\w+)>=([\d.]+)", " ".join(PROJECT["dependencies"])))
+    pythons = re.findall(r":: (3\.\d+)", " ".join(PROJECT["classifiers"]))
+    assert pythons[0] == oldest_python
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert f"| required | Python {oldest_python} or newer, torch {oldest['torch']} or newer |" in readme
+    assert f"Python {pythons[0]} to {pythons[-1]}" in readme
+    chinese = (ROOT / "README.zh-CN.md").read_text("utf-8")
+    assert f"Python {oldest_python} 或更高版本，torch {oldest['torch']} 或更高版本" in chinese
+
+
+def test_each_extra_installs_its_packages() -> None:
+    """The names of packages in error messages are those of pyproject.toml."""
+    from glassgate.extras import EXTRAS
+
+    named = {"yaml": "pyyaml", "charset_normalizer": "charset-normalizer", "onnx_ir": "onnxscript"}
+    extras = PROJECT["optional-dependencies"]
+    for package, extra in EXTRAS.items():
+        assert any(named.get(package, package) in requirement.lower() for requirement in extras[extra]), package
