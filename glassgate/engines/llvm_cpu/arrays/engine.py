@@ -112,9 +112,10 @@ def _rows(steps: Steps, N: int) -> Rows:
 @lru_cache(256)
 def _layout(row_count: int, N: int, batch_sizes: tuple[int, ...] | None) -> Rows:
     """The rows of a call with these batch sizes, or with N rows in each step."""
-    sizes = torch.tensor([N] * (row_count // max(N, 1)) if batch_sizes is None else batch_sizes, dtype=torch.int64)
-    lengths = (sizes[:, None] > torch.arange(N)).sum(0)
-    return Rows(sizes.cumsum(0) - sizes, lengths, False, None, int(sizes.sum()) == row_count)
+    with torch.inference_mode(False):  # later calls may differentiate
+        sizes = torch.tensor([N] * (row_count // max(N, 1)) if batch_sizes is None else batch_sizes, dtype=torch.int64)
+        lengths = (sizes[:, None] > torch.arange(N)).sum(0)
+        return Rows(sizes.cumsum(0) - sizes, lengths, False, None, int(sizes.sum()) == row_count)
 
 
 def _missing(direction: Direction) -> str | None:
