@@ -10,6 +10,8 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
+import torch
+
 UNITS = "units"
 """The axis with one number per unit: its size is the hidden size of the layer."""
 FEATURES = "features"
@@ -256,12 +258,12 @@ def shapes_of(cell: Any, input_size: int, hidden_size: int) -> Shapes:
     Raises:
         ValueError: a size is missing, or does not fit the hidden size or the input size.
     """
-    return _cached_shapes(*_key(cell), input_size, None, hidden_size)
+    return _find_shapes(*_key(cell), input_size, None, hidden_size)
 
 
 def shapes_from_weights(cell: Any, weights: Mapping[str, Any], hidden_size: int) -> Shapes:
     """Return the shapes of the values of a cell in a layer with these parameters."""
-    return _cached_shapes(*_key(cell), None, int(weights["weight_ih"].shape[1]), hidden_size)
+    return _find_shapes(*_key(cell), None, int(weights["weight_ih"].shape[1]), hidden_size)
 
 
 def state_shapes(cell: Any, input_size: int, hidden_size: int, proj_size: int = 0) -> dict[str, Shape]:
@@ -340,8 +342,7 @@ def _key(cell: Any) -> _Key:
     return cell._class_name, cell.declaration, parameters, known
 
 
-@lru_cache(1024)
-def _cached_shapes(
+def _shapes(
     cell: str,
     declaration: Declaration,
     parameters: tuple[tuple[str, Axes], ...],
@@ -381,17 +382,25 @@ def _cached_shapes(
     )
 
 
+_cached_shapes = lru_cache(1024)(_shapes)
+
+
+def _find_shapes(*key: Any) -> Shapes:
+    """The shapes from the cache, which torch.compile does not support."""
+    return _shapes(*key) if torch.compiler.is_compiling() else _cached_shapes(*key)
+
+
 def _solve(size: str, owner: str, blocks: tuple[Axes, ...], total: int, sizes: dict[str, int]) -> None:
     """Find the size of the one unknown axis so that the blocks together have `total` numbers. Add it to `sizes`."""
     unknown = {axis for axes in blocks for axis in axes if isinstance(axis, str) and axis not in sizes}
     formula = " + ".join(" * ".join(map(str, axes)) or "1" for axes in blocks)
-    if len(unknown) > 1 or any(sum(axis in unknown for axis in axes) > 1 for axes in blocks):
+    if len(unknown) > 1 or any([sum([axis in unknown for axis in axes]) > 1 for axes in blocks]):
         raise ValueError(
             f"{size} determines the size of only one axis of {owner}, {formula}; set the other sizes as attributes of "
             f"the cell, such as self.{min(unknown)} = ..."
         )
-    known = [prod(a if isinstance(a, int) else sizes.get(a, 1) for a in axes) for axes in blocks]
-    constant = sum(n for n, axes in zip(known, blocks, strict=True) if not unknown & set(axes))
+    known = [prod([a if isinstance(a, int) else sizes.get(a, 1) for a in axes]) for axes in blocks]
+    constant = sum([n for n, axes in zip(known, blocks, strict=True) if not unknown & set(axes)])
     if not unknown:
         if constant != total:
             raise ValueError(f"{size} must be {formula} = {constant}, the size of {owner}, got {total}")

@@ -94,6 +94,12 @@ def test_structures(layer):
     torch.testing.assert_close(twin(x, (h, S))[0], stack.eval()(x, (h, S))[0])
 
 
+def test_compiled_graphs(layer):
+    x = torch.randn(3, N, D, dtype=torch.float64)
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), layer(x))
+
+
 def test_gradients(layer):
     x = torch.randn(3, 2, D, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x, *_: layer(x)[0], (x, *layer.parameters()), fast_mode=True)

@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from math import prod
 
 import torch
@@ -27,6 +26,8 @@ class Step:
 
     Attributes:
         shapes: the shapes of the cell's values within a row; None for a cell with one number per unit everywhere.
+        state_shapes: the shape of each state within a row; None for a state that the step reads as it is stored.
+        parameters: the extra parameters of the cell, as a step reads them.
     """
 
     def __init__(self, cell: Cell, weights: Weights, hidden_size: int, detach_recurrent: bool = False) -> None:
@@ -34,10 +35,11 @@ class Step:
         self.shapes: Shapes | None = None
         if cell.declaration is not None:
             self.shapes = shapes_from_weights(cell, weights, hidden_size)
+        # No `functools.cached_property`: torch.compile does not support its lock.
+        self.state_shapes = self._shapes_of_states()
+        self.parameters = Named(cell.parameters, [self._parameter(name) for name in cell.parameters])
 
-    @cached_property
-    def state_shapes(self) -> tuple[Shape | None, ...]:
-        """The shape of each state within a row; None for a state that the step reads as it is stored."""
+    def _shapes_of_states(self) -> tuple[Shape | None, ...]:
         if self.shapes is None:
             return (None,) * len(self.cell.state)
         shapes = [None if len(shape) == 1 else shape for shape in self.shapes.state.values()]
@@ -76,11 +78,6 @@ class Step:
     def gated_features(self, x: Tensor) -> Tensor:
         """The columns of the input that the gates multiply."""
         return x if self.shapes is None or not self.shapes.inputs else x[..., : self.shapes.features]
-
-    @cached_property
-    def parameters(self) -> Named:
-        """The extra parameters of the cell, as a step reads them."""
-        return Named(self.cell.parameters, map(self._parameter, self.cell.parameters))
 
     def _parameter(self, name: str) -> Tensor | Named:
         if not self.cell.parameters[name].per_gate:

@@ -108,7 +108,8 @@ def levels_of(layer: Recurrent, operation: str) -> list[Level]:
     if cell.declaration is not None:
         raise ExportError(
             f"{operation}: cell {type(layer.cell).__name__} declares axes, and exported programs store one number per "
-            "unit; run the layer in Python (gg.freeze), or export it for one length with torch.export.export"
+            "unit; run the layer in Python (gg.freeze), or export it for one length with torch.export.export or "
+            "torch.onnx.export(..., dynamo=True)"
         )
     try:
         equations = current_equations(cell, bool(layer.proj_size))

@@ -92,7 +92,7 @@ def _check_state_memory(layer: BaseLayer, data: Tensor, layout: Layout) -> None:
     Only states with several axes are checked. Training stores them at every step.
     """
     forms = [form for part in layer.glassgate.parts for form in part.forms.values()]
-    if all(len(form.shape) == 1 for form in forms) or data.device.type == "meta":
+    if torch.compiler.is_compiling() or data.is_meta or all(len(form.shape) == 1 for form in forms):
         return
     L, trains = layout.length, torch.is_grad_enabled()
     copies = (2 * math.isqrt(L) + 1 if layer.recompute else L + 1) if trains else 2

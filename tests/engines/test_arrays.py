@@ -34,7 +34,6 @@ def check_against_autograd(cell, hidden_size, input_size=INPUTS):
     torch.manual_seed(0)
     graph, shapes = array_step(cell, input_size, hidden_size), shapes_of(cell, input_size, hidden_size)
     weights = {k: torch.randn(v, dtype=torch.float64) for k, v in cell.shapes(input_size, hidden_size).items()}
-    step = Step(cell, weights, hidden_size)
 
     def draw(shape, rows=ROWS):
         return torch.randn((*([] if rows is None else [rows]), *shape), dtype=torch.float64, requires_grad=True)
@@ -46,9 +45,9 @@ def check_against_autograd(cell, hidden_size, input_size=INPUTS):
     leaves |= {("input", name): v for name, v in inputs.items()}
     for name, parameter in cell.parameters.items():
         if not parameter.per_gate:
-            step.weights[name] = draw(shapes.of(parameter.axes), None)
-            leaves["parameter", name, None] = step.weights[name]
+            weights[name] = leaves["parameter", name, None] = draw(shapes.of(parameter.axes), None)
     states = tuple(leaves["state", name] for name in cell.state)
+    step = Step(cell, weights, hidden_size)
     expected = step(Named(gates, gates.values()), states, {}, Named(inputs, inputs.values()) if inputs else None)
     d_new = [torch.randn_like(v) for v in expected]
     loss = sum((v * d).sum() for v, d in zip(expected, d_new, strict=True))
