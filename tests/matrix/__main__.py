@@ -27,7 +27,7 @@ versions = {name: m.version(name) for name in ("numpy", "llvmlite")}
 print(json.dumps([platform.python_version(), torch.__version__.partition("+")[0], *versions.values(),
     f"{platform.system()} {platform.machine()}"]))
 """
-QUICK = ("tests/layers/test_against_torch.py", "tests/test_functional.py", "tests/test_platforms.py")
+QUICK = ("tests/layers/test_against_torch.py", "tests/test_functional.py")
 """The tests with the option `--quick`."""
 TIME_LIMIT = 3600
 """The time limit of the tests of one environment in seconds."""
@@ -66,7 +66,7 @@ def tests_of(environment: Environment, quick: bool) -> tuple[str, list[str]]:
     if environment.machine == "aarch64":  # QEMU is some 20 times slower
         return "layers against torch.nn", ["tests/layers/test_against_torch.py"]
     if quick:
-        return "layers against torch.nn, platforms", ["-n", "2", *QUICK]
+        return "layers and functions against torch.nn", [*QUICK]
     return "essential", ["-n", "2", "-m", "essential", "tests"]
 
 
