@@ -97,7 +97,7 @@ def _next_answer_hint(study: Study) -> str:
     return say("page.next_answer_hint") if several else ""
 
 
-_PAGE_BUTTONS = """<button id="link" type="button" title="{link}">⧉<span class="words"> {link}</span></button>
+_PAGE_BUTTONS = """<button id="link" type="button">{link}</button>
 <button id="theme" type="button" title="{title}">◐<span class="hidden"> {name}</span></button>
 <output id="linked" aria-live="polite"></output>
 """
