@@ -97,7 +97,7 @@ def _next_answer_hint(study: Study) -> str:
     return say("page.next_answer_hint") if several else ""
 
 
-_PAGE_BUTTONS = """<button id="link" type="button">{link}</button>
+_PAGE_BUTTONS = """<button id="link" type="button" title="{link_title}">{link}</button>
 <button id="theme" type="button" title="{title}">◐<span class="hidden"> {name}</span></button>
 <output id="linked" aria-live="polite"></output>
 """
@@ -120,7 +120,9 @@ _LABELS = ("previous_step", "next_step", "layer", "unit", "previous_unit", "next
 def _bar(studies: Sequence[Study]) -> str:
     """The bar at the bottom of the page, with a row for each run: the values at the cursor, and the controls."""
     labels = {name: say(f"bar.{name}") for name in _LABELS}
-    buttons = _PAGE_BUTTONS.format(link=say("link.copy"), title=say("bar.theme_title"), name=say("bar.theme"))
+    buttons = _PAGE_BUTTONS.format(
+        link=say("link.link"), link_title=say("link.title"), title=say("bar.theme_title"), name=say("bar.theme")
+    )
     rows = "".join(
         _CURSOR.format(
             **labels,

@@ -280,15 +280,21 @@ def test_without_its_script_the_interactive_part_is_hidden(runs: dict[str, Any],
     tab.close()
 
 
-def test_the_demo_answers_within_50_ms_and_its_animation_is_saved(browse: Any) -> None:
-    """The demo's page: its size, its speed on a changed line of 200 characters, and the picture of the README."""
-    path = _write_live_page(demo_run() / "bidirectional", PICTURES.parent / "live.html")
-    assert path.stat().st_size <= 3_000_000
-    tab = browse(path)
+@pytest.fixture(scope="module")
+def demo_page() -> Path:
+    return _write_live_page(demo_run() / "bidirectional", PICTURES.parent / "live.html")
+
+
+def test_the_demo_answers_within_50_ms(browse: Any, demo_page: Path) -> None:
+    """The demo's page: its size, and its speed on a changed line of 200 characters. Other processes slow it down."""
+    assert demo_page.stat().st_size <= 3_000_000
     line = ("x = area(radius) + table[12]  # a line of code; " * 5)[:199]
-    times = tab.evaluate(_TYPE, line)
-    assert min(times) < 50
-    frames = list(recorded(tab))
+    assert min(browse(demo_page).evaluate(_TYPE, line)) < 50
+
+
+def test_the_animation_is_saved(browse: Any, demo_page: Path) -> None:
+    """The picture of the README; `make browser` copies it to docs/."""
+    frames = list(recorded(browse(demo_page)))
     target = PICTURES / "live.gif"
     PICTURES.mkdir(parents=True, exist_ok=True)
     frames[0].save(
