@@ -35,6 +35,7 @@ from glassgate.engines.lowering.ir import (
     operands,
 )
 from glassgate.engines.lowering.step import Levels
+from glassgate.engines.lowering.step_graph import row_axis
 from glassgate.engines.symbolic.operations import MASKS
 from glassgate.export.lowered import base_extents, lowered_pass
 from glassgate.export.network import DirectionSpec
@@ -177,7 +178,7 @@ class Step:
         for name, carry in carries.items():
             self._converted[carry.before, None] = self.states[name]
         self.noise = {
-            port.name: Input(port.name, self._axis_of(lowered))
+            port.name: Input(port.name, row_axis(self.program.axes, lowered))
             for port, lowered in self.program.inputs.items()
             if port.role is Role.NOISE
         }
@@ -199,17 +200,6 @@ class Step:
         self.new_states = new_states
         self.values = topologically_sorted([*self.gates.values(), *new_states.values()])
 
-    def _axis_of(self, lowered: Value) -> Axis:
-        """The axis of a lowered value, apart from the axes of gates, steps and sequences.
-
-        With several heads, the lowered value has two axes in place of `UNITS` or `PROJECTED`, found by their factors.
-        """
-        axes = self.program.axes
-        names = [name for name in lowered.type.axes if name not in ("T", "N") and not axes[name].labels]
-        factors = tuple(factor for name in names for factor in axes.factors(name))
-        candidates = (axis for axis in (UNITS, PROJECTED) if axis.name in axes)
-        return next((axis for axis in candidates if axes.factors(axis.name) == factors), PER_ROW)
-
     def _value_of(self, lowered: Value, gate: int | None) -> StepValue:
         """The value that replaces a lowered value, or one gate of it."""
         key = lowered, gate
@@ -221,7 +211,7 @@ class Step:
         if lowered in self._constants:
             numbers = self._constants[lowered]
             numbers = numbers if gate is None else numbers[gate]
-            return Constant(lowered.name, self._axis_of(lowered), numbers.reshape(-1))
+            return Constant(lowered.name, row_axis(self.program.axes, lowered), numbers.reshape(-1))
         if lowered in self._sequences:
             return self._value_of(self._sequences[lowered], gate)
         if lowered not in self._lines:
@@ -250,7 +240,7 @@ class Step:
                     self._value_of(arg, gate if self._has_gates(arg) else None) if isinstance(arg, Value) else arg
                     for arg in lowered_args
                 )
-                return Pointwise(lowered.name + suffix, self._axis_of(lowered), op, args)
+                return Pointwise(lowered.name + suffix, row_axis(self.program.axes, lowered), op, args)
         raise AssertionError(f"a forward pass has no {type(operation).__name__}")
 
     def _has_gates(self, lowered: Value) -> bool:

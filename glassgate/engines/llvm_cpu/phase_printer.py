@@ -262,7 +262,8 @@ class PhasePrinter:
 
     def _assign(self, value: Value, text: str) -> str:
         sequence = self.graph.sequences.get(value)
-        name = self.names.value(value, sequence.name.removesuffix("_all") if sequence else None)
+        known = sequence.name.removesuffix("_all") if sequence else self.graph.names.get(value)
+        name = self.names.value(value, known)
         self._texts[value] = Expression(name)
         return f"{name} = {text}"
 

@@ -5,7 +5,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 from glassgate.engines.axes import PER_ROW, PROJECTED, UNITS, Axis
+from glassgate.engines.lowering.expressions import is_numbered
 from glassgate.engines.lowering.ir import (
+    Axes,
     Block,
     Broadcast,
     Constant,
@@ -39,6 +41,17 @@ class WeightRows(NamedTuple):
     is_transposed: bool
 
 
+def row_axis(axes: Axes, value: Value) -> Axis:
+    """The axis of a value within a row, apart from the axes of gates, steps and sequences.
+
+    With several heads, a value may have two axes in place of the axis of all units. They have the same factors.
+    """
+    names = [name for name in value.type.axes if name not in ("T", "N", "B", "M") and not axes[name].labels]
+    factors = tuple(factor for name in names for factor in axes.factors(name))
+    known = (axis for axis in (UNITS, PROJECTED) if axis.name in axes)
+    return next((axis for axis in known if axes.factors(axis.name) == factors), PER_ROW)
+
+
 class StepGraph:
     """The graph of one step of a pass.
 
@@ -60,6 +73,9 @@ class StepGraph:
         self.operations: dict[Value, Operation] = {line.result: line.operation for line in lines}
         self.sequences = {read.at: read.sequence for read in program.loop.reads}
         self.ports: dict[Value, Port] = {value: port for port, value in program.inputs.items()}
+        self._axes_of_types: dict[tuple[str, ...], Axis] = {}
+        self._operands: dict[Value, tuple[Value, ...]] = {}
+        self._products: dict[Value, Contract | None] = {}
 
     def origin(self, value: Value) -> Value:
         """The value before operations that only change axes. A broadcast number is a value of its own."""
@@ -83,12 +99,15 @@ class StepGraph:
 
     def product(self, value: Value) -> Contract | None:
         """The matrix product whose result is this value, or contains it as the block of a gate; None for others."""
-        match self.operations.get(value):
-            case Contract() as contract:
-                return contract
-            case Block(x):
-                return self.product(self.origin(x))
-        return None
+        if value not in self._products:
+            match self.operations.get(value):
+                case Contract() as contract:
+                    self._products[value] = contract
+                case Block(x):
+                    self._products[value] = self.product(self.origin(x))
+                case _:
+                    self._products[value] = None
+        return self._products[value]
 
     def is_computed(self, value: Value) -> bool:
         """Whether a step computes a value. It reads other values from memory."""
@@ -96,11 +115,13 @@ class StepGraph:
 
     def operands(self, value: Value) -> tuple[Value, ...]:
         """The values from which a step computes a value; none for a leaf."""
-        match self.operations.get(value):
-            case Elementwise() | Sum() as operation:
-                return tuple(map(self.origin, operands(operation)))
-        contract = self.product(value)
-        return () if contract is None else self.left_operands(contract)
+        if value not in self._operands:
+            operation, contract = self.operations.get(value), self.product(value)
+            if isinstance(operation, Elementwise | Sum):
+                self._operands[value] = tuple(map(self.origin, operands(operation)))
+            else:
+                self._operands[value] = () if contract is None else self.left_operands(contract)
+        return self._operands[value]
 
     def left_operands(self, contract: Contract) -> tuple[Value, ...]:
         """The row vectors that a matrix product reads: one, or one per gate if it sums over gates."""
@@ -120,11 +141,16 @@ class StepGraph:
         return WeightRows(self.ports[weight].name, gates, heads, axes[-1] not in contract.over)
 
     def axis_of(self, value: Value) -> Axis:
-        """The axis of a value within a row. With heads, a product has two axes in place of the axis of all units."""
-        names = [n for n in value.type.axes if n not in ("T", "N", "B", "M") and not self.axes[n].labels]
-        factors = tuple(factor for name in names for factor in self.axes.factors(name))
-        known = [axis for axis in (UNITS, PROJECTED) if axis.name in self.axes]
-        return next((axis for axis in known if self.axes.factors(axis.name) == factors), PER_ROW)
+        """The axis of a value within a row, see `row_axis`."""
+        if value.type.axes not in self._axes_of_types:
+            self._axes_of_types[value.type.axes] = row_axis(self.axes, value)
+        return self._axes_of_types[value.type.axes]
+
+    @cached_property
+    def names(self) -> dict[Value, str]:
+        """The names of values that the pass has only numbered, if a value with other axes has a name."""
+        reshaped = [value for value, operation in self.operations.items() if isinstance(operation, Reshape)]
+        return {self.origin(value): value.name for value in reshaped if not is_numbered(value.name)}
 
     @cached_property
     def order(self) -> dict[Value, int]:
