@@ -114,6 +114,13 @@ def test_recordings_have_the_axes(layer):
     assert tape["layer0.forward.old"].shape == (L, N, HEADS, VALUE)
     assert "24 units over 5 steps" in str(tape.plot("layer0.forward.S"))
     assert "layer0.forward.S" in tape._repr_html_()
+    with (
+        pytest.raises(TypeError, match="edit: cell DeltaRule declares axes"),
+        gg.edit(layer, {"layer0.forward.S": 0.0}),
+    ):
+        pass
+    with pytest.raises(ValueError, match="to_onnx: cell DeltaRule declares axes"):
+        gg.to_onnx(layer, "unused.onnx")
     assert tape.half_life()["layer0.forward.S"].shape == (HEADS * KEY * VALUE,)
 
 

@@ -126,6 +126,11 @@ def editable_values(module: nn.Module) -> dict[str, tuple[Recurrent, str, str, i
     for prefix, layer in module.named_modules():
         if not isinstance(layer, Recurrent):
             continue
+        if layer.cell.declaration is not None:
+            raise NotTraceable(
+                f"edit: cell {type(layer.cell).__name__} declares axes, and edits need cells with one number per unit; "
+                "write the change in a subclass of the cell"
+            )
         try:
             gates = equations_of(layer.cell, layer.proj_size > 0).gate_values
         except NotTraceable as error:
