@@ -11,7 +11,7 @@ from pathlib import Path
 
 from experiments.common.command_line import Clock, data_folder, select
 from experiments.common.environment import ROOT
-from results import readme, report
+from results import baselines, readme, report
 from results.cases import CASES, Case
 from results.interleaved import TrainingError, run_interleaved
 from results.store import Store
@@ -27,6 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     store = Store(options.out)
     if not options.report:
+        for case in cases:
+            baselines.measure(case, data_folder(), store)
+    if not (options.report or options.baselines):
         run(cases, data_folder(), store, options.jobs, ROOT / "runs" / "results")
     if not any(store.pairs(case) for case in CASES):
         sys.exit(f"expected results of both sides of a case in {options.out}, got none; train some: omit --report")
@@ -42,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("cases", nargs="*", metavar="CASE", help="case names; * matches any characters (default: all)")
     parser.add_argument("--list", action="store_true", help="list the cases, then exit")
     parser.add_argument("--report", action="store_true", help="write the pages from the JSON files, then exit")
+    parser.add_argument("--baselines", action="store_true", help="measure only the simple models, and write the pages")
     parser.add_argument(
         "--jobs", type=int, default=2, help="number of concurrent training runs, one thread each (default: 2)"
     )

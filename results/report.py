@@ -8,7 +8,7 @@ from typing import Any
 from experiments.common.score import Score
 from experiments.common.summaries import mean_and_deviation, quartiles
 from glassgate.tasks.pictures.charts import save_figure
-from results import pictures
+from results import baselines, pictures
 from results.cases import CASES, Case, Reported
 from results.store import Result, Store
 
@@ -25,6 +25,7 @@ HEADINGS = (
     f"{PLAIN} in the same run",
     "largest difference at a seed",
     "difference with the same weights",
+    "best simple model",
     "reported by others",
     "seeds",
     "seconds per epoch",
@@ -48,6 +49,8 @@ make results RESULTS=--report                           # only this page and the
 
 LEGEND = f"""
 - **Scores:** mean and standard deviation over the seeds. The tables of single seeds have {OURS} / {PLAIN}.
+- **Best simple model:** the best of the models with which every training compares its network (see
+  [simple models](text-tasks.md#simple-models)), on the same test data.
 - **Seconds per epoch:** processor time of the training steps of one epoch, {OURS} / {PLAIN}.
 - **Speedup:** processor time of {PLAIN} divided by that of {OURS}, the median of all epochs, with quartiles.
 - **Difference with the same weights:** rounding errors make the two training runs diverge, as if they had different
@@ -103,7 +106,7 @@ def write(store: Store, page: Path) -> None:
     contents = [(case, pairs) for case in CASES if (pairs := store.pairs(case))]
     draw_curves(contents, page.with_name(f"{page.stem}-curves.svg"))
     draw_scores(contents, page.with_name(f"{page.stem}-scores.svg"))
-    rows = "".join(f"{_row(case, pairs)}\n" for case, pairs in contents)
+    rows = "".join(f"{_row(case, pairs, store)}\n" for case, pairs in contents)
     before: dict[tuple[str, str], Case] = {}
     sections = ""
     for case, pairs in contents:
@@ -137,7 +140,7 @@ def format_scores(score: Score, scores: Sequence[float]) -> str:
     return mean_and_deviation(scores, score.places)
 
 
-def _row(case: Case, pairs: Pairs) -> str:
+def _row(case: Case, pairs: Pairs, store: Store) -> str:
     score = case.scores[0]
     ours, plain = (values(score, side) for side in zip(*pairs, strict=True))
     digits = score.places
@@ -150,6 +153,8 @@ def _row(case: Case, pairs: Pairs) -> str:
         f"{round(difference, digits) + 0:+.{digits}f}",
         f"{max(side['crosswise'] for side, _ in pairs) * score.factor:.1g}",
         format_reported(figure for figure in case.by_others if figure.score == score.key),
+        baselines.best(case, store.get(case, 1, baselines.SIDE)),
+        format_reported(figure for figure in case.reported if figure.score == score.key),
         str(len(pairs)),
         " / ".join(f"{statistics.mean(map(seconds_per_epoch, side)):.3g}" for side in zip(*pairs, strict=True)),
         "{1:.2f} ({0:.2f} to {2:.2f})".format(*quartiles(speedups(pairs))),

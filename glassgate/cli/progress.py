@@ -1,6 +1,6 @@
 """Displays progress in the terminal: a bar with throughput and remaining time, and a line for each epoch."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -121,6 +121,23 @@ def format_scores(scores: Mapping[str, float]) -> str:
         'loss 0.5000  macro f1 25.00%  bleu 31.42'
     """
     return "  ".join(f"{name.replace('_', ' ')} {_format_score(name, value)}" for name, value in scores.items())
+
+
+def score_table(rows: Mapping[str, Mapping[str, float]], columns: Sequence[str]) -> str:
+    """Return scores as a table with a row for each model; a missing score is an empty cell.
+
+    Example:
+        >>> print(score_table({"this network": {"accuracy": 0.5}, "mean": {}}, ["accuracy"]))
+                      accuracy
+        this network    50.00%
+        mean
+    """
+    width = max(map(len, rows))
+    lines = [" " * width + "".join(f"  {name.replace('_', ' '):>8}" for name in columns)]
+    for title, scores in rows.items():
+        cells = ((name, _format_score(name, scores[name]) if name in scores else "") for name in columns)
+        lines.append(f"{title:{width}}{''.join(f'  {cell:>{max(8, len(name))}}' for name, cell in cells)}".rstrip())
+    return "\n".join(lines)
 
 
 def _format_score(name: str, value: float) -> str:

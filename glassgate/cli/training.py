@@ -5,6 +5,7 @@ import sys
 from argparse import SUPPRESS, RawDescriptionHelpFormatter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from rich.console import Console
 from glassgate.cli.arguments import add_help, add_options, add_processes, given_options
 from glassgate.cli.invocation import invocation
 from glassgate.cli.parser import Parser
-from glassgate.cli.progress import Bar, display, format_scores
+from glassgate.cli.progress import Bar, display, format_scores, score_table
 from glassgate.cli.stopping import ending, exit_status
 from glassgate.tasks import TASKS, task_class, task_class_of_run
 from glassgate.tasks.errors import OptionError
@@ -24,6 +25,8 @@ from glassgate.tasks.task import Task
 from glassgate.tasks.training.logs import FOLDER as LOGS
 from glassgate.tasks.training.logs import PICTURE
 from glassgate.tasks.training.processes.group import group
+
+_MAX_COLUMNS = 6  # scores in the table of baselines
 
 
 def command(argv: list[str]) -> None:
@@ -115,11 +118,26 @@ def resumable(*runs: str) -> Iterator[None]:
         raise SystemExit(exit_status(error)) from None
 
 
+def _print_baselines(result: Mapping[str, Any], task: Task[Any, Any, Any]) -> None:
+    """Print the scores of the network and of the baselines, beginning with the score that selects the best epoch."""
+    compared = result.get("baselines")
+    if not compared:
+        return
+    rows = {"this network": task.summary.epoch_scores(result[compared["part"]]), **compared["scores"]}
+    names = dict.fromkeys([task.monitor, *chain.from_iterable(rows.values())])
+    columns = [name for name in names if any(name in scores for scores in compared["scores"].values())]
+    print(f"compared with simple models on the {compared['part']} data")
+    print(score_table(rows, columns[:_MAX_COLUMNS]))
+    for name, note in compared.get("notes", {}).items():
+        print(f"{name}: {note}")
+
+
 def _print_result(run: str, result: Mapping[str, Any], task: Task[Any, Any, Any]) -> None:
     for part in ("dev", "test"):
         if scores := result[part]:
             table = task.summary.table(scores)
             print(f"{part}\n{table}" if table else f"{part:<6}{format_scores(scores)}")
+    _print_baselines(result, task)
     for sentence in result.get("warnings", ()):
         print(f"warning: {sentence}")
     print(f"the run is in {run}: scores in metrics.json, learning curves in {LOGS}/ and {PICTURE}")

@@ -178,12 +178,25 @@ def _search_section(study: Study) -> Section:
     return Section("search", say("search.title"), sentences(say("search.intro"), covered), body)
 
 
+def _simple_models_text(study: Study) -> str:
+    """A sentence with the first two scores of each simple model."""
+    compared = study.metrics.get("baselines") or {}
+    texts = []
+    for title, scores in compared.get("scores", {}).items():
+        values = (f"{named('score', name)} {rounded(value, 4)}" for name, value in list(scores.items())[:2])
+        texts.append(f"{named('simple_model', title)} ({clauses(*values)})")
+    if not texts:
+        return ""
+    return say_html("training.simple_models", data=data_name(compared["part"]), models=clauses(*texts))
+
+
 def _training_section(study: Study) -> Section:
     body = "".join(map(figure_element, figures.training(study)))
     scores = study.metrics.get("dev") or study.metrics.get("test") or {}
     scores_text = clauses(*(f"{named('score', name)} {rounded(value, 4)}" for name, value in scores.items()))
     data = data_name("dev" if study.metrics.get("dev") else "test")
     intro = say_html("training.scores", data=data, scores=scores_text) if scores_text else say("training.log")
+    intro = sentences(intro, _simple_models_text(study))
     if not body and study.training:
         last = {name: value for name, value in study.training[-1].items() if name != "step"}
         rows = "".join(

@@ -27,6 +27,8 @@ from glassgate.tasks.progress import Progress
 if TYPE_CHECKING:
     from torchmetrics import MetricCollection
 
+    from glassgate.tasks.baselines.baseline import Baseline
+
 OptionsType = TypeVar("OptionsType", bound=Options)
 Example = TypeVar("Example")
 Prediction = TypeVar("Prediction")
@@ -46,7 +48,7 @@ class Split(Generic[Example]):
 class Definition(ABC, Generic[OptionsType, Example, Prediction]):
     """The definition of a task: reader, network, loss, scores and predictions.
 
-    Nine methods are abstract, from `read` to `text`. Nine are optional, from `read_builtin` to `attend`.
+    Nine methods are abstract, from `read` to `text`. Ten are optional, from `read_builtin` to `baselines`.
 
     Attributes:
         requested: the options as passed to the constructor; `fit` replaces a cell's file name by the cell
@@ -195,11 +197,20 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         """
         raise OptionError(f"{self.name} has no attention to look at; translation and classification may have one")
 
+    def baselines(self) -> "Sequence[Baseline]":
+        """Return the simple models that a training compares with the network; none by default."""
+        return ()
+
     # Services for tasks.
 
     def split(self, examples: Sequence[Example]) -> Split[Example]:
         """Hold out dev and test examples by `held_out_rule` and the option `held_out`; the seed has no influence."""
         return Split(*self.held_out_rule.split(examples, self.options.held_out))
+
+    @property
+    def remedy(self) -> str:
+        """The most likely remedy if a baseline is better than the network."""
+        return "give more data, or use that model"
 
     @property
     def summary(self) -> Summary:

@@ -129,6 +129,7 @@ class Options:
     device: str = option("auto", "device to train on", group="training", choices=("auto", "cpu", "cuda", "mps"))
     threads: int = option(0, "CPU threads", group="training", minimum=0, maximum=1024, if_unset="torch's choice")
     seed: int = option(1, "seed of weights, order and dropout", group="training", minimum=0, maximum=2**63 - 1)
+    baselines: bool = option(True, "compare the scores with those of simple models", group="training")
     lyapunov: int = option(
         0,
         "after each epoch, log Lyapunov exponents over N steps of dev data",

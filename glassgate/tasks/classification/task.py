@@ -1,11 +1,13 @@
 """Classification: predict one label for a text or a series of numbers."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
+from glassgate.tasks.baselines.baseline import Baseline
+from glassgate.tasks.baselines.labels import LogisticRegression, MostFrequentLabel, NearestNeighbour
 from glassgate.tasks.classification.network import Classifier, Scores
 from glassgate.tasks.classification.options import ClassificationOptions
 from glassgate.tasks.data.batches import Batch, Encoded
@@ -110,6 +112,16 @@ class Classification(LabelledTask[ClassificationOptions, Answer]):
             best = symbols[max(range(len(symbols)), key=probabilities.__getitem__)]
             answers.append(Answer(best, dict(zip(symbols, probabilities, strict=True)), weights))
         return answers
+
+    @property
+    def remedy(self) -> str:
+        return "try --pooling max" if self.options.pooling == "last" else super().remedy
+
+    def baselines(self) -> Sequence[Baseline]:
+        kinds: list[Any] = [MostFrequentLabel, LogisticRegression]
+        if self.series_scale is not None:
+            kinds.append(NearestNeighbour)
+        return [kind(self, lambda labels: Scores(labels, None)) for kind in kinds]
 
     def text(self, example: Labelled, prediction: Answer) -> str:
         """Return the label and its probability; with attention pooling also each token or step with its weight."""

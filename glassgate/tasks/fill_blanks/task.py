@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from glassgate.tasks.baselines.baseline import Baseline
+from glassgate.tasks.baselines.texts import TokenModel
 from glassgate.tasks.data import texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.batching import Batching
@@ -123,6 +125,10 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
         task = self.frozen()
         text_predictions = iter(super(FillBlanks, task).predict([each for each in examples if isinstance(each, Text)]))
         return [task.fill(each) if isinstance(each, str) else next(text_predictions) for each in examples]
+
+    def baselines(self) -> Sequence[Baseline]:
+        neighbours = TokenModel(self, "n-grams of the two tokens on each side", (2, -2, 1, -1))
+        return [TokenModel(self, "unigrams"), neighbours]
 
     def text(self, example: Text | str, prediction: list[list[Candidate]]) -> str:
         """Return a line with its blanks filled; for a `Text`, return a table of its tokens and the best candidates."""

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from glassgate.tasks.baselines.baseline import Baseline
 from glassgate.tasks.data.batches import Batch, Encoded, lengths
 from glassgate.tasks.data.held_out import Rule
 from glassgate.tasks.data.series import (
@@ -22,6 +23,7 @@ from glassgate.tasks.data.series import (
 )
 from glassgate.tasks.data.toy import hourly_series
 from glassgate.tasks.errors import OptionError
+from glassgate.tasks.forecasting.baselines import RidgeOnLookBack
 from glassgate.tasks.forecasting.heads import SharedDraws, make_head
 from glassgate.tasks.forecasting.held_out import LastHorizons, check_length
 from glassgate.tasks.forecasting.network import Forecaster, Output, Sizes, network
@@ -185,6 +187,9 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
             return [[Forecast(row, None)] for row in values]
         quantile_lists = (quantiles * scale[..., None] + shift[..., None]).tolist()
         return [[Forecast(*row)] for row in zip(values, quantile_lists, strict=True)]
+
+    def baselines(self) -> Sequence[Baseline]:
+        return [RidgeOnLookBack(self)]
 
     def predict(self, examples: Sequence[Series]) -> list[list[Forecast]]:
         """Return for each series a list of one forecast, from the end of the series."""

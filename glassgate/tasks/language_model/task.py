@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from glassgate.tasks.baselines.baseline import Baseline
+from glassgate.tasks.baselines.texts import TokenModel
 from glassgate.tasks.data import records, texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.batching import Batching, ChunkBatching, StreamBatching
@@ -22,6 +24,7 @@ from glassgate.tasks.data.music import LOWEST_KEY, NUM_KEYS, Roll, is_music, rea
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.errors import DataError, OptionError
+from glassgate.tasks.language_model.baselines import KeyFrequencies, KeyTransitions
 from glassgate.tasks.language_model.network import LanguageNetwork
 from glassgate.tasks.language_model.options import NOTES, LanguageModelOptions
 from glassgate.tasks.language_model.sampling import MIN_TEMPERATURE, check_sampling, sample_token
@@ -153,6 +156,11 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
     def decode(self, output: Tensor, batch: Batch) -> list[list[float]]:
         nats, _ = self._nats(output, batch)
         return [row[:length] for row, length in zip(nats.tolist(), batch["lengths"].tolist(), strict=True)]
+
+    def baselines(self) -> Sequence[Baseline]:
+        if self.options.tokens == NOTES:
+            return [KeyFrequencies(self), KeyTransitions(self)]
+        return [TokenModel(self, "unigrams"), TokenModel(self, "5-grams", (-4, -3, -2, -1))]
 
     def text(self, example: Text | Roll, prediction: list[float]) -> str:
         """Return a line for each token, or step of music, with its surprise in nats."""

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from glassgate.tasks.baselines.baseline import Baseline
+from glassgate.tasks.baselines.labels import MeanOfTargets, Ridge
 from glassgate.tasks.data.batches import Batch, Encoded, move
 from glassgate.tasks.data.labelled import Labelled, LabelledOptions
 from glassgate.tasks.data.number_labels import mean_and_deviation, parse_numbers, with_decimal_point
@@ -93,6 +95,9 @@ class Regression(LabelledTask[RegressionOptions, list[float]]):
 
     def decode(self, output: Tensor, batch: Batch) -> list[list[float]]:
         return [row.tolist() for row in self._to_data_units(output)]
+
+    def baselines(self) -> Sequence[Baseline]:
+        return [MeanOfTargets(self), Ridge(self)]
 
     def text(self, example: Labelled, prediction: list[float]) -> str:
         return "\t".join(f"{number:.6g}" for number in prediction)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from glassgate.tasks.baselines.baseline import Baseline
 from glassgate.tasks.data import bio, records
 from glassgate.tasks.data.batches import Batch, Encoded, move
 from glassgate.tasks.data.batching import Batching
@@ -43,6 +44,7 @@ from glassgate.tasks.loss import Loss, Mean, cross_entropy
 from glassgate.tasks.metrics.confusion import LabelSummary
 from glassgate.tasks.predictions import Record, tagged_record
 from glassgate.tasks.progress import Progress
+from glassgate.tasks.tagging.baselines import MostFrequentLabels
 from glassgate.tasks.tagging.network import Scores, Tagger
 from glassgate.tasks.tagging.options import TaggingOptions
 from glassgate.tasks.tagging.spelling import Spellings
@@ -326,6 +328,9 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             Labels((symbols[index] for index in path[:length]), intent, label_probabilities[:length], probability)
             for path, label_probabilities, length, (intent, probability) in rows
         ]
+
+    def baselines(self) -> Sequence[Baseline]:
+        return [MostFrequentLabels(self)]
 
     def text(self, example: Tagged, prediction: Labels) -> str:
         """Return a line per token: the token, a tab and its label. With intents, the first line is the intent."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from glassgate.tasks.baselines.compare import advice, baseline_scores
 from glassgate.tasks.data.batches import Encoded
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.runs import Run
@@ -76,6 +77,11 @@ def train(
         run.finish(result)
         if scored_data := data["test"] or data["dev"]:
             task.summary.write(scored_data, run.path)
+        if task.options.baselines and (compared := baseline_scores(task, data, progress)):
+            result["baselines"] = compared
+            if sentence := advice(task, result):
+                result["warnings"] = [*result.get("warnings", ()), sentence]
+            run.finish(result)
     return result
 
 

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from glassgate.tasks.baselines.baseline import Baseline
 from glassgate.tasks.data import texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.batching import Batching
@@ -30,6 +31,7 @@ from glassgate.tasks.progress import Progress
 from glassgate.tasks.runs import Run
 from glassgate.tasks.task import Split, Task, Vocabularies
 from glassgate.tasks.translation.attention import SCALED_KINDS
+from glassgate.tasks.translation.baselines import Copy, NearestSource
 from glassgate.tasks.translation.network import Output, Translator
 from glassgate.tasks.translation.options import SUBWORD, TranslationOptions, tokenizer_for
 from glassgate.tasks.translation.search import Hypothesis, Search, search
@@ -196,6 +198,9 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
             ]
             for hypotheses in self.hypotheses(output, batch, self.search)
         ]
+
+    def baselines(self) -> Sequence[Baseline]:
+        return [Copy(self), NearestSource(self)]
 
     def text(self, example: Pair, prediction: list[Translated]) -> str:
         """Return the best translation."""

@@ -1,0 +1,70 @@
+"""The base class of baselines. A baseline takes the place of a task's network, so the task's own metrics score it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import Tensor, nn
+
+from glassgate.tasks.data.batches import Batch, Encoded, LazyEncoded, lengths
+from glassgate.tasks.training.scoring import outputs
+
+MAX_UNITS = 2**21
+"""The maximum number of tokens or steps from which a baseline learns."""
+MAX_EXAMPLES = 20_000
+"""The maximum number of texts or series from which a baseline learns."""
+
+
+class Baseline(nn.Module, ABC):
+    """A simple model with the inputs and outputs of a task's network.
+
+    Args:
+        task: the task, with its options, vocabularies and fitted values
+        to_output: converts the tensor that `compute` returns to the output of the task's network
+
+    Attributes:
+        name: the name in tables and in metrics.json
+        note: the examples from which the model learned, if it did not learn from all of them
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, task: Any, to_output: Callable[[Tensor], Any] = lambda tensor: tensor):
+        super().__init__()
+        self.task, self.to_output = task, to_output
+        self.note = ""
+
+    @abstractmethod
+    def learn(self, train: Sequence[Encoded], dev: Sequence[Encoded]) -> None:
+        """Learn from encoded training examples, and choose settings by encoded dev examples, if there are any."""
+
+    @abstractmethod
+    def compute(self, batch: Batch) -> Tensor:
+        """Return the main tensor of the network's output for a batch, for example the scores of the labels."""
+
+    def forward(self, batch: Batch) -> Any:
+        """Return the output for a batch in the form of the network's output."""
+        return self.to_output(self.compute(batch))
+
+    def observed(self, encoded: Sequence[Encoded]) -> Iterator[dict[str, Any]]:
+        """Yield the arguments of the metrics' `update` for encoded examples."""
+        task = copy(self.task)
+        task.network = self
+        for output, batch, _ in outputs(task, encoded):
+            yield task.observe(output, batch)
+
+    def limited(
+        self, train: Sequence[Encoded], max_units: int = MAX_UNITS, max_examples: int = MAX_EXAMPLES
+    ) -> list[Encoded]:
+        """Return evenly spaced examples within the limits, at least one, and set `note` if these are not all."""
+        mean = max(1.0, float(np.mean(lengths(train))))
+        count = max(1, min(len(train), max_examples, int(max_units / mean)))
+        if count < len(train):
+            self.note = f"trained on {count:,} of {len(train):,} examples"
+        indices = np.arange(count) * len(train) // count
+        if isinstance(train, LazyEncoded):
+            train = LazyEncoded(train.examples[indices], train.encode)
+            return list(train)
+        return [train[int(index)] for index in indices]
