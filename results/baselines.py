@@ -4,8 +4,8 @@ from pathlib import Path
 
 from experiments.common.environment import origin
 from glassgate.tasks import task_class
-from glassgate.tasks.baselines.compare import baseline_scores
 from glassgate.tasks.progress import Progress
+from glassgate.tasks.training.baselines import baseline_scores
 from results.cases import Case
 from results.store import Result, Store
 

@@ -3,7 +3,6 @@
 from argparse import Namespace
 from collections.abc import Sequence
 from itertools import islice
-from pathlib import Path
 from shlex import quote
 from typing import Any
 
@@ -12,38 +11,33 @@ import numpy as np
 from glassgate.cli.arguments import add_options, given_options, positive
 from glassgate.cli.invocation import invocation
 from glassgate.cli.parser import Parser
+from glassgate.cli.readings import Reading, rank
 from glassgate.tasks import TASKS, task_class
-from glassgate.tasks.data import labelled, records
-from glassgate.tasks.data.columns import detect_layout
-from glassgate.tasks.data.detect import detect_kind
+from glassgate.tasks.data import labelled
 from glassgate.tasks.data.files import STDIN, limited_rows
-from glassgate.tasks.data.formats import FOLDER, LABEL_SUFFIX, detect_format
-from glassgate.tasks.data.music import Roll, is_music
+from glassgate.tasks.data.music import Roll
 from glassgate.tasks.data.pairs import Pair
-from glassgate.tasks.data.series import Schema, Series, Table, resolve_schema
+from glassgate.tasks.data.series import Series, read_series
 from glassgate.tasks.data.tagged import Tagged
-from glassgate.tasks.data.token_table import is_token_table
 from glassgate.tasks.errors import UserError
+from glassgate.tasks.forecasting import Forecasting
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.wording import plural, printable
 
 _MAX_TOKENS = 12  # the maximum number of printed tokens or values of an example
 _MAX_SHEET_ROWS = 10_000
+_MIN_HORIZONS = 8  # a series has at least this many horizons: look-back 4, training, dev and test 1 each
 _MAX_CHARACTERS = 72  # the maximum length of a printed line
 
 
 class _Notes(Progress):
-    """Prints the notes of readers.
+    """Collects the notes of readers."""
 
-    Attributes:
-        has_printed: whether there was a note
-    """
-
-    has_printed = False
+    def __init__(self) -> None:
+        self.texts: list[str] = []
 
     def note(self, text: str) -> None:
-        self.has_printed = True
-        print(text)
+        self.texts.append(text)
 
 
 def command(argv: list[str]) -> None:
@@ -66,100 +60,67 @@ def command(argv: list[str]) -> None:
 
 
 def _look(arguments: Namespace, rest: list[str]) -> None:
-    """Print the format and the first examples of a file.
+    """Print the format and the first examples of a file, and the commands that train on it.
 
     Args:
         rest: the options of the task
     """
     format_parser = Parser(prog="glassgate look", add_help=False)
     format_parser.add_argument("--format", default="")
-    task = arguments.task or detect_task(arguments.file, format_parser.parse_known_args(rest)[0].format)
+    format = format_parser.parse_known_args(rest)[0].format
+    ranked = [Reading(arguments.task, "")] if arguments.task else rank(arguments.file, format)
+    accepted: list[tuple[Reading, list[str]]] = []
+    first_error: UserError | None = None
+    for reading in ranked:
+        if accepted and not reading.is_rival:
+            break
+        try:
+            notes = _Notes()
+            examples, words = _read(reading.task, arguments.file, rest, notes)
+        except UserError as error:
+            first_error = first_error or error
+            continue
+        if not accepted:
+            _print_examples(reading, arguments, notes, examples)
+        accepted.append((reading, words))
+        if len(accepted) == 2:
+            break
+    if not accepted:
+        assert first_error is not None
+        raise first_error
+    for number, (reading, words) in enumerate(accepted):
+        options = "".join(f" {quote(word)}" for word in words)
+        title = "train on it" if not number else f"it can also be data for {reading.task} ({reading.evidence})"
+        print(f"\n{title}: {invocation()} train {reading.task} --data {quote(arguments.file)}{options}")
+
+
+def _read(task: str, file: str, rest: list[str], notes: "_Notes") -> tuple[Sequence[Any], list[str]]:
+    """Read a file as training does, up to the vocabularies. Return the examples, and the options for training.
+
+    A series that is too short for the default horizon gets a shorter one.
+    """
     task_type = task_class(task)
-    task_parser = Parser(prog="glassgate look", add_help=False)
-    add_options(task_parser, task_type.options_type, task_type.builtin_options)
-    values = given_options(task_type.options_type, task_parser.parse_args(rest))
-    notes = _Notes()
-    reader = task_type(task_type.options_type.from_mapping({"data": arguments.file} | values))
-    examples = reader.read(arguments.file, progress=notes)
-    if not notes.has_printed:
-        print(f"{arguments.file}: data for {task}, {plural(len(examples), 'example')}")
+    parser = Parser(prog="glassgate look", add_help=False)
+    add_options(parser, task_type.options_type, task_type.builtin_options)
+    values = {"data": file} | given_options(task_type.options_type, parser.parse_args(rest))
+    reader = task_type(task_type.options_type.from_mapping(values))
+    if isinstance(reader, Forecasting) and not {"horizon", "look_back"} & values.keys():
+        steps = min(map(len, read_series(file, reader.options.schema)))
+        if steps < _MIN_HORIZONS * reader.options.horizon:
+            rest = [*rest, "--horizon", str(max(1, steps // _MIN_HORIZONS))]
+            reader = task_type(task_type.options_type.from_mapping(values | {"horizon": int(rest[-1])}))
+    examples: Sequence[Any] = reader.read(file, progress=notes)
+    reader.vocabularies = reader.collect(reader.split(examples).train)
+    return examples, rest
+
+
+def _print_examples(reading: Reading, arguments: Namespace, notes: "_Notes", examples: Sequence[Any]) -> None:
+    for text in notes.texts or [f"{arguments.file}: data for {reading.task}, {plural(len(examples), 'example')}"]:
+        print(text)
     for number, example in enumerate(islice(examples, arguments.examples), start=1):
         print(f"\n{number}.")
         for line in _lines(example):
             print(f"  {line}")
-    options = "".join(f" {quote(word)}" for word in rest)
-    print(f"\ntrain on it: {invocation()} train {task} --data {quote(arguments.file)}{options}")
-
-
-def detect_task(path: str, format: str = "") -> str:
-    """Return the task that fits the format of a file best.
-
-    Args:
-        path: the file
-        format: the format; detected if empty
-
-    Raises:
-        DataError: the file cannot be read
-    """
-    kind = format or detect_kind(path)
-    if kind == "folder":
-        return "tagging" if (Path(path) / FOLDER[0]).exists() else "classification"
-    if not format and is_music(path):
-        return "language-model"
-    if kind in labelled.SERIES:
-        return "classification"
-    if kind in ("", "csv", "xlsx") and is_token_table(path):
-        return "tagging"
-    if kind in records.TABLE_KINDS:
-        return _task_of_table(path, kind)
-    if kind == "parquet" and _has_time_stamps(path):
-        return "forecasting"
-    if kind in records.KEYED_KINDS:
-        _, row, _ = next(records.read_rows(path, kind), (0, {}, {}))
-        if not isinstance(row, dict) or any(isinstance(value, list) for value in row.values()):
-            return "tagging"
-        return "classification" if any(name in row for name in records.LABEL_COLUMNS) else "language-model"
-    try:
-        if labelled.Reader(path, format or "auto").format in ("fasttext", "csv"):
-            return "classification"
-    except UserError:
-        pass
-    if path == STDIN and _has_time_stamps(path):
-        return "forecasting"
-    try:
-        format, _ = detect_format(path, format or "auto", label_suffix=LABEL_SUFFIX)
-    except UserError:
-        return "language-model"
-    if format != "text" or (path != STDIN and Path(path).with_suffix(LABEL_SUFFIX).exists()):
-        return "tagging"
-    layout = detect_layout(path)
-    is_pairs = layout is not None and layout.separator == "\t" and layout.width in (2, 3)
-    return "translation" if is_pairs else "language-model"
-
-
-def _task_of_table(path: str, kind: str) -> str:
-    """Return the task of a table of texts, series, tokens or pairs."""
-    if kind == "tsv":
-        table, numbered_rows = records.read_table(path, kind)
-        rows = [row for _, row in islice(numbered_rows, 1000)] if len(table.header) in (2, 3) else []
-        has_blanks = any(" " in cell for row in rows for cell in row)
-        if rows and not has_blanks and not {"text", "label"} & {*rows[0]}:
-            return "tagging" if not _has_time_stamps(path) else "forecasting"
-    try:
-        labelled.Reader(path)
-    except UserError:
-        if _has_time_stamps(path):
-            return "forecasting"
-        return "translation" if kind == "tsv" else "classification"
-    return "classification"
-
-
-def _has_time_stamps(path: str) -> bool:
-    """Whether a table has time stamps."""
-    try:
-        return resolve_schema(Table(path), Schema()).time is not None
-    except UserError:
-        return False
 
 
 def _lines(example: Any) -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from glassgate.cli import main
-from glassgate.cli.look import detect_task
+from glassgate.cli.readings import rank
 from tests.tasks.data.test_columns import PUBLIC, SAID
 
 
@@ -25,11 +25,11 @@ def test_look_at_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     ("name", "content", "task"),
     [
-        ("a.csv", "text,label\nfine,good\n", "classification"),
-        ("a.tsv", "text\tlabel\nfine\tgood\n", "classification"),
+        ("a.csv", "text,label\nfine,good\nfoul,bad\n", "classification"),
+        ("a.tsv", "text\tlabel\nfine\tgood\nfoul\tbad\n", "classification"),
         ("a.tsv", "fine\tADJ\nday\tNOUN\n", "tagging"),
-        ("a.jsonl", '{"tokens": ["a"], "tags": ["X"]}\n', "tagging"),
-        ("a.jsonl", '{"text": "a", "label": "X"}\n', "classification"),
+        ("a.jsonl", '{"tokens": ["a", "b"], "tags": ["X", "Y"]}\n', "tagging"),
+        ("a.jsonl", '{"text": "a", "label": "X"}\n{"text": "b", "label": "Y"}\n', "classification"),
         ("a.txt", "salt and pepper\n", "language-model"),
         ("a.odd", "salt and pepper\n", "language-model"),
         ("a.py", "x = 1\n", "tagging"),
@@ -41,7 +41,7 @@ def test_the_task_is_found_out(
 ) -> None:
     path = tmp_path / name
     path.write_text(content)
-    assert detect_task(str(path)) == task
+    assert rank(str(path))[0].task == task
     assert main(["look", str(path)]) == 0
     assert capsys.readouterr().out.endswith(f"train on it: glassgate train {task} --data {path}\n")
 

@@ -157,7 +157,7 @@ def test_missing_and_non_numeric_columns(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="target: 'a' holds the time stamps, the names of series or a cov"):
         read_series(table, Schema(("a",), past=("a",)))
     with pytest.raises(
-        OptionError, match=r"expected time series as \.csv, \.tsv, \.xlsx or \.parquet, got the suffix '\.xls'"
+        OptionError, match=r"expected time series as \.csv, \.tsv, \.tsf, \.xlsx or \.parquet, got the suffix '\.xls'"
     ):
         read_series(tmp_path / "a.xls")
     (tmp_path / "empty.csv").write_text("date,a\n")

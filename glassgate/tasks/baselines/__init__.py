@@ -3,10 +3,9 @@
 | module | contents |
 |---|---|
 | `baseline` | the base class, and limits of time and memory |
-| `compare` | trains and scores the baselines of a task, and compares the network with them |
 | `features` | TF-IDF of texts, and the values of series |
 | `labels` | classifiers and regressions on these features |
 | `ngrams` | n-gram models |
 
-Each task lists its baselines in `Definition.baselines`; they are in the module `baselines` of its folder.
+Each task lists its baselines in `Definition.baselines`. The module `training.baselines` trains and scores them.
 """

@@ -1,7 +1,9 @@
 """The base class of baselines. A baseline takes the place of a task's network, so the task's own metrics score it."""
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from typing import Any, ClassVar
 
@@ -9,7 +11,6 @@ import numpy as np
 from torch import Tensor, nn
 
 from glassgate.tasks.data.batches import Batch, Encoded, LazyEncoded, lengths
-from glassgate.tasks.training.scoring import outputs
 
 MAX_UNITS = 2**21
 """The maximum number of tokens or steps from which a baseline learns."""
@@ -52,7 +53,7 @@ class Baseline(nn.Module, ABC):
         """Yield the arguments of the metrics' `update` for encoded examples."""
         task = copy(self.task)
         task.network = self
-        for output, batch, _ in outputs(task, encoded):
+        for output, batch, _ in task.outputs(encoded):
             yield task.observe(output, batch)
 
     def limited(
@@ -68,3 +69,11 @@ class Baseline(nn.Module, ABC):
             train = LazyEncoded(train.examples[indices], train.encode)
             return list(train)
         return [train[int(index)] for index in indices]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Ignore the warnings of scikit-learn about few iterations, constant targets and ill-conditioned matrices."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

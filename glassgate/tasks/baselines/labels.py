@@ -1,16 +1,14 @@
 """Baselines of tasks that predict a label or numbers for a text or a series."""
 
-import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from glassgate.tasks.baselines.baseline import MAX_UNITS, Baseline
+from glassgate.tasks.baselines.baseline import MAX_UNITS, Baseline, quiet
 from glassgate.tasks.baselines.features import SeriesFeatures, TextFeatures
 from glassgate.tasks.data.batches import Batch, Encoded
 
@@ -39,7 +37,7 @@ class OnFeatures(Baseline):
             self.features = TextFeatures(inputs, self.task.vocabularies["units"], self.num_outputs(targets))
         else:
             self.features = SeriesFeatures(inputs)
-        with _quiet():
+        with quiet():
             self.learn_from(self.features.train, targets)
 
     def features_of(self, batch: Batch) -> Any:
@@ -165,11 +163,3 @@ class Ridge(OnFeatures):
 def one_hot(labels: np.ndarray, num_labels: int) -> Tensor:
     """Return scores that are 1 for the given labels and 0 for the others, `(..., K)`."""
     return torch.nn.functional.one_hot(torch.as_tensor(labels, dtype=torch.long), num_labels).float()
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Ignore the warnings of scikit-learn about few iterations, constant targets and ill-conditioned matrices."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield

@@ -11,7 +11,6 @@ from glassgate.tasks.baselines.baseline import MAX_UNITS, Baseline
 from glassgate.tasks.baselines.ngrams import NGrams
 from glassgate.tasks.data.batches import Batch, Encoded, lengths
 from glassgate.tasks.data.vocabulary import UNKNOWN
-from glassgate.tasks.training.scoring import AnyTask
 
 _CHUNK = 2**16  # tokens whose probabilities are computed at once
 
@@ -27,7 +26,7 @@ class TokenModel(Baseline):
 
     name: str  # type: ignore[misc]
 
-    def __init__(self, task: AnyTask, name: str, offsets: Sequence[int] = ()):
+    def __init__(self, task: Any, name: str, offsets: Sequence[int] = ()):
         super().__init__(task)
         self.name, self.offsets = name, tuple(offsets)
 

@@ -282,5 +282,9 @@ def _choose_label_column(sequences: Sequence[Rows], candidates: Sequence[int]) -
     varying = [column for column in candidates if len(values[column]) > 1]
     marking = [column for column in varying if detect_scheme([list(values[column])], in_order=False)]
     chosen = (marking or varying or list(candidates))[-1]
+    if len(marking) > 1:  # nested entities: the outer ones are more frequent, and include all types of the inner ones
+        types = {column: {entity_type(label) for label in values[column]} for column in marking}
+        outer = [column for column in marking if types[column] >= types[chosen]]
+        chosen = max(outer, key=lambda column: (sum(row[column] != "O" for rows in sequences for row in rows), column))
     max_labels = min(_MAX_LABELS, sum(map(len, sequences)) // 5)
     return chosen, [column for column in varying if column != chosen and len(values[column]) <= max_labels]

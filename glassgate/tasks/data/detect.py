@@ -20,7 +20,7 @@ SUFFIXES = {
     **{".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".xlsx": "xlsx", ".parquet": "parquet", ".pq": "parquet"},
     **{".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".txt": "text", ".py": "python"},
     **{".conllu": "conllu", ".conll": "columns", ".iob": "columns", ".iob2": "columns", ".bio": "columns"},
-    **{".ts": "ts", ".npz": "npz", ".npy": "npy", ".mat": "mat"},
+    **{".ts": "ts", ".npz": "npz", ".npy": "npy", ".mat": "mat", ".arff": "arff", ".tsf": "tsf"},
 }
 """The kind of a file by its suffix."""
 
@@ -43,7 +43,7 @@ def detect_kind(path: str | Path) -> str:
 
 
 def _kind_by_content(path: str | Path) -> str:
-    """Detect the kind from the members of an archive, a signature, JSON syntax, or the first tag of sktime's .ts."""
+    """Detect the kind from the members of an archive, a signature, JSON syntax, or the tags of .ts, .tsf and .arff."""
     names = archive_members(path)
     if names and all(name.endswith(".npy") for name in names):
         return "npz"
@@ -64,6 +64,8 @@ def _kind_by_content(path: str | Path) -> str:
     if lines and lines[0].startswith("{"):
         return _kind_of_json_object(lines)
     tags = [line for line in lines if not line.startswith("#")]
+    if tags and tags[0].lower().startswith("@relation"):
+        return "tsf" if any(tag.lower().startswith("@frequency") for tag in tags) else "arff"
     return "ts" if tags and tags[0].lower().startswith("@problemname") else ""
 
 

@@ -6,10 +6,14 @@ from pathlib import Path
 from glassgate.tasks.data.columns import Layout, conllu_layout, detect_layout, has_clear_columns, has_single_words
 from glassgate.tasks.data.detect import SUFFIXES, detect_kind
 from glassgate.tasks.data.files import STDIN, suffix_of
+from glassgate.tasks.data.sniff import TEXT, has_labelled_lines, sniff
 from glassgate.tasks.data.token_table import detect_token_table, is_token_table
-from glassgate.tasks.errors import OptionError
+from glassgate.tasks.errors import DataError, OptionError
 
-FORMATS = ("auto", "conllu", "columns", "tsv", "csv", "xlsx", "jsonl", "json", "parquet", "text", "python", "folder")
+FORMATS = (
+    *("auto", "conllu", "columns", "tsv", "csv", "xlsx", "jsonl", "json", "parquet", "text", "lines", "python"),
+    "folder",
+)
 TOKEN_KINDS = ("word", "character")
 LABEL_SUFFIX = ".labels"
 
@@ -41,6 +45,44 @@ def detect_format(
     """
     labelled = label_suffix is not None
     kind = detect_kind(path) if format == "auto" else format
+    if labelled and format == "auto" and kind in ("", "text", "columns", "tsv") and has_labelled_lines(path):
+        return "lines", None
+    found = _detect(path, kind, format, column, text_column, label_suffix, stdin_format, labels)
+    if labelled and found[1] is not None:
+        _check_single_words(path, found[1])
+    return found
+
+
+def _check_single_words(path: str | Path, layout: Layout) -> None:
+    """Check that the column of tokens does not contain whole texts, as in data of other tasks.
+
+    Raises:
+        DataError: most cells have several words
+    """
+    source = sniff(path)
+    token_column = layout.token_column
+    if len(source.columns) == layout.width and source.columns[token_column].kind == TEXT:
+        value = source.columns[token_column].values[0]
+        raise DataError(
+            path,
+            None,
+            f"expected a word per row, got texts of several words in column {source.columns[token_column].name!r}, "
+            f"such as {value[:40]!r}; for a label per text: glassgate train classification; name another column with "
+            "--text-column",
+        )
+
+
+def _detect(
+    path: str | Path,
+    kind: str,
+    format: str,
+    column: str | None,
+    text_column: str | None,
+    label_suffix: str | None,
+    stdin_format: str,
+    labels: Collection[str],
+) -> tuple[str, Layout | None]:
+    labelled = label_suffix is not None
     if kind == "conllu":
         return kind, conllu_layout(column, labelled)
     if kind in ("csv", "xlsx"):

@@ -6,7 +6,7 @@ Texts are read from tables, JSON, Parquet, fastText's `__label__` files, plain t
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +18,8 @@ from glassgate.tasks.data.files import STDIN, suffix_of
 from glassgate.tasks.data.labelled_series import KINDS as SERIES
 from glassgate.tasks.data.labelled_series import handle_missing, read_labelled_series
 from glassgate.tasks.data.lines import encoding_note, nonempty, read_lines
+from glassgate.tasks.data.series_tables import is_series_table
+from glassgate.tasks.data.sniff import sniff
 from glassgate.tasks.data.texts import TOKEN_KINDS
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.options import Options, option
@@ -133,13 +135,19 @@ class Reader:
             return kind
         if kind in ("text", "") and _is_fasttext(self.path):
             return "fasttext"
+        if kind in ("text", "", "csv", "tsv") and self.text_column == "text":
+            source = sniff(self.path)
+            if is_series_table(source):
+                return "series"
+            if kind in ("text", "") and self.labelled and source.separator == "\t":
+                return "tsv"
         if kind in FORMATS:
             return kind
         if str(self.path) == STDIN:
             return "csv" if self.labelled or self._has_header() else "text"
         raise OptionError(
             f"{self.path}: cannot detect the format by the suffix {suffix_of(self.path)!r}; known are .csv, .tsv, "
-            f".xlsx, .jsonl, .json, .parquet, .txt, .ts and .npz; name it with --format {'|'.join(FORMATS[1:])}"
+            f".xlsx, .jsonl, .json, .parquet, .txt, .ts, .arff and .npz; name it with --format {'|'.join(FORMATS[1:])}"
         )
 
     def _has_header(self) -> bool:
@@ -206,7 +214,7 @@ class Reader:
             rows = self._read_table()
         else:
             label_column = self.label_column if self.labelled else None
-            content = records.read_rows(self.path, self.format)
+            content = rows_of_pairs(self.path, records.read_rows(self.path, self.format))
             rows = extract_texts(self.path, content, self.text_column, label_column)
         return (Labelled(text, label, str(self.path), number) for number, text, label in rows)
 
@@ -272,7 +280,9 @@ class Reader:
                 yield path
 
     def _read_series(self) -> Iterator[Labelled]:
-        for source, line, series, label in read_labelled_series(self.path, self.format):
+        for source, line, series, label in read_labelled_series(
+            self.path, self.format, self.label_column, self.labelled
+        ):
             yield Labelled(handle_missing(source, line, series, self.missing), label, source, line)
 
 
@@ -315,6 +325,37 @@ def _find_key_arguments(role: str, name: str) -> tuple[str | None, Sequence[str]
         {"text": records.TEXT_COLUMNS, "label": records.LABEL_COLUMNS}[role],
         f"--{role}-column",
     )
+
+
+def rows_of_pairs(
+    path: str | Path, rows: Iterator[tuple[int, Any, records.LabelNames]]
+) -> Iterator[tuple[int, Any, records.LabelNames]]:
+    """Convert rows that are lists of a text and a label to objects; yield other rows unchanged.
+
+    Raises:
+        DataError: either element can be the label, or neither can
+    """
+    first = next(rows, None)
+    if first is None:
+        return
+    rows = chain([first], rows)
+    if not isinstance(first[1], list) or len(first[1]) != 2:
+        yield from rows
+        return
+    read = list(rows)
+    if any(len(row) != 2 or not all(isinstance(each, str | int) for each in row) for _, row, _ in read):
+        raise DataError(path, first[0], f"expected objects, or lists of a text and its label, got {first[1]!r}")
+    counts = [len({row[index] for _, row, _ in read}) for index in (0, 1)]
+    if counts[0] == counts[1] or 2 * min(counts) > len(read):
+        raise DataError(
+            path,
+            first[0],
+            f"expected lists of a text and its label, in which labels repeat, got {counts[0]} and {counts[1]} distinct "
+            f"values in {len(read)} rows; write objects with the keys 'text' and 'label'",
+        )
+    label = int(counts[1] < counts[0])
+    for number, row, names in read:
+        yield number, {"text": row[1 - label], "label": row[label]}, names
 
 
 def extract_texts(

@@ -1,4 +1,4 @@
-"""Reads series of numbers with one label each, from sktime's .ts and NumPy's .npz files."""
+"""Reads series of numbers with one label each: sktime's .ts, NumPy's .npz, ARFF, and tables with a series per row."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,24 +7,33 @@ import numpy as np
 
 from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.data.records import load_arrays
+from glassgate.tasks.data.series_tables import read_arff, read_series_table
 from glassgate.tasks.errors import DataError
 
-KINDS = ("ts", "npz")
-"""The kinds of files, by their suffixes."""
+KINDS = ("ts", "npz", "arff", "series")
+"""The kinds of files; "series" is a table of numbers with a series per row."""
 
 LabelledSeries = tuple[str, int | None, np.ndarray, str | None]
 """The file and the line of a series, its values `(L, C)`, and its label."""
 
 
-def read_labelled_series(path: str | Path, kind: str) -> Iterator[LabelledSeries]:
+def read_labelled_series(
+    path: str | Path, kind: str, label_column: str = "label", labelled: bool = True
+) -> Iterator[LabelledSeries]:
     """Yield the series of a file.
 
     Args:
         kind: one of `KINDS`
+        label_column: the column of the labels in a table, by name or by number from 1
+        labelled: whether labels are required
 
     Raises:
         DataError: the file is not of this kind
     """
+    if kind == "series":
+        return read_series_table(path, label_column, labelled)
+    if kind == "arff":
+        return read_arff(path, labelled)
     return _read_ts(path) if kind == "ts" else _read_npz(path)
 
 

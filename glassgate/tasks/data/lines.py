@@ -9,16 +9,12 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TypeVar
 
+from glassgate.tasks.data.encodings import rank_encodings
 from glassgate.tasks.data.files import Identity, identify_file, open_file, read_blocks, readable_file, suffix_of
 from glassgate.tasks.errors import DataError
 
 Item = TypeVar("Item")
 
-# The encodings to try for a file that is not UTF-8. Of two that fit equally well, the first is used.
-_OTHER_ENCODINGS = (
-    *("cp1252", "gb18030", "big5", "cp932", "euc_jp", "cp949", "cp1251", "koi8_r", "cp1250", "cp1253", "cp1254"),
-    *("cp1255", "cp1256", "cp1257", "big5hkscs", "euc_jis_2004"),
-)
 _SHOWN_NAMES = {
     **{"gb18030": "GBK", "cp932": "Shift-JIS", "cp949": "EUC-KR", "big5hkscs": "Big5", "euc_jis_2004": "EUC-JP"},
     **{"big5": "Big5", "koi8_r": "KOI8-R", "euc_jp": "EUC-JP", "utf_16": "UTF-16"},
@@ -39,7 +35,9 @@ def read_lines(path: str | Path, encoding: str = "") -> Iterator[tuple[int, str]
     """
     error = DataError(path, None, "the file is empty; give one with at least one line of data")
     with open_text(path, None, encoding) as file:
-        yield from nonempty(((number, text.rstrip("\n")) for number, text in enumerate(file, start=1)), error)
+        lines = ((number, text.rstrip("\n")) for number, text in enumerate(file, start=1))
+        # Programs that append files to each other leave byte order marks in lines of their own.
+        yield from nonempty(((number, "" if text == "\ufeff" else text) for number, text in lines), error)
 
 
 def nonempty(items: Iterable[Item], error: DataError) -> Iterator[Item]:
@@ -92,8 +90,8 @@ def detect_encoding(path: str | Path) -> str:
     """Return the encoding of a text file, by its name in Python.
 
     A byte order mark determines the encoding. Without one, a file that decodes completely as UTF-8 is UTF-8. For any
-    other file, charset-normalizer selects one of the usual encodings of Chinese, Japanese, Korean, Cyrillic, Greek,
-    Turkish, Hebrew, Arabic, Baltic, and Central and Western European text.
+    other file, `encodings.rank_encodings` selects one of the usual encodings of Chinese, Japanese, Korean, Cyrillic,
+    Greek, Turkish, Hebrew, Arabic, Baltic, and Central and Western European text.
 
     Raises:
         DataError: the file cannot be read, is damaged UTF-8, or no encoding fits
@@ -137,19 +135,11 @@ def _detect_encoding(path: str | Path) -> str:
 
 def _guess_encoding(path: str | Path, sample: bytes) -> str:
     """The encoding of a file that is not UTF-8, guessed from a sample."""
-    from charset_normalizer import from_bytes
-
     text = sample.decode("utf-8", "replace")
     invalid = text.count("\N{REPLACEMENT CHARACTER}")
     if sum(ord(character) > 127 for character in text) - invalid > invalid:
         raise _invalid_byte_error(path)  # most characters are valid UTF-8, so this is UTF-8 with damaged bytes
-    candidates = [
-        (round(match.chaos, 2), -round(match.coherence, 1), rank, encoding)
-        for match in from_bytes(sample, cp_isolation=list(_OTHER_ENCODINGS))
-        for rank, encoding in enumerate(_OTHER_ENCODINGS)
-        if encoding in (match.encoding, *match.could_be_from_charset)
-    ]
-    for *_, encoding in sorted(candidates):
+    for encoding in rank_encodings(sample):
         if _can_decode(path, encoding):
             return encoding
     raise _invalid_byte_error(path)

@@ -4,8 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.lines import read_lines, read_parallel
+from glassgate.tasks.data.pair_rows import KINDS as ROW_KINDS
+from glassgate.tasks.data.pair_rows import read_pair_rows
 from glassgate.tasks.errors import DataError
 
 FILE_SEPARATOR = ","
@@ -33,7 +36,8 @@ def read_pairs(path: str | Path, labelled: bool = True, reverse: bool = False) -
 
     Args:
         path: a file with source, tab and target in each line, where further columns are ignored; an export of Tatoeba,
-            with a number before each sentence; or two files, `A,B`
+            with a number before each sentence; CSV, JSON or JSON lines with two columns or keys, also under the key
+            "translation"; or two files, `A,B`
         labelled: whether a target is required; otherwise a line may contain only a source. Tabs in standard input then
             are blanks, unless there are several lines and each has a tab
         reverse: whether the second column, or the second file, contains the sources
@@ -43,6 +47,9 @@ def read_pairs(path: str | Path, labelled: bool = True, reverse: bool = False) -
     """
     if str(path) != STDIN and FILE_SEPARATOR in str(path) and not Path(path).exists():
         pairs = list(_read_two_files(str(path), reverse))
+    elif labelled and (kind := detect_kind(path)) in ROW_KINDS:
+        rows = read_pair_rows(path, kind)
+        pairs = [Pair(*((b, a) if reverse else (a, b)), str(path), number) for number, a, b in rows]
     else:
         pairs = list(_read_one_file(path, labelled, reverse))
     if not pairs:

@@ -203,17 +203,23 @@ def _json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNa
 
 
 def _json(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNames]]:
-    """The rows in a JSON list, or in the only list of a JSON object."""
+    """The rows in a JSON list, or in the lists of a JSON object, such as the parts "train" and "test"."""
     rows = load_json(path)
     if isinstance(rows, dict):
         lists = [value for value in rows.values() if isinstance(value, list)]
-        rows = lists[0] if len(lists) == 1 else rows
+        if len(lists) == 1 or (lists and len(lists) == len(rows) and _contain_rows(lists)):
+            rows = [*chain.from_iterable(lists)]
     if not isinstance(rows, list):
         raise DataError(
             path, None, f"expected a list of JSON objects, got {type(rows).__name__}; write one object per row"
         )
     for number, row in enumerate(rows, start=1):
         yield number, row, {}
+
+
+def _contain_rows(lists: Sequence[list[Any]]) -> bool:
+    """Whether lists are parts of the data, each with rows that are objects or lists."""
+    return all(isinstance(row, dict | list) for rows in lists for row in rows)
 
 
 def _parquet(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNames]]:
@@ -254,7 +260,8 @@ def _csv_rows(path: str | Path, dialect: Dialect) -> Cells:
         )
         try:
             for row in reader:
-                number, blank = reader.line_num + dialect.skipped_lines, not any(map(str.strip, row))
+                number = reader.line_num + dialect.skipped_lines
+                blank = not any(cell.strip("\ufeff \t\r\n") for cell in row)
                 if len(row) != width and not blank:
                     raise DataError(
                         path,

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glassgate.tasks.baselines.baseline import Baseline
+from glassgate.tasks.baselines.baseline import Baseline, quiet
 from glassgate.tasks.data.batches import Batch, Encoded, lengths
 from glassgate.tasks.forecasting.network import Output
 from glassgate.tasks.forecasting.windows import Windows, window_counts
@@ -38,7 +38,8 @@ class RidgeOnLookBack(Baseline):
             dev_windows = None
         errors: list[Any] = []
         for penalty in _PENALTIES if dev_windows else (1.0,):
-            model = Ridge(alpha=penalty).fit(past, future)
+            with quiet():
+                model = Ridge(alpha=penalty).fit(past, future)
             checked = dev_windows or (past, future)
             residuals = checked[1] - model.predict(checked[0]).reshape(checked[1].shape)
             errors.append((float((residuals**2).mean()), len(errors), model, residuals))

@@ -21,6 +21,7 @@ from glassgate.tasks.data.detect import SUFFIXES
 from glassgate.tasks.data.files import STDIN, suffix_of
 from glassgate.tasks.data.formats import detect_format, sources_of
 from glassgate.tasks.data.held_out import ByContent, Rule
+from glassgate.tasks.data.labelled_lines import read_labelled_lines
 from glassgate.tasks.data.lines import encoding_note
 from glassgate.tasks.data.raw_text import raw_tokeniser, read_raw
 from glassgate.tasks.data.store.arrow import StoredTokens
@@ -147,6 +148,8 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             examples = read_columns(path, layout, labelled)
         elif format == "text":
             examples = read_text(path, options.tokens, options.label_suffix, labelled)
+        elif format == "lines":
+            examples = read_labelled_lines(path)
         elif format == "folder":
             examples = read_folder(path, labelled)
         else:

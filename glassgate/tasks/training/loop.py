@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 
-from glassgate.tasks.baselines.compare import advice, baseline_scores
 from glassgate.tasks.data.batches import Encoded
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.runs import Run
+from glassgate.tasks.training.baselines import advice, baseline_scores
 from glassgate.tasks.training.checkpoints import Checkpointer
 from glassgate.tasks.training.logs import Logs
 from glassgate.tasks.training.processes.group import Group

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from glassgate.cli import main
-from glassgate.cli.look import detect_task
+from glassgate.cli.readings import rank
 from glassgate.tasks import task_class
 from glassgate.tasks.data.lines import detect_encoding, read_lines
 from glassgate.tasks.errors import DataError
@@ -104,7 +104,7 @@ def test_texts_and_labels(kind: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     examples, said = texts(path)
     assert sorted(examples) == sorted(ROWS)
     assert said.endswith("; 4 texts, 2 labels")
-    assert detect_task(str(path)) == "classification"
+    assert rank(str(path))[0].task == "classification"
     assert main(["look", str(path)]) == 0
     assert "train on it: glassgate train classification" in capsys.readouterr().out
 
@@ -155,7 +155,7 @@ def test_tokens_in_excel_and_in_a_json_array(tmp_path: Path) -> None:
             [("EU", "B-ORG"), ("runs", "O")],
             [("no", "O")],
         ]
-        assert detect_task(str(tmp_path / name)) == "tagging"
+        assert rank(str(tmp_path / name))[0].task == "tagging"
 
 
 def test_notes_without_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,7 +178,7 @@ def test_pairs_without_a_header(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text("".join(f"number {k}\tNummer {k}\n" for k in range(30)))
     assert read("translation", path)[0][1].target == "Nummer 1"
-    assert detect_task(str(path)) == "translation"
+    assert rank(str(path))[0].task == "translation"
 
 
 def test_look_takes_the_options_of_train(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -261,7 +261,7 @@ def test_standard_input_has_no_file_of_labels(tmp_path: Path, monkeypatch: pytes
 def test_files_that_only_their_content_shows(name: str, content: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(content)
     assert texts(tmp_path / name)[0] == ROWS
-    assert detect_task(str(tmp_path / name)) == "classification"
+    assert rank(str(tmp_path / name))[0].task == "classification"
 
 
 def test_parts_of_the_data_are_no_classes(tmp_path: Path) -> None:
@@ -298,4 +298,4 @@ def test_a_table_of_tokens_with_an_unknown_suffix(tmp_path: Path) -> None:
 
 def test_labels_before_texts_without_a_header(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("".join(f"{label}\t{text}\n" for text, label in ROWS))
-    assert detect_task(str(tmp_path / "a.tsv")) == "classification"
+    assert rank(str(tmp_path / "a.tsv"))[0].task == "classification"

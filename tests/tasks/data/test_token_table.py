@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from glassgate.cli import main
-from glassgate.cli.look import detect_task
+from glassgate.cli.readings import rank
 from glassgate.tasks.data.tagged import read_columns
 from glassgate.tasks.data.token_table import detect_token_table
 from glassgate.tasks.errors import DataError
@@ -63,7 +63,7 @@ def test_empty_rows_between_sentences(file: Path) -> None:
 def test_a_table_of_texts_is_not_read_as_tokens(file: Path) -> None:
     for table in ("text,label\na b,x\nc d,y\n", "sentence_id,text,label\n1,a b,x\n2,c d,y\n", "sentence,label\na,x\n"):
         file.write_text(table)
-        assert detect_task(str(file)) == "classification"
+        assert rank(str(file))[0].task == "classification"
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,12 @@ import pandas as pd
 
 from glassgate.tasks.data.series.reader import Table
 from glassgate.tasks.data.series.schema import TIME_NAMES, Schema, format_time, infer_frequency
+from glassgate.tasks.data.series.time_columns import find_time_columns, quarters_as_dates
 from glassgate.tasks.errors import DataError, OptionError
 
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
 """The texts that denote a missing number."""
+_ROW_NUMBER_NAMES = ("", "no", "nr", "id", "index", "row", "rownames", "unnamed: 0")
 _COMPACT_DATE = r"(19|20)\d\d[01]\d[0-3]\d"
 # Numbers such as 1.234, whose mark can separate decimals or thousands.
 _AMBIGUOUS_NUMBER = r"[+-]?[1-9]\d{0,2}[.,]\d{3}"
@@ -33,10 +35,16 @@ def resolve_schema(table: Table, schema: Schema) -> Schema:
     """
     names = table.names
     _check_header(table)
+    time = schema.time
+    if time is not None and time not in names and all(name.strip() in names for name in time.split(",")):
+        time = table.join(tuple(name.strip() for name in time.split(",")))
+    elif time is None and (time_columns := find_time_columns(names)):
+        time = table.join(time_columns)
+    schema = replace(schema, time=time)
     for option in ("target", "past", "known", "static", "time", "series"):
         value = getattr(schema, option)
         for name in (value,) if isinstance(value, str) else value or ():
-            if name not in names:
+            if name not in names and name not in table.joined:
                 available = ", ".join(map(repr, names[:12]))
                 raise table.fault(None, f"no column {name!r}; there are {available}; name one of them with --{option}")
     time, series = schema.time, schema.series
@@ -44,11 +52,15 @@ def resolve_schema(table: Table, schema: Schema) -> Schema:
         series = "unique_id"
     if time is None:
         time = next((name for name in names if name.lower() in TIME_NAMES), None)
+    parts_of_time = table.joined.get(time or "", ())
     columns_with_role = {series, *schema.past, *schema.known, *schema.static, *schema.target}
     if time is None and names[0] not in columns_with_role and _has_times(table, names[0]):
         time = names[0]
     other_columns = {time, series, *schema.past, *schema.known, *schema.static}
+    other_columns |= {*parts_of_time}
     target = schema.target or tuple(name for name in names if name not in other_columns)
+    if not schema.target and len(target) > 1:
+        target = tuple(name for name in target if not _numbers_rows(table, name))
     if series is not None and not schema.target and "y" in target:
         target = ("y",)
     if not target:
@@ -58,6 +70,15 @@ def resolve_schema(table: Table, schema: Schema) -> Schema:
             f"target: {repeated.pop()!r} holds the time stamps, the names of series or a covariate; name another column"
         )
     return replace(schema, time=time, series=series, target=target)
+
+
+def _numbers_rows(table: Table, name: str) -> bool:
+    """Whether a column has a name such as "No" and counts the rows."""
+    if name.strip().lower() not in _ROW_NUMBER_NAMES:
+        return False
+    part = next((part[name] for _, part in table.parts([name])), pd.Series(dtype=float))
+    numbers = pd.to_numeric(part, errors="coerce")
+    return len(numbers) > 1 and bool((numbers.diff().iloc[1:] == 1).all())
 
 
 def _has_times(table: Table, name: str) -> bool:
@@ -80,12 +101,14 @@ def _is_number(text: str) -> bool:
 
 
 def _is_date(text: str) -> bool:
+    if quarters_as_dates(pd.Series([text], dtype="string")) is not None:
+        return True
     return any(len(_parse_times(pd.Series([text]), format)) for format in FORMATS)
 
 
 def _check_header(table: Table) -> None:
     """Check that the first row is a header. A row of numbers is a header only if it numbers the columns from 0."""
-    if not (table.is_text or table.kind == "xlsx"):
+    if not (table.is_text or table.kind == "xlsx") or not table.has_header:
         return
     first = table.names[0].strip()
     is_row_of_numbers = all(map(_is_number, table.names)) and list(map(str, range(len(table.names)))) != table.names
@@ -241,6 +264,8 @@ class Stamps:
 
     def _parse_texts(self, rows: np.ndarray, texts: pd.Series) -> dict[str, np.ndarray]:
         """The time stamps of texts, by each format that matches all of them."""
+        quarters = None if self._is_format_given else quarters_as_dates(texts.astype("string"))
+        texts = texts if quarters is None else quarters
         are_integers = texts.str.fullmatch(r"[+-]?\d+").all() and not self._is_format_given
         if are_integers and not texts.str.fullmatch(_COMPACT_DATE).all():
             return {"": texts.astype(np.int64).to_numpy()}

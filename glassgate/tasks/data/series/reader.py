@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,9 @@ from glassgate.tasks.data.files import STDIN, loading, readable_file, suffix_of
 from glassgate.tasks.data.lines import encoding_note
 from glassgate.tasks.data.records import read_excel, read_table
 from glassgate.tasks.data.series.schema import TIME_NAMES
+from glassgate.tasks.data.series.time_columns import join_columns
+from glassgate.tasks.data.series.tsf import read_tsf
+from glassgate.tasks.data.sniff import is_number
 from glassgate.tasks.errors import DataError, OptionError
 
 _PART_SIZE = 2**16  # rows that are read at once
@@ -29,8 +32,11 @@ class Table:
         names: the names of the columns
         path: the path of the file; None for a frame
         source: the origin of the rows, for messages
-        kind: "csv", "tsv", "xlsx", "parquet" or "frame"
+        kind: "csv", "tsv", "tsf", "xlsx", "parquet" or "frame"
         is_text: whether rows are lines of text
+        has_header: whether the first row names the columns; a text table of numbers may have no header. Its columns are
+            named by their numbers, from 1
+        joined: columns that consist of other columns, such as a date and a time of day, by their names
         note: the encoding of a text file or the sheet of a workbook, as the end of a message; often empty
     """
 
@@ -41,10 +47,14 @@ class Table:
         self.is_text = self.kind in ("csv", "tsv")
         self._frame: pd.DataFrame | None = None
         self.note = ""
+        self.has_header = True
+        self.joined: dict[str, tuple[str, ...]] = {}
         if self.path is None:
             self._frame = _to_pandas(source)
         elif self.kind == "xlsx":
             self._frame, self.note = read_excel(self.source)
+        elif self.kind == "tsf":
+            self._frame = read_tsf(self.source)
         if self._frame is not None:
             self.names = [str(name) for name in self._frame.columns]
             self._frame = self._frame.set_axis(self.names, axis=1)
@@ -53,14 +63,25 @@ class Table:
             index = [name for name in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(name, str)]
             self.names = [*index, *(name for name in schema.names if name not in index)]
         else:
-            self.names = list(read_table(self.source, self.kind)[0].header)
+            self.names = [name.strip("\ufeff") for name in read_table(self.source, self.kind)[0].header]
             self.note = encoding_note(self.source)
+            numbered = [str(index) for index in range(len(self.names))]
+            self.has_header = not all(map(is_number, self.names)) or self.names == numbered
+            if not self.has_header:
+                self.names = [str(index + 1) for index in range(len(self.names))]
+                self.note += ", no header, columns named by number"
 
     def fault(self, row: int | None, message: str) -> DataError:
         """Return the error for a row, numbered as in `parts`, or for the whole table if `row` is None."""
         if row is None or self.is_text:
             return DataError(self.source, row, message)
         return DataError(f"{self.source}, row {row}", None, message)
+
+    def join(self, names: tuple[str, ...]) -> str:
+        """Add a column of time stamps that consists of other columns, and return its name."""
+        name = " ".join(names)
+        self.joined[name] = names
+        return name
 
     def describe_row(self, row: int) -> str:
         """Return a row's number for the middle of a message, such as "line 3" or "row 3"."""
@@ -72,9 +93,18 @@ class Table:
         In a text file, a row has the number of its line, and blank lines are skipped. In other files and frames, rows
         are counted from 1.
         """
+        if joined := [name for name in names if name in self.joined]:
+            plain = [name for name in names if name not in joined]
+            read = list(dict.fromkeys([*plain, *chain.from_iterable(self.joined[name] for name in joined)]))
+            for numbers, part in self.parts(read):
+                for name in joined:
+                    part[name] = join_columns([part[each] for each in self.joined[name]], self.joined[name])
+                yield numbers, part[list(names)]
+            return
         if self.is_text:
             indices = {name: self.names.index(name) for name in names}
-            rows = ((number, row) for number, row in islice(read_table(self.source, self.kind)[1], 1, None) if row)
+            all_rows = islice(read_table(self.source, self.kind)[1], int(self.has_header), None)
+            rows = ((number, row) for number, row in all_rows if row)
             while part := list(islice(rows, _PART_SIZE)):
                 columns = {name: [row[index] for _, row in part] for name, index in indices.items()}
                 yield np.array([number for number, _ in part]), pd.DataFrame(columns)
@@ -110,9 +140,9 @@ def _kind_of_file(path: str | Path) -> str:
         raise DataError(path, None, "this is a folder; give a file")
     if kind == "text" or (not kind and str(path) == STDIN):
         return "csv"
-    if kind not in ("csv", "tsv", "parquet", "xlsx"):
+    if kind not in ("csv", "tsv", "tsf", "parquet", "xlsx"):
         raise OptionError(
-            f"{path}: expected time series as .csv, .tsv, .xlsx or .parquet, got the suffix {suffix_of(path)!r}"
+            f"{path}: expected time series as .csv, .tsv, .tsf, .xlsx or .parquet, got the suffix {suffix_of(path)!r}"
         )
     return kind
 

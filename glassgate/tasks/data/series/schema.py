@@ -10,7 +10,7 @@ from glassgate.tasks.wording import plural
 
 MISSING = ("error", "last")
 """How gaps in a series are handled; see `Schema.missing`."""
-TIME_NAMES = ("ds", "date", "time", "timestamp", "datetime", "__index_level_0__")
+TIME_NAMES = ("ds", "date", "time", "timestamp", "datetime", "ts", "epoch", "__index_level_0__")
 """The usual names of the column of time stamps. Parquet files call the index of a pandas frame `__index_level_0__`."""
 TIME, MONTH, WEEKDAY, STEP = "time", "month", "weekday", "step"
 

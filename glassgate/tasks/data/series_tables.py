@@ -1,0 +1,145 @@
+"""Labelled series in tables of numbers: a series and its label per row, as in the UCR archive, and ARFF files."""
+
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from glassgate.tasks.data.lines import read_lines
+from glassgate.tasks.data.sniff import MISSING_NUMBERS, NUMBER, Column, Source, is_number, sniff
+from glassgate.tasks.errors import DataError, OptionError
+
+MIN_STEPS = 4
+"""The minimum number of values in a row that is read as a series."""
+_LABEL_NAMES = ("label", "target", "class", "y")
+_ATTRIBUTE = re.compile(r"@attribute\s+('[^']*'|\"[^\"]*\"|\S+)\s+(.*)", re.IGNORECASE)
+
+Row = tuple[str, int, np.ndarray, str | None]
+
+
+def is_series_table(source: Source) -> bool:
+    """Whether each row of a table can be a series of numbers, with a label in one column."""
+    return source.is_numeric and len(source.of_kind(NUMBER)) > MIN_STEPS
+
+
+def has_labels(source: Source) -> bool:
+    """Whether the first, the last or a named column of a table of series can contain labels."""
+    return bool(_label_candidates(source, "label")) and not source.columns[0].counts_rows
+
+
+def label_column_of(path: str | Path, source: Source, label_column: str = "label") -> int:
+    """Return the index of the column of labels.
+
+    Args:
+        label_column: the name of the column in the header, or its number from 1
+
+    Raises:
+        DataError: the labels could be in the first or in the last column, or in neither
+        OptionError: the given column does not exist
+    """
+    candidates = _label_candidates(source, label_column)
+    if len(candidates) == 1:
+        return candidates[0]
+    width = len(source.columns)
+    if label_column != "label":
+        names = f", or a name in the header, such as {source.columns[0].name!r}" if source.has_header else ""
+        raise OptionError(f"--label-column: expected 1 to {width}{names}, got {label_column!r}")
+    got = "either" if candidates else "neither"
+    raise DataError(
+        path,
+        None,
+        f"expected the label of each series in the first or in the last column, and {got} can hold labels; choose "
+        f"--label-column 1, or --label-column {width}",
+    )
+
+
+def read_series_table(path: str | Path, label_column: str = "label", labelled: bool = True) -> Iterator[Row]:
+    """Yield the file, the line, the values `(L, 1)` and the label of each row. Cells without a number are missing.
+
+    At the end of a row, missing values are left out, because shorter series are filled up with them.
+
+    Raises:
+        DataError: a cell contains anything other than a number
+    """
+    source = sniff(path)
+    label = label_column_of(path, source, label_column) if labelled else None
+    if not labelled and len(_label_candidates(source, label_column)) == 1:
+        label = label_column_of(path, source, label_column)
+    lines = ((number, line) for number, line in read_lines(path) if line.strip("\ufeff \t"))
+    if source.has_header:
+        next(lines)
+    for number, line in lines:
+        cells = line.split() if source.separator is None else next(csv.reader([line], delimiter=source.separator))
+        name = None if label is None else _label_text(cells.pop(label))
+        yield str(path), number, _values(path, number, cells), name if labelled else None
+
+
+def read_arff(path: str | Path, labelled: bool = True) -> Iterator[Row]:
+    """Yield the rows of an ARFF file: one attribute per step, and the label in a nominal or the last attribute.
+
+    Raises:
+        DataError: the file has no attributes or no data, or a value is not a number
+    """
+    attributes: list[tuple[str, str]] = []
+    is_in_data = False
+    for number, line in read_lines(path):
+        text = line.strip()
+        if not text or text.startswith("%"):
+            continue
+        if is_in_data:
+            cells = next(csv.reader([text], quotechar="'", skipinitialspace=True))
+            if len(cells) != len(attributes):
+                raise DataError(
+                    path, number, f"expected {len(attributes)} values, one for each @attribute, got {len(cells)}"
+                )
+            label = _label_attribute(attributes)
+            name = _label_text(cells.pop(label))
+            yield str(path), number, _values(path, number, cells), name if labelled else None
+        elif match := _ATTRIBUTE.match(text):
+            attributes.append((match[1].strip("'\""), match[2].strip()))
+        elif text.lower() == "@data":
+            is_in_data = True
+            if len(attributes) < 2:
+                raise DataError(path, number, "expected lines with @attribute before @data, got none")
+    if not is_in_data:
+        raise DataError(path, None, "expected a line @data and the series after it, got none; is the file cut short?")
+
+
+def _label_candidates(source: Source, label_column: str) -> list[int]:
+    """The indices of the columns that can contain the labels, given the option `label_column`."""
+    columns, width = source.columns, len(source.columns)
+    names = [column.name for column in columns]
+    if source.has_header and label_column in names:
+        return [names.index(label_column)]
+    if label_column != "label":
+        return [int(label_column) - 1] if label_column.isdecimal() and 0 < int(label_column) <= width else []
+    if source.has_header:
+        return [index for index, name in enumerate(names) if name.lower() in _LABEL_NAMES]
+    return [index for index in (0, width - 1) if _contains_labels(columns[index])]
+
+
+def _contains_labels(column: Column) -> bool:
+    return column.may_be_labels and (column.kind != NUMBER or column.are_whole_numbers)
+
+
+def _label_attribute(attributes: Sequence[tuple[str, str]]) -> int:
+    nominal = [index for index, (_, kind) in enumerate(attributes) if kind.startswith("{")]
+    return nominal[-1] if nominal else len(attributes) - 1
+
+
+def _label_text(cell: str) -> str:
+    """A label as text; whole numbers lose their decimals, as the UCR archive writes 1 also as 1.0000000e+00."""
+    cell = cell.strip()
+    return str(int(float(cell))) if is_number(cell) and float(cell).is_integer() else cell
+
+
+def _values(path: str | Path, number: int, cells: Sequence[str]) -> np.ndarray:
+    cells = [cell.strip() for cell in cells]
+    while cells and cells[-1] in MISSING_NUMBERS:
+        cells = cells[:-1]
+    try:
+        return np.array([[np.nan if cell in MISSING_NUMBERS else float(cell)] for cell in cells])
+    except ValueError as error:
+        raise DataError(path, number, f"expected numbers, got: {error}; correct the line") from None

@@ -1,0 +1,197 @@
+"""Examines the beginning of a text file once: its separator, its header, and the kind of values in each column.
+
+| kind of a column | values |
+|---|---|
+| number | numbers, of which some may be missing |
+| time | dates or times of day |
+| word | single words |
+| text | texts of several words |
+"""
+
+import csv
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from statistics import multimode
+
+from glassgate.tasks.data.detect import SEPARATORS, detect_kind
+from glassgate.tasks.data.lines import read_lines
+from glassgate.tasks.data.records import LABEL_COLUMNS, TAG_COLUMNS, TEXT_COLUMNS, TOKEN_COLUMNS
+
+NUMBER, TIME, WORD, TEXT = "number", "time", "word", "text"
+MISSING_NUMBERS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
+"""The texts that denote a missing number."""
+
+_EXAMINED_LINES = 1000
+_MIN_FITTING = 0.95  # the fraction of the rows that have the usual number of cells, and of the cells that fit a kind
+_DATE = re.compile(
+    r"\d{1,4}[-/.年]\d{1,2}([-/.月]\d{1,4}日?)?([ T].*)?|(19|20)\d\d[01]\d[0-3]\d|\d{1,2}:\d\d(:\d\d(\.\d+)?)?"
+    r"|\d{4}[ -]?Q[1-4]|Q[1-4][ /-]?\d{4}"
+)
+_USUAL_NAMES = {"id", "source", "target", *LABEL_COLUMNS, *TAG_COLUMNS, *TEXT_COLUMNS, *TOKEN_COLUMNS}
+_TEXT_KINDS = ("", "text", "csv", "tsv", "columns")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        name: the cell of the header; without a header the number of the column, from 1
+        kind: one of the kinds above
+        distinct: the number of distinct values among the examined rows
+        values: the examined values
+    """
+
+    name: str
+    kind: str
+    distinct: int
+    values: tuple[str, ...]
+
+    @property
+    def may_be_labels(self) -> bool:
+        """Whether the values repeat as those of labels do: half as many distinct values as rows, or fewer."""
+        return self.distinct > 1 and 2 * self.distinct <= len(self.values)
+
+    @property
+    def are_whole_numbers(self) -> bool:
+        """Whether all values are whole numbers, such as 2, -1 or 1.0."""
+        return self.kind == NUMBER and all(is_number(value) and float(value).is_integer() for value in self.values)
+
+    @property
+    def counts_rows(self) -> bool:
+        """Whether each value is the previous one plus 1."""
+        if not self.are_whole_numbers or len(self.values) < 2:
+            return False
+        first = float(self.values[0])
+        return all(float(value) == first + k for k, value in enumerate(self.values))
+
+
+@dataclass(frozen=True)
+class Source:
+    """The beginning of a file.
+
+    Attributes:
+        kind: the kind of the file, see `detect.detect_kind`
+        separator: the separator of the cells; None for white space; empty if the lines have no columns
+        has_header: whether the first row names the columns
+        columns: the columns; empty if the lines have no columns
+    """
+
+    kind: str
+    separator: str | None = ""
+    has_header: bool = False
+    columns: tuple[Column, ...] = ()
+
+    def of_kind(self, *kinds: str) -> list[Column]:
+        """Return the columns of these kinds."""
+        return [column for column in self.columns if column.kind in kinds]
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether all columns contain numbers, except at most one column of labels at either end."""
+        ends = {id(column) for column in (self.columns[:1] + self.columns[-1:]) if column.kind == WORD}
+        return bool(self.of_kind(NUMBER)) and len(self.of_kind(NUMBER)) >= len(self.columns) - min(1, len(ends))
+
+
+def sniff(path: str | Path) -> Source:
+    """Examine the beginning of a file.
+
+    Raises:
+        DataError: see `read_lines`
+    """
+    kind = detect_kind(path)
+    if kind not in _TEXT_KINDS:
+        return Source(kind)
+    lines = [line for _, line in islice(read_lines(path), _EXAMINED_LINES) if line.strip("\ufeff \t")]
+    lines = [line for line in lines if not line.startswith("#")] or lines
+    if lines and lines[0].lower().startswith("sep=") and len(lines[0]) == 5:
+        lines = lines[1:]
+    separator, rows = _rows(lines, "\t" if kind == "tsv" else "")
+    if not rows:
+        return Source(kind)
+    has_header = len(rows) > 1 and _has_header(rows)
+    names = rows[0] if has_header else [str(number + 1) for number in range(len(rows[0]))]
+    body = rows[1:] if has_header else rows
+    columns = [[row[index].strip() for row in body] for index in range(len(names))]
+    return Source(kind, separator, has_header, tuple(map(_column, names, columns)))
+
+
+def has_labelled_lines(path: str | Path) -> bool:
+    """Whether each line has words, a tab, and a label for each word, with one more label at most, for the intent."""
+    counts = [_word_counts(line) for _, line in islice(read_lines(path), _EXAMINED_LINES) if line.strip("\ufeff \t")]
+    return any(words > 1 for words, _ in counts) and all(words and labels - words in (0, 1) for words, labels in counts)
+
+
+def _word_counts(line: str) -> tuple[int, int]:
+    words, _, labels = line.partition("\t")
+    return len(words.split()), len(labels.split())
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a finite number."""
+    try:
+        return abs(float(text)) < float("inf")
+    except ValueError:
+        return False
+
+
+def _column(name: str, values: Sequence[str]) -> Column:
+    return Column(name.strip(), _kind_of(values), len({*values}), tuple(values))
+
+
+def _kind_of(values: Sequence[str]) -> str:
+    present = [value for value in values if value not in MISSING_NUMBERS]
+    if not present:
+        return NUMBER
+    for kind, fits in ((TIME, _is_time), (NUMBER, _is_number_of_any_country)):
+        if sum(map(fits, present)) >= _MIN_FITTING * len(present):
+            return kind
+    return WORD if sum(" " not in value for value in present) >= _MIN_FITTING * len(present) else TEXT
+
+
+def _is_time(text: str) -> bool:
+    return bool(_DATE.fullmatch(text)) and not is_number(text)
+
+
+def _is_number_of_any_country(text: str) -> bool:
+    return is_number(text) or is_number(text.replace(".", "").replace(",", ".").replace(" ", ""))
+
+
+def _has_header(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the first row has no number or time where the rows below it have one, and no value of the rows below."""
+    for index, name in enumerate(rows[0]):
+        values = [row[index].strip() for row in rows[1:]]
+        kind = _kind_of(values)
+        if kind in (NUMBER, TIME):
+            return _kind_of([name.strip()]) not in (NUMBER, TIME)
+    return any(name.strip().lower() in _USUAL_NAMES for name in rows[0])
+
+
+def _rows(lines: Sequence[str], separator: str) -> tuple[str | None, list[list[str]]]:
+    """The separator of the columns and the rows of cells; no rows if the lines have no columns."""
+    for candidate in (separator,) if separator else SEPARATORS_BY_CLARITY:
+        rows = list(csv.reader((f"{line}\n" for line in lines), delimiter=candidate))
+        if (fitting := _of_one_width(rows)) and len(fitting[0]) > 1:
+            return candidate, fitting
+    rows = [line.split() for line in lines]
+    fitting = _of_one_width(rows)
+    cells = [cell for row in fitting for cell in row]
+    if fitting and sum(map(is_number, cells)) >= len(cells) / 2:
+        return None, fitting
+    return "", []
+
+
+SEPARATORS_BY_CLARITY = ("\t", ";", "|", ",")
+"""The separators, from the one that texts contain least often."""
+assert {*SEPARATORS_BY_CLARITY} == {*SEPARATORS}
+
+
+def _of_one_width(rows: Sequence[list[str]]) -> list[list[str]]:
+    """The rows with the usual number of cells; none if too many have another number."""
+    widths = [len(row) for row in rows]
+    usual = max(multimode(widths), default=0)
+    fitting = [row for row in rows if len(row) == usual]
+    return fitting if fitting and len(fitting) >= _MIN_FITTING * len(rows) else []
