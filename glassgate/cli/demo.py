@@ -101,7 +101,7 @@ def _options(bidirectional: bool, seed: int) -> TaggingOptions:
     """Return the options of a model. The processors are divided equally among the models."""
     threads = max(1, (os.cpu_count() or 1) // len(_MODELS))
     settings = {"bidirectional": bidirectional, "seed": seed, "threads": threads}
-    return TaggingOptions.from_mapping(Tagging.builtin_options | settings)
+    return TaggingOptions.from_mapping(Tagging.builtin_options | {"baselines": False} | settings)
 
 
 def _train(
