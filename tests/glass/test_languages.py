@@ -15,7 +15,7 @@ from glassgate.glass.languages import LANGUAGES, clauses, listed_with_and, load,
 ROOT = Path(gg.__file__).parent
 FIELD = re.compile(r"\{(\w+)(?::[^{}]*)?\}")
 # Keys that are put together: the rules of findings, and names that may be missing.
-COMPOSED = re.compile(r"(finding|task|score|curve|bar)\.")
+COMPOSED = re.compile(r"(finding|task|score|simple_model|curve|bar)\.")
 # A language may count in other units.
 OTHER_UNITS = {"millions", "ten_thousands"}
 
