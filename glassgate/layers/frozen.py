@@ -5,7 +5,7 @@ Its weights are packed: copied into blocks in the order in which kernels read th
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from operator import attrgetter, call
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -13,15 +13,16 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from glassgate.cell import Cell, Weights
-from glassgate.engines.backend import FrozenDirections, PackedPass, Stepper
+from glassgate.engines.backend import FrozenDirections, Stepper
 from glassgate.engines.contract import Direction, Recording, Result, Steps, is_eager
 from glassgate.engines.frozen import MATRICES, freeze, quantise_matrices
-from glassgate.engines.memory import COMPUTE_DTYPE, LOW_ADDRESS, allocator
+from glassgate.engines.memory import COMPUTE_DTYPE
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.traced_cells import current_equations, why_not_traceable
 from glassgate.layers import states
 from glassgate.layers.base import BaseLayer
 from glassgate.layers.calls import checked_weights, default_states
+from glassgate.layers.frozen_call import FrozenCall
 from glassgate.layers.merge import merge
 from glassgate.layers.spec import OPTIONS, Spec
 from glassgate.layers.states import State, States
@@ -72,7 +73,7 @@ class FrozenLayer(nn.Module):
         self.packed: list[FrozenDirections] = [
             freeze(directions[k : k + D], precision, self.scales[k : k + D]) for k in range(0, len(directions), D)
         ]
-        self._prepared: dict[Any, _PreparedCall | None] = {}
+        self._prepared: dict[Any, FrozenCall | None] = {}
         self.training = False
 
     def __getattr__(self, name: str) -> Any:
@@ -251,7 +252,7 @@ class FrozenLayer(nn.Module):
         checked = states.from_hx(self.spec.name, self.spec.parts, hx, data, layout, argument)
         return [tuple([v.to(self.compute_dtype) for v in part]) for part in checked]
 
-    def _prepared_call(self, input: Any, hx: Any) -> "_PreparedCall | None":
+    def _prepared_call(self, input: Any, hx: Any) -> FrozenCall | None:
         """Return the prepared call for these arguments; None if the call must take the general path."""
         given_states = () if hx is None else hx if type(hx) is tuple else (hx,)
         for v in (input, *given_states):
@@ -268,7 +269,7 @@ class FrozenLayer(nn.Module):
             return None
         prepared = self._prepared.get(key, _NOT_PREPARED)
         if prepared is _NOT_PREPARED:
-            prepared = _PreparedCall.prepare(self, input, hx)
+            prepared = FrozenCall.prepare(self.spec, self.packed, self.default_states, self.compute_dtype, input, hx)
             if len(self._prepared) >= _MAX_SIGNATURES:
                 self._prepared.clear()
             self._prepared[key] = prepared
@@ -277,87 +278,6 @@ class FrozenLayer(nn.Module):
     @property
     def _device(self) -> torch.device:
         return self.weights[0]["weight_ih"].device
-
-
-class _PreparedCall:
-    """A prepared call of one signature: sequences of equal length, and parts with equal widths.
-
-    Args:
-        layers: the precompiled passes of each layer, one per direction.
-        output_shape: the time-major shape of the output of one direction.
-        final_shapes: the shape of each final state, with all parts stacked.
-        default_states: the initial states of a call without `hx`, with the shapes `final_shapes`.
-        transposed: whether input and output are batch-first.
-    """
-
-    def __init__(
-        self,
-        layers: Sequence[Sequence[PackedPass]],
-        output_shape: tuple[int, ...],
-        final_shapes: Sequence[tuple[int, ...]],
-        default_states: tuple[Tensor, ...],
-        transposed: bool,
-    ) -> None:
-        self._layers, self._transposed = layers, transposed
-        self._default_states = default_states  # keeps the memory at the addresses alive
-        self._default_addresses = [v.data_ptr() for v in default_states]
-        self._new_output = allocator(output_shape, default_states[0].dtype)
-        self._new_final = [allocator(shape, default_states[0].dtype) for shape in final_shapes]
-        self._bytes_per_part = [v.nbytes // len(v) for v in default_states]
-
-    @staticmethod
-    def prepare(layer: FrozenLayer, input: Tensor, hx: Any) -> "_PreparedCall | None":
-        """Prepare calls with these shapes. Return None if they need the general path, which also reports errors."""
-        spec = layer.spec
-        widths = {tuple(part.widths.values()) for part in spec.parts}
-        if len(widths) > 1 or spec.dtype != layer.compute_dtype or spec.residual or spec.merge != "concat":
-            return None
-        if input.dim() not in (2, 3) or input.shape[-1] != spec.input_size or 0 in input.shape:
-            return None
-        transposed = spec.batch_first and input.dim() == 3
-        leading = input.shape[1::-1] if transposed else input.shape[:-1]  # (L, N) or (L,)
-        N, part_count, (state_widths,) = leading[1] if len(leading) > 1 else 1, len(spec.parts), widths
-        final_shapes = [(part_count, *leading[1:], width) for width in state_widths]
-        given_states = hx if type(hx) is tuple else (hx,)
-        if hx is not None and (
-            [tuple(v.shape) for v in given_states] != final_shapes or (type(hx) is tuple) != (len(final_shapes) > 1)
-        ):
-            return None
-        layers = [passes for packed in layer.packed if (passes := packed.passes(leading[0], N)) is not None]
-        if len(layers) < len(layer.packed):
-            return None
-        by_state = zip(*layer.default_states(N), strict=True)
-        default_states = tuple([torch.stack(v).view(shape) for v, shape in zip(by_state, final_shapes, strict=True)])
-        return _PreparedCall(layers, (*leading, state_widths[0]), final_shapes, default_states, transposed)
-
-    def __call__(self, input: Any, hx: Any) -> tuple[Tensor, Any] | None:
-        """Run the call. Return None if a tensor has no memory, which the general path reports."""
-        x = input.transpose(0, 1) if self._transposed else input
-        x = x.contiguous()
-        data, initial = x.data_ptr(), self._default_addresses
-        if hx is not None:
-            given_states = [v if v.is_contiguous() else v.contiguous() for v in (hx if type(hx) is tuple else (hx,))]
-            initial = [*map(Tensor.data_ptr, given_states)]
-            if min(initial) < LOW_ADDRESS:
-                return None
-        if data < LOW_ADDRESS:
-            return None
-        final_states = [*map(call, self._new_final)]
-        # The addresses of the initial and the final states of the current part.
-        final, part = [*map(Tensor.data_ptr, final_states)], 0
-        for passes in self._layers:
-            outputs = []
-            for packed_pass in passes:
-                if part:
-                    initial = [address + size for address, size in zip(initial, self._bytes_per_part, strict=True)]
-                    final = [address + size for address, size in zip(final, self._bytes_per_part, strict=True)]
-                outputs.append(output := self._new_output())
-                packed_pass.run(data, (*initial, output.data_ptr(), *final))
-                part += 1
-            x = output if len(outputs) == 1 else torch.cat(outputs, -1)
-            data = x.data_ptr()
-        output = x.transpose(0, 1) if self._transposed else x
-        return output, tuple(final_states) if len(final_states) > 1 else final_states[0]
 
 
 _shape = attrgetter("shape")

@@ -57,10 +57,10 @@ class PreparedCalls:
         layer: BaseLayer,
         input: Any,
         hx: Any,
-        resets: Any = None,
-        restart: Any = None,
-        lengths: Any = None,
-        return_states: bool = False,
+        lengths: Any,
+        resets: Any,
+        restart: Any,
+        return_states: bool,
     ) -> Any:
         """Run a call if it is prepared. The arguments are those of `Recurrent.forward`.
 

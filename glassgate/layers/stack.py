@@ -219,7 +219,7 @@ class Recurrent(Drawable, TorchInterface):
         if internals.replaced_methods:
             options = lengths, resets, restart, return_states
             return run_with_replaced_methods(self, lambda input, hx: _run(self, input, hx, *options), input, hx)
-        results = internals.prepared_calls.run(self, input, hx, resets, restart, lengths, return_states)
+        results = internals.prepared_calls.run(self, input, hx, lengths, resets, restart, return_states)
         return _run_unprepared(self, input, hx, lengths, resets, restart, return_states) if results is None else results
 
     def stream(self, batch_size: int = 1) -> Stream:
@@ -254,37 +254,21 @@ _RESERVED = {*_DEFAULTS, "num_directions", "output_size", "glassgate"}
 """Attributes that a subclass must not replace by a module, because the layer reads them in each call."""
 
 
-def _run(
-    layer: Recurrent,
-    input: Tensor | PackedSequence,
-    hx: State | None,
-    lengths: Tensor | Sequence[int] | None,
-    resets: Tensor | None,
-    restart: State | None,
-    return_states: bool,
-) -> Any:
-    """Run a call with methods that a subclass or an object replaced. The arguments are those of `Recurrent.forward`."""
-    results = layer.glassgate.prepared_calls.run(layer, input, hx, resets, restart, lengths, return_states)
-    return _run_unprepared(layer, input, hx, lengths, resets, restart, return_states) if results is None else results
+def _run(layer: Recurrent, *arguments: Any) -> Any:
+    """Run a call after the replaced methods of the layer. The arguments are those of `Recurrent.forward`."""
+    results = layer.glassgate.prepared_calls.run(layer, *arguments)
+    return _run_unprepared(layer, *arguments) if results is None else results
 
 
-def _run_unprepared(
-    layer: Recurrent,
-    input: Tensor | PackedSequence,
-    hx: State | None,
-    lengths: Tensor | Sequence[int] | None,
-    resets: Tensor | None,
-    restart: State | None,
-    return_states: bool,
-) -> Any:
+def _run_unprepared(layer: Recurrent, input: Any, hx: Any, *options: Any) -> Any:
     """Run a call for which `prepared_calls.py` has no prepared call."""
     if isinstance(input, fx.Proxy):
-        options = {"lengths": lengths, "resets": resets, "restart": restart, "return_states": return_states}
-        return symbolic_call(layer, (input, hx), options)
+        names = "lengths", "resets", "restart", "return_states"
+        return symbolic_call(layer, (input, hx), dict(zip(names, options, strict=True)))
     run = partial(_run_general, layer)
     if not torch.compiler.is_compiling() and profiler._is_profiler_enabled:
         run = profiler.record_function(layer.profile_row)(run)
-    return run(input, hx, lengths, resets, restart, return_states)
+    return run(input, hx, *options)
 
 
 def _run_general(
