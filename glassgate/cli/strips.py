@@ -73,7 +73,7 @@ def _series_of_unit(direction: Direction, unit: int, name: str) -> list[tuple[st
     values = direction.values[state][:, unit]
     scale = max(1e-9, float(np.quantile(np.abs(values), 0.98)))
     series = [(f"{name} {state}{unit}", values / scale, "state")]
-    gate = next((name for name, kind in direction.kinds.items() if kind == "gate" and name in "fz"), None)
+    gate = next(iter(direction.keeping_gates), None)
     if gate is not None:
         series.append((f"{'':>{len(name)}} {gate}{unit}", direction.values[gate][:, unit], "gate"))
     return series

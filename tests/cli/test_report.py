@@ -123,6 +123,7 @@ def test_strips_in_a_terminal(runs: Path, capsys: pytest.CaptureFixture[str]) ->
     printed = capsys.readouterr().out
     assert "play it on a day" in printed
     assert re.search("[▁▂▃▄▅▆▇█]", printed)
+    assert re.search(r"^ *f\d+ ", printed, re.MULTILINE)  # the gate that keeps the state, derived from the equations
 
 
 def test_a_series_and_examples_of_the_runs_own_data(tmp_path: Path) -> None:
