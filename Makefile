@@ -20,7 +20,7 @@ help:
 	@echo "make fuzz      the random tests with thousands of cases each, and every combination of cell and regulariser"
 	@echo "make clients   programs of other projects on these layers: their results and times (docs/clients.md); half an hour"
 	@echo "make machines  training on several processes: killed processes, torchrun, two hosts (needs root), SLURM if present"
-	@echo "make matrix    the essential tests with other versions of Python and torch, and on ARM (docs/versions.md); hours"
+	@echo "make matrix    the essential tests with other versions of Python and torch, and on ARM (docs/engines.md); hours"
 	@echo "make browser   the report in a real browser, and its pictures for docs/; needs chromium and npm"
 	@echo "make bench     speed and memory compared with torch.nn and others; over an hour, or 15 minutes with BENCH=--quick"
 	@echo "make results   each task on real data compared with plain PyTorch (docs/results.md); hours; GLASSGATE_DATA=FOLDER"

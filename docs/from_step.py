@@ -5,6 +5,7 @@ Run it after a change of the CPU engine. A test compares the page with the outpu
 
 import re
 import sys
+import textwrap
 from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
@@ -13,14 +14,11 @@ from types import FrameType
 import torch
 
 import glassgate as gg
-from glassgate.engines.axes import UNITS
 from glassgate.engines.contract import Direction
-from glassgate.engines.llvm_cpu import arguments as args
 from glassgate.engines.llvm_cpu.backward import BackwardPlan, RequestedGradients
 from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.llvm_cpu.forward import ForwardPlan
 from glassgate.engines.llvm_cpu.kernel import print_kernel
-from glassgate.engines.llvm_cpu.loops.batch import batch_layout
 from glassgate.engines.llvm_cpu.loops.memory import StateBefore
 from glassgate.engines.llvm_cpu.loops.outside_loop import WeightGradient, after_loop
 from glassgate.engines.llvm_cpu.plan import KernelPlan
@@ -28,6 +26,7 @@ from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
 from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.forward import Form, forward_pass
+from glassgate.engines.lowering.ir import Pass
 from glassgate.engines.lowering.printer import format_pass
 from glassgate.engines.plan import plan_of
 from glassgate.engines.symbolic.trace import build_trace
@@ -53,17 +52,11 @@ def blocks() -> dict[str, str]:
     """Return the text of each block by its name."""
     cell = Leaky()
     equations = current_equations(cell)
-    traced = build_trace(equations, COSTS)
+    traced, form = build_trace(equations, COSTS), Form(save=True)
     texts = {
-        "graph": "\n".join(map(str, traced.forward.nodes)),
-        "gradient": "\n".join(map(str, traced.backward.nodes)),
-        "results": "\n".join(f"{key}: {node.name or node}" for key, node in traced.backward.outputs.items()),
-        "kept": "\n".join(f"{key}: {node.name}" for key, node in traced.saved.items()),
         "sums": "\n".join(map(_describe_gradient, after_loop(equations, traced, True).weight_gradients)),
-        "pass": "\n".join(
-            format_pass(lowered(equations, traced, Form(save=True))) for lowered in (forward_pass, backward_pass)
-        ),
-        "kernel": print_kernel("Leaky", equations, traced, False).text,
+        "pass": "\n\n".join(_step(lowered(equations, traced, form)) for lowered in (forward_pass, backward_pass)),
+        "kernel": _innermost(print_kernel("Leaky", equations, traced, False).text),
     }
     direction = _direction(cell)
     plan = plan_of(direction, COSTS)
@@ -73,7 +66,6 @@ def blocks() -> dict[str, str]:
     )
     requested = RequestedGradients(plan.weights, data=True, added=False)
     backward = BackwardPlan(plan, sizes, requested, few_rows=False, processor=host())
-    texts["bindings"] = _bindings(forward)
     texts["launches"] = f"forward\n{_launches(forward)}\n\nbackward\n{_launches(backward)}"
     texts["walk"] = _called_functions()
     return {name: text.strip("\n") for name, text in texts.items()}
@@ -91,27 +83,16 @@ def _describe_gradient(gradient: WeightGradient) -> str:
     return f"{names}, gate {gradient.gate}{more_gates}: {d.kind.label}[{d.number}]{more_gates}, times {rows}"
 
 
-def _bindings(kernel: KernelPlan) -> str:
-    """Return the origin of each argument of the kernel."""
-    origin = dict.fromkeys([*kernel.inputs, *kernel.results], "a tensor of the call")
-    origin |= dict.fromkeys([*kernel.weight_sizes, *kernel.buffer_sizes, *kernel.row_sizes], "the call's workspace")
-    origin |= dict.fromkeys(kernel.scratch_sizes, "the launch's own workspace")
-    layout = batch_layout(None, L * N, N)
-    origin |= dict.fromkeys(kernel.step_starts, f"the batch layout: {layout.starts[1:-1].tolist()}")
-    origin |= {
-        args.SIZES: f"the batch layout: {layout.sizes[1:-1].tolist()}",
-        args.STEPS: f"the batch layout: {layout.steps}",
-    }
-    origin |= dict.fromkeys([args.FIRST, args.END, *args.unit_range(UNITS), args.BARRIER, args.PARTIES], "the launch")
-    origin[args.integer("of the processor")] = "fixed by the width of SIMD vectors"
-    operands = [*kernel.loop.operands, args.FIRST, args.END]
-    lines = []
-    for k, (argument, operand) in enumerate(zip(kernel.kernel.arguments, operands, strict=True)):
-        if argument.label.startswith("block_pitch"):
-            operand = args.integer("of the processor")
-        text = f"always {operand}" if isinstance(operand, int) else origin.get(operand, "the call")
-        lines.append(f"{k:2} {argument.label:16} {text}")
-    return "\n".join(lines)
+def _step(lowered: Pass) -> str:
+    """Return the text of a pass without the lines before and after its step."""
+    text = format_pass(lowered)
+    return text[text.index("for each step") : text.index("after the loop")].rstrip()
+
+
+def _innermost(kernel: str) -> str:
+    """Return the part of a kernel that computes the equations."""
+    start, end = (kernel.rindex("\n", 0, kernel.index(line)) for line in ("for _tile_row in", "_tile_start += "))
+    return textwrap.dedent(kernel[start + 1 : end])
 
 
 def _launches(kernel: KernelPlan) -> str:

@@ -1,4 +1,4 @@
-"""Other operating systems and versions of torch, simulated on this one; docs/versions.md lists the supported ones."""
+"""Other operating systems and versions of torch, simulated on this one; docs/engines.md lists the supported ones."""
 
 import ast
 import os

@@ -81,6 +81,7 @@ MOVED = {
     "student-functional": "student.html#an-lstm-as-a-function",
     "student-projected": "student.html#projection",
     "tracing": "own-cells.html#when-a-step-is-traced-again",
+    "versions": "engines.html#supported-versions",
 }
 """The new addresses of pages that were merged into others. The site has a page with the link at each old address."""
 

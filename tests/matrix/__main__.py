@@ -1,4 +1,4 @@
-"""`python -m tests.matrix [NAME ...]` tests environments, and writes their results into the table of docs/versions.md.
+"""`python -m tests.matrix [NAME ...]` tests environments, and writes their results into the table of docs/engines.md.
 
 Without names, it tests all of `environments.py`, one after the other. With `--quick`, it runs only a part of the
 essential tests.
@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.matrix.build import ROOT, NotAvailable, command_of
 from tests.matrix.environments import ENVIRONMENTS, Environment
 
-PAGE = ROOT / "docs/versions.md"
+PAGE = ROOT / "docs/engines.md"
 TABLE = re.compile(r"(<!-- table, written by make matrix -->\n).*?(<!-- end of the table -->)", re.DOTALL)
 HEAD = [
     "| Python | torch | numpy | llvmlite | system | tests | result | date, commit |",
