@@ -27,7 +27,7 @@ class MissingPackageError(ModuleNotFoundError):
 
 
 class MissingPackageFinder(MetaPathFinder):
-    """The last finder of `sys.meta_path`. It is asked only for packages that no other finder has found."""
+    """The last finder of `sys.meta_path`. It is asked for a package after all other finders have failed."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
         """Raise MissingPackageError if a module of glassgate imports an optional package."""

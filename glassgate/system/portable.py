@@ -35,7 +35,7 @@ class System:
         return platform.processor() or platform.machine()
 
     def current_processor(self) -> int | None:
-        """The number of the processor that runs the caller; None if the system cannot tell."""
+        """The number of the processor that runs the caller, or None if it is unknown."""
         return None
 
     def avoid_processor(self, thread_id: int, processor: int) -> None:
@@ -56,7 +56,7 @@ class System:
     # Memory
 
     def memory_size(self) -> int | None:
-        """The size of the machine's memory in bytes; None if the system cannot tell."""
+        """The size of the machine's memory in bytes, or None if it is unknown."""
         return None
 
     def permits_machine_code(self) -> bool:

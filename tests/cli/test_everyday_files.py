@@ -1,4 +1,4 @@
-"""Everyday files are read as they are meant, or the reading is questioned; no other task is advised for them."""
+"""Everyday files are read as they are meant, or the reading is questioned, and the advised task is theirs."""
 
 import json
 import random

@@ -1,6 +1,6 @@
 """The catalogues of messages: every language has the messages that pages use, and the same fields.
 
-tests/browser/test_languages.py checks that pages show no other sentences.
+tests/browser/test_languages.py checks that pages contain only these sentences.
 """
 
 import re

@@ -177,7 +177,7 @@ def test_texts() -> None:
     scores = scores_of("language-model", Split([text], test=[text.part(0, 100)]))
     truth = [*"tick tock " * 10]
     frequencies = Counter("tick tock ")
-    discount, num_symbols = 0.5, 7  # one symbol stands for unknown tokens
+    discount, num_symbols = 0.5, 7  # one symbol for unknown tokens
     unigrams = {
         token: (40 * count - discount + discount * len(frequencies) / num_symbols) / 400
         for token, count in frequencies.items()
