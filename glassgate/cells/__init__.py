@@ -1,11 +1,29 @@
 """The built-in cells, one family per file. The docstring of each cell lists its paper and its equations.
 
-`__all__` contains the cells with one number per unit, which have every engine and export, and `MATRIX_MEMORIES` those
-with a matrix per head.
+`__all__` contains the common cells with one number per unit, which have every engine and export, `CLASSIC` cells of
+many other papers, and `MATRIX_MEMORIES` those with a matrix per head.
 """
 
 from typing import Any
 
+from glassgate.cells.classic import (
+    ATR,
+    BRC,
+    CFN,
+    LSTM1997,
+    MUT1,
+    MUT2,
+    MUT3,
+    NAS,
+    NBRC,
+    RAN,
+    SRU,
+    STAR,
+    UGRNN,
+    LightRU,
+    LiGRU,
+    MinimalRNN,
+)
 from glassgate.cells.ctrnn import CTRNN
 from glassgate.cells.gru import GRU, GRUP, MGU, ActivatedGRU, GRUv3
 from glassgate.cells.janet import JANET
@@ -48,6 +66,29 @@ __all__ = [
     "MinLSTM",
     "PeepholeLSTM",
 ]
+
+CLASSIC = {
+    each.__name__: each
+    for each in (
+        ATR,
+        BRC,
+        CFN,
+        LightRU,
+        LiGRU,
+        LSTM1997,
+        MinimalRNN,
+        MUT1,
+        MUT2,
+        MUT3,
+        NAS,
+        NBRC,
+        RAN,
+        SRU,
+        STAR,
+        UGRNN,
+    )
+}
+"""Cells of the literature from 1997 on, by name."""
 
 MATRIX_MEMORIES = {
     each.__name__: each for each in (DeltaNet, GatedDeltaNet, GLA, HGRN2, LinearAttention, Mamba2, MLSTM, RetNet, RWKV7)

@@ -1,0 +1,212 @@
+"""The classic cells, compared with the formulas of their papers in NumPy."""
+
+import itertools
+from math import prod
+
+import numpy as np
+import pytest
+import torch
+
+import glassgate as gg
+from glassgate.cell_axes import shapes_of
+from tests.compare import noise
+
+STEPS, ROWS, INPUTS, H = 4, 2, 3, 4
+COMPILED = ("BRC", "MUT3")
+"""The cells whose kernels every run compiles."""
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+tanh = np.tanh
+
+# One step of each paper. x(name) is W x + b of a gate, u(name, v) is U v + b of a gate for a vector v, s contains the
+# states by name, and p the parameters by name. Each function returns the new states.
+
+
+def atr(x, u, s, p):
+    i, f = sigmoid(x("p") + u("p", s["h"])), sigmoid(x("p") - u("p", s["h"]))
+    return (i * x("p") + f * s["h"],)
+
+
+def brc(x, u, s, p):
+    a = 1 + tanh(x("b") + p["w_b"] * s["h"])
+    c = sigmoid(x("c") + p["w_c"] * s["h"])
+    return (c * s["h"] + (1 - c) * tanh(x("n") + a * s["h"]),)
+
+
+def nbrc(x, u, s, p):
+    a = 1 + tanh(x("b") + u("b", s["h"]))
+    c = sigmoid(x("c") + u("c", s["h"]))
+    return (c * s["h"] + (1 - c) * tanh(x("n") + a * s["h"]),)
+
+
+def cfn(x, u, s, p):
+    theta, eta = sigmoid(u("f", s["h"]) + x("f")), sigmoid(u("i", s["h"]) + x("i"))
+    return (theta * tanh(s["h"]) + eta * tanh(x("n")),)
+
+
+def light_ru(x, u, s, p):
+    f = sigmoid(u("f", s["h"]) + x("f"))
+    return ((1 - f) * s["h"] + f * tanh(x("n")),)
+
+
+def ligru(x, u, s, p):
+    z = sigmoid(x("z") + u("z", s["h"]))
+    return (z * s["h"] + (1 - z) * np.maximum(x("n") + u("n", s["h"]), 0),)
+
+
+def lstm_1997(x, u, s, p):
+    squash_g, squash_h = lambda v: 4 / (1 + np.exp(-v)) - 2, lambda v: 2 / (1 + np.exp(-v)) - 1
+    y_in, y_out = sigmoid(x("i") + u("i", s["h"])), sigmoid(x("o") + u("o", s["h"]))
+    c = s["c"] + y_in * squash_g(x("g") + u("g", s["h"]))
+    return y_out * squash_h(c), c
+
+
+def minimal_rnn(x, u, s, p):
+    z = tanh(x("z"))
+    gate = sigmoid(u("u", s["h"]) + u("v", z))
+    return (gate * s["h"] + (1 - gate) * z,)
+
+
+def mut1(x, u, s, p):
+    z, r = sigmoid(x("z")), sigmoid(x("r") + u("r", s["h"]))
+    return (tanh(u("n", r * s["h"]) + tanh(x("n"))) * z + s["h"] * (1 - z),)
+
+
+def mut2(x, u, s, p):
+    z, r = sigmoid(x("z") + u("z", s["h"])), sigmoid(x("r") + u("r", s["h"]))
+    return (tanh(u("n", r * s["h"]) + x("n")) * z + s["h"] * (1 - z),)
+
+
+def mut3(x, u, s, p):
+    z, r = sigmoid(x("z") + u("z", tanh(s["h"]))), sigmoid(x("r") + u("r", s["h"]))
+    return (tanh(u("n", r * s["h"]) + x("n")) * z + s["h"] * (1 - z),)
+
+
+def nas(x, u, s, p):
+    sums = [x(f"o{k}") + u(f"o{k}", s["h"]) for k in range(1, 9)]
+    sums[3] = x("o4") * u("o4", s["h"])
+    relu = lambda v: np.maximum(v, 0)  # noqa: E731
+    leaves = [f(v) for f, v in zip((sigmoid, relu, sigmoid, relu, tanh, sigmoid, tanh, sigmoid), sums, strict=True)]
+    pairs = tanh(leaves[0] * leaves[1]), tanh(leaves[2] + leaves[3]), tanh(leaves[4] * leaves[5])
+    c = tanh(pairs[0] + s["c"]) * pairs[1]
+    return tanh(c * tanh(pairs[2] + sigmoid(leaves[6] + leaves[7]))), c
+
+
+def ran(x, u, s, p):
+    c = sigmoid(u("i", s["h"]) + x("i")) * x("n") + sigmoid(u("f", s["h"]) + x("f")) * s["c"]
+    return tanh(c), c
+
+
+def sru(x, u, s, p):
+    f, r = sigmoid(x("f") + p["v_f"] * s["c"]), sigmoid(x("r") + p["v_r"] * s["c"])
+    c = f * s["c"] + (1 - f) * x("n")
+    return r * c + (1 - r) * x("k"), c
+
+
+def star(x, u, s, p):
+    k = sigmoid(x("k") + u("k", s["h"]))
+    return (tanh((1 - k) * s["h"] + k * tanh(x("n"))),)
+
+
+def ugrnn(x, u, s, p):
+    g = sigmoid(u("g", s["h"]) + x("g"))
+    return (g * s["h"] + (1 - g) * tanh(u("n", s["h"]) + x("n")),)
+
+
+PAPERS = {
+    "ATR": atr,
+    "BRC": brc,
+    "CFN": cfn,
+    "LSTM1997": lstm_1997,
+    "LiGRU": ligru,
+    "LightRU": light_ru,
+    "MUT1": mut1,
+    "MUT2": mut2,
+    "MUT3": mut3,
+    "MinimalRNN": minimal_rnn,
+    "NAS": nas,
+    "NBRC": nbrc,
+    "RAN": ran,
+    "SRU": sru,
+    "STAR": star,
+    "UGRNN": ugrnn,
+}
+
+
+def layer_of(name):
+    """A layer with random weights, an input and initial states."""
+    layer = gg.Recurrent(gg.cells.CLASSIC[name](), INPUTS, H, dtype=torch.float64)
+    with torch.no_grad():
+        for number, weight in enumerate(layer.parameters()):
+            weight.copy_(noise(number, *weight.shape) / 2)
+    _, final = run(layer, noise(98, 1, ROWS, INPUTS), None, "reference")
+    states = [noise(90 + k, *state.shape) for k, state in enumerate(final)]
+    return layer, noise(99, STEPS, ROWS, INPUTS), states
+
+
+def run(layer, x, states, engine):
+    with gg.engine(engine), torch.no_grad():
+        output, final = layer(x, tuple(states) if states and len(states) > 1 else states and states[0])
+    return output, final if isinstance(final, tuple) else (final,)
+
+
+def rows_of(layer, weights, half, names):
+    """The function that returns W v + b of one of the gates with these names, from the weights of x or h."""
+    gates = shapes_of(layer.cell, INPUTS, H).gates
+    ends = np.cumsum([0, *(prod(gates[name]) for name in names)])
+    rows = {name: slice(*pair) for name, pair in zip(names, itertools.pairwise(ends), strict=True)}
+    return lambda name, v: weights[f"weight_{half}"][rows[name]] @ v + weights[f"bias_{half}"][rows[name]]
+
+
+def from_paper(name, layer, x, states):
+    """Compute the outputs and the final states of each row with the formulas in NumPy."""
+    weights = {key.removesuffix("_l0"): value.detach().numpy() for key, value in layer.named_parameters()}
+    cell = layer.cell
+    x_rows, h_rows = (
+        rows_of(layer, weights, half, cell.gates_that_read(reads)) for half, reads in (("ih", "x"), ("hh", "h"))
+    )
+    outputs, finals = [], []
+    for row in range(ROWS):
+        s = {key: state[0, row].numpy() for key, state in zip(cell.state, states, strict=True)}
+        for x_t in x[:, row].numpy():
+            new = PAPERS[name](lambda gate, x_t=x_t: x_rows(gate, x_t), h_rows, s, weights)
+            s = dict(zip(cell.state, new, strict=True))
+            outputs.append(new[0])
+        finals.append(s)
+    output = torch.from_numpy(np.array(outputs)).view(ROWS, STEPS, -1).transpose(0, 1)
+    return output, [torch.from_numpy(np.array([s[key] for s in finals]))[None] for key in cell.state]
+
+
+def check(name, engine):
+    layer, x, states = layer_of(name)
+    output, final = run(layer, x, states, engine)
+    expected, expected_final = from_paper(name, layer, x, states)
+    torch.testing.assert_close(output, expected, rtol=0, atol=1e-10)
+    for got, state in zip(final, expected_final, strict=True):
+        torch.testing.assert_close(got, state, rtol=0, atol=1e-10)
+
+
+def test_every_cell_has_a_formula():
+    assert PAPERS.keys() == gg.cells.CLASSIC.keys()
+    assert not PAPERS.keys() & set(gg.cells.__all__)
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_cell_equals_the_formulas_of_its_paper(name):
+    check(name, "reference")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in COMPILED else pytest.param(name, marks=pytest.mark.matrix) for name in PAPERS]
+)
+def test_a_kernel_equals_the_formulas_of_the_paper(name):
+    check(name, "cpu")
+
+
+@pytest.mark.parametrize("name", ["NBRC", "SRU"])
+def test_the_checks_accept_a_cell(name):
+    assert gg.check(gg.cells.CLASSIC[name]())
