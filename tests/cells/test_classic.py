@@ -156,7 +156,8 @@ def run(layer, x, states, engine):
 
 def rows_of(layer, weights, half, names):
     """The function that returns W v + b of one of the gates with these names, from the weights of x or h."""
-    gates = shapes_of(layer.cell, INPUTS, H).gates
+    has_axes = layer.cell.declaration is not None
+    gates = shapes_of(layer.cell, layer.input_size, H).gates if has_axes else dict.fromkeys(names, (H,))
     ends = np.cumsum([0, *(prod(gates[name]) for name in names)])
     rows = {name: slice(*pair) for name, pair in zip(names, itertools.pairwise(ends), strict=True)}
     return lambda name, v: weights[f"weight_{half}"][rows[name]] @ v + weights[f"bias_{half}"][rows[name]]
