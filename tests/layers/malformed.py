@@ -248,8 +248,8 @@ def cases(texts: list[str]) -> Iterator[tuple[str, Callable[[], Entry], str, str
         if "functional" in name:  # here, states without the axis for layers are correct
             damages = [(argument, damage) for argument, damage in damages if damage not in ("an axis less", "one axis")]
         if entry.modules:
-            names = [name for name, _ in entry.modules[0].named_parameters()] if entry.modules else []
-        damages += [(parameter, damage) for parameter in names for damage in PARAMETERS]
+            names = [name for name, _ in entry.modules[0].named_parameters()]
+            damages += [(parameter, damage) for parameter in names for damage in PARAMETERS]
         for argument, damage in damages:
             text = f"{name}: {argument} {damage}"
             if any(part in text for part in included) and not any(part in text for part in excluded):

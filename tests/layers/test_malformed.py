@@ -6,6 +6,7 @@ from torch import nn
 
 import glassgate as gg
 from tests.forked import run_python
+from tests.layers.malformed import cases
 
 SAMPLE = (
     "GRUCell N=4 hx=True: h",
@@ -13,12 +14,15 @@ SAMPLE = (
     "layer LSTM padded hx=True: h",
     "stream GRU N=3: input",
 )
+FAMILIES = ("RNNCell", "GRUCell", "LSTMCell", "layer", "session", "functional", "stream")
 
 
 def faults(*texts: str) -> str:
     """Run cases in a process of their own. Return their faults, and the last case if the process crashed."""
-    lines = run_python("-m", "tests.layers.malformed", *texts, timeout=3600).stdout.splitlines()
-    last = [] if lines[-1].startswith("done: ") and lines[-1] != "done: 0 cases" else ["crash: " + lines[-1]]
+    done = run_python("-m", "tests.layers.malformed", *texts, timeout=3600)
+    lines = ["before the first case", *done.stdout.splitlines()]
+    complete = lines[-1].startswith("done: ") and lines[-1] != "done: 0 cases"
+    last = [] if complete else [f"crash: {lines[-1]}, exit code {done.returncode}\n{done.stderr[-2000:]}"]
     return "\n".join([line for line in lines if line.startswith("fault")] + last)
 
 
@@ -26,8 +30,12 @@ def test_malformed_calls_are_errors_as_in_torch():
     assert not faults(*SAMPLE, "-fake", "-csr")
 
 
+def test_every_family_has_cases():
+    assert all(next(cases([family]), None) for family in FAMILIES)
+
+
 @pytest.mark.matrix
-@pytest.mark.parametrize("family", ["RNNCell", "GRUCell", "LSTMCell", "layer", "session", "functional", "stream"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_malformed_calls_of_a_family_are_errors_as_in_torch(family):
     assert not faults(family)
 

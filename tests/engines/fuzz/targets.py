@@ -2,10 +2,11 @@
 
 import copy
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -67,24 +68,6 @@ def trial_of_layer(written: Written | str, layer: gg.Recurrent, L: int, seed: in
     return Trial(written, layer.double(), x, expected, uncertainty)
 
 
-def faults(trials: Sequence[Trial], results: Sequence[Tensor], exact: bool) -> list[str]:
-    """Return a description of each result that differs from the reference.
-
-    Args:
-        trials: the trials.
-        results: the output of each trial.
-        exact: whether the results were computed in float64.
-    """
-    found = []
-    for trial, result in zip(trials, results, strict=True):
-        largest = max(1.0, float(trial.expected.abs().max()))
-        allowed = 1e-9 * largest if exact else 1e-4 * largest + 30 * trial.uncertainty
-        error = float((result.double().reshape(trial.expected.shape) - trial.expected).abs().max())
-        if not error <= allowed:
-            found.append(f"off by {error:.1e}, allowed {allowed:.1e}: {trial.written}")
-    return found
-
-
 @contextmanager
 def in_dtype(module: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     """A context in which parameters have this dtype. A copy of a layer would be traced again."""
@@ -96,7 +79,18 @@ def in_dtype(module: nn.Module, dtype: torch.dtype) -> Iterator[None]:
 
 
 def run_c(trials: Sequence[Trial], folder: Path, double: bool, compiler: str, *flags: str) -> list[Tensor]:
-    """Return the outputs of one C program with all layers."""
+    """Return the outputs of one C program with all layers. Another compiler compiles the same files."""
+    folder = folder / ("double" if double else "float")
+    if not (folder / "main.c").exists():
+        folder.mkdir(exist_ok=True)
+        _write_c(trials, folder, double)
+    _run([compiler, *WARNINGS, *flags, "main.c", "nets.c", "-o", "program", "-lm"], folder)
+    numbers = torch.from_numpy(np.frombuffer(_run(["./program"], folder), np.float64 if double else np.float32).copy())
+    return list(numbers.split([trial.expected.numel() for trial in trials]))
+
+
+def _write_c(trials: Sequence[Trial], folder: Path, double: bool) -> None:
+    """Write the layers in C, and a program that prints the bytes of their outputs."""
     layers = nn.ModuleDict({str(k): trial.layer for k, trial in enumerate(trials)})
     with in_dtype(layers, torch.float64 if double else torch.float32):
         gg.to_c(layers, folder, "nets")
@@ -115,13 +109,13 @@ def run_c(trials: Sequence[Trial], folder: Path, double: bool, compiler: str, *f
         ]
     calls = " || ".join(f"run{k}()" for k in range(len(trials)))
     (folder / "main.c").write_text("\n".join([*program, f"int main(void) {{ return {calls}; }}\n"]))
-    command = [compiler, *WARNINGS, *flags, "main.c", "nets.c", "-o", "program", "-lm"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[:3000]
-    output = subprocess.run(["./program"], cwd=folder, capture_output=True)
-    assert output.returncode == 0, output.stderr[:3000]
-    numbers = torch.from_numpy(np.frombuffer(output.stdout, np.float64 if double else np.float32).copy())
-    return list(numbers.split([trial.expected.numel() for trial in trials]))
+
+
+def _run(command: list[str], folder: Path) -> bytes:
+    """Return the standard output of a program. A negative exit code is the number of the signal that ended it."""
+    done = subprocess.run(command, cwd=folder, capture_output=True)
+    assert done.returncode == 0, f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr.decode()[:3000]}"
+    return done.stdout
 
 
 def run_javascript(trials: Sequence[Trial], folder: Path) -> list[Tensor]:
@@ -145,7 +139,60 @@ def run_onnx(trials: Sequence[Trial], folder: Path) -> list[Tensor]:
     return outputs
 
 
-def run_session(trials: Sequence[Trial]) -> list[Tensor]:
+def run_session(trials: Sequence[Trial], folder: Path) -> list[Tensor]:
     """Return the outputs of frozen layers. Python runs their kernels."""
     with interpreted():
         return [gg.freeze(trial.layer)(trial.x)[0] for trial in trials]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A program that runs layers.
+
+    Attributes:
+        run: returns the output of each trial. It may write into the folder.
+        exact: whether the results are computed in float64.
+    """
+
+    name: str
+    run: Callable[[Sequence[Trial], Path], list[Tensor]]
+    exact: bool = False
+
+    def faults(self, trials: Sequence[Trial], folder: Path) -> list[str]:
+        """Return a description of each trial that fails, or whose result differs from the reference."""
+        try:
+            results = self.run(trials, folder)
+        except Exception as error:  # of the emitter, a compiler or the emitted program
+            if len(trials) == 1:
+                return [f"{self.name}: {type(error).__name__}: {error}: {trials[0].written}"]
+            found = [fault for trial in trials for fault in self._faults_alone(trial)]
+            return found or [f"{self.name}: {error}, but only with all {len(trials)} cells together"]
+        errors = [self._error(trial, result) for trial, result in zip(trials, results, strict=True)]
+        return [f"{self.name}: {error}: {t.written}" for t, error in zip(trials, errors, strict=True) if error]
+
+    def _faults_alone(self, trial: Trial) -> list[str]:
+        with TemporaryDirectory() as folder:
+            return self.faults([trial], Path(folder))
+
+    def _error(self, trial: Trial, result: Tensor) -> str:
+        largest = max(1.0, float(trial.expected.abs().max()))
+        allowed = 1e-9 * largest if self.exact else 1e-4 * largest + 30 * trial.uncertainty
+        error = float((result.double().reshape(trial.expected.shape) - trial.expected).abs().max())
+        return "" if error <= allowed else f"off by {error:.1e}, allowed {allowed:.1e}"
+
+
+def _c(double: bool, compiler: str, *flags: str) -> Callable[[Sequence[Trial], Path], list[Tensor]]:
+    return lambda trials, folder: run_c(trials, folder, double, compiler, *flags)
+
+
+TARGETS = (
+    Target("session", run_session, exact=True),
+    Target("JavaScript", run_javascript),
+    Target("ONNX Runtime", run_onnx),
+    Target("C by GCC", _c(True, "gcc", "-O0"), exact=True),
+)
+FURTHER_BUILDS = (
+    Target("C by Clang with sanitizers", _c(True, "clang", "-O0", *SANITIZERS), exact=True),
+    Target("C in float32, one lane", _c(False, "gcc", "-O0", "-DONE_LANE")),
+)
+"""Builds of the same C code, which `make fuzz` adds."""
