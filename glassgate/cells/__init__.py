@@ -43,6 +43,20 @@ from glassgate.cells.matrix import (
 from glassgate.cells.minimal import MinGRU, MinLSTM
 from glassgate.cells.rnn import RNN, IndRNN
 from glassgate.cells.slstm import SLSTM
+from glassgate.cells.structured import (
+    GRUD,
+    LEM,
+    RHN,
+    SCRN,
+    TLSTM,
+    AntisymmetricRNN,
+    CfC,
+    CoRNN,
+    FastGRNN,
+    FastRNN,
+    GatedAntisymmetricRNN,
+    UnICORNN,
+)
 from glassgate.user_warning import warn_user
 
 __all__ = [
@@ -68,26 +82,11 @@ __all__ = [
 ]
 
 CLASSIC = {
-    each.__name__: each
-    for each in (
-        ATR,
-        BRC,
-        CFN,
-        LightRU,
-        LiGRU,
-        LSTM1997,
-        MinimalRNN,
-        MUT1,
-        MUT2,
-        MUT3,
-        NAS,
-        NBRC,
-        RAN,
-        SRU,
-        STAR,
-        UGRNN,
+    each.__name__: each for each in (
+        AntisymmetricRNN, ATR, BRC, CfC, CFN, CoRNN, FastGRNN, FastRNN, GatedAntisymmetricRNN, GRUD, LEM, LightRU,
+        LiGRU, LSTM1997, MinimalRNN, MUT1, MUT2, MUT3, NAS, NBRC, RAN, RHN, SCRN, SRU, STAR, TLSTM, UGRNN, UnICORNN,
     )
-}
+}  # fmt: skip
 """Cells of the literature from 1997 on, by name."""
 
 MATRIX_MEMORIES = {

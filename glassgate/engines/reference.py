@@ -103,7 +103,7 @@ def _by_step(values: Named | None, row_counts: list[int]) -> list[Any]:
     if values is None:
         return [None] * len(row_counts)
     names, blocks = list(values.__dict__), [v.split(row_counts) for v in values]
-    return [Named(names, of_step) for of_step in zip(*blocks, strict=True)]
+    return [Named(names, [block[t] for block in blocks]) for t in range(len(row_counts))]
 
 
 def _reset(mask: Tensor, states: tuple[Tensor, ...], at_reset: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -63,7 +63,7 @@ class Equations:
             "format": FORMAT,
             "gates": self.gates,
             "state": self.state,
-            "parameters": {name: [float(p.start).hex(), bool(p.per_gate)] for name, p in self.parameters.items()},
+            "parameters": {name: [_start(p).hex(), bool(p.per_gate)] for name, p in self.parameters.items()},
             "noise": {
                 name: [
                     float(n.rate).hex(),
@@ -130,6 +130,11 @@ def _format_argument(arg: Any, index: Mapping[Node, int]) -> Any:
 
 class NotEquations(ValueError):
     """The text does not contain equations."""
+
+
+def _start(parameter: Parameter) -> float:
+    """The initial value of a parameter; 0 for a function, because the equations do not depend on initial values."""
+    return 0.0 if callable(parameter.start) else float(parameter.start)
 
 
 def parse(text: str) -> Equations:
