@@ -73,8 +73,9 @@ def array_step(
         ...     def step(self, a, s):
         ...         S = s.S + a.k[..., None] * a.v[..., None, :]
         ...         return (a.k[..., None] * S).sum(-2), S
-        >>> print(array_step(Fast(), 6, 3).states[0])
-        h[value] = sum(_[key, value], ('key',))
+        >>> h, S = array_step(Fast(), 6, 3).states
+        >>> h.op, h.axes, S.axes
+        ('sum', ('value',), ('key', 'value'))
     """
     shapes = shapes_of(cell, input_size, hidden_size)
     return run_in_new_thread(_trace, cell, shapes, is_watched)
