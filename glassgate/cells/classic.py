@@ -1,8 +1,10 @@
 """Classic cells with one number per unit: gated networks and simplifications of the GRU and the LSTM.
 
 In the equations, `...` is the pre-activation of the gate, W_ih x + b_ih + W_hh h_prev + b_hh. W_x x stands for
-W_ih x + b_ih alone, and W_h h for W_hh h + b_hh alone. If a gate reads only x or only h, its rows in the other matrix
-have no effect. `structured.py` contains cells with other matrices, and models of dynamical systems.
+W_ih x + b_ih alone, and W_h h for W_hh h + b_hh alone. Each gate has its own rows of these matrices. If a gate reads
+only x or only h, its rows in the other matrix have no effect.
+
+`structured.py` contains cells with other matrices, and models of dynamical systems.
 """
 
 from torch import relu, sigmoid, tanh
@@ -137,7 +139,7 @@ class MinimalRNN(ClassicCell):
 
 
 class MUT1(ClassicCell):
-    """The first mutation (Jozefowicz, Zaremba and Sutskever 2015, Proceedings of Machine Learning Research 37).
+    """The first mutation (Jozefowicz, Zaremba and Sutskever 2015, ICML, PMLR 37).
 
     z = sigmoid(W_x x),  r = sigmoid(...),  n = tanh(W_h (r h_prev) + tanh(W_x x)),  h = z n + (1 - z) h_prev
 
@@ -153,7 +155,7 @@ class MUT1(ClassicCell):
 
 
 class MUT2(ClassicCell):
-    """The second mutation (Jozefowicz, Zaremba and Sutskever 2015, Proceedings of Machine Learning Research 37).
+    """The second mutation (Jozefowicz, Zaremba and Sutskever 2015, ICML, PMLR 37).
 
     z = sigmoid(...),  r = sigmoid(...),  n = tanh(W_x x + W_h (r h_prev)),  h = z n + (1 - z) h_prev
 
@@ -169,7 +171,7 @@ class MUT2(ClassicCell):
 
 
 class MUT3(ClassicCell):
-    """The third mutation (Jozefowicz, Zaremba and Sutskever 2015, Proceedings of Machine Learning Research 37).
+    """The third mutation (Jozefowicz, Zaremba and Sutskever 2015, ICML, PMLR 37).
 
     z = sigmoid(W_x x + W_h tanh(h_prev)),  r = sigmoid(...),  n = tanh(W_x x + W_h (r h_prev)),
     h = z n + (1 - z) h_prev

@@ -22,6 +22,7 @@ COMMANDS = {
     "report": "write a page about a trained run, gate by gate and step by step",
     "search": "find steps of a run's data at which the states of units are similar to those at given steps",
     "export": "write a trained run's network as a file for deployment",
+    "cells": "list the built-in cells, or print the equations and parameters of one",
     "look": "print the recognised format of a data file, and its first examples",
     "demo": "colour Python code with a network trained on Python's own library",
 }
