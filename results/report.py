@@ -56,8 +56,8 @@ LEGEND = f"""
 - **Difference with the same weights:** rounding errors make the two training runs diverge, as if they had different
   seeds. The trained weights of {OURS} are therefore also scored with the layers of `{PLAIN}`.
 - **Reported by others:** these figures have other settings, listed below, and are quoted from secondary sources, not
-  from the papers. "Own figures for comparison" below are small training runs in plain PyTorch from before this
-  comparison, with little tuning and mostly one seed, and naive forecasts.
+  from the papers. "Own figures for comparison" are small training runs in plain PyTorch with little tuning, mostly with
+  one seed, and naive forecasts.
 - **Earlier defaults:** three cases (SNIPS slots, Tiny Shakespeare, the next character of Tang poems) use earlier
   defaults of batch size, dropout and learning rate. Their commands contain these values.
 
@@ -99,6 +99,10 @@ The package does not contain the data. `GLASSGATE_DATA` names a folder with thes
 | `tatoeba_cmn_eng/cmn.txt` | Tatoeba, English and Chinese, from manythings.org/anki | CC BY 2.0 FR |
 | `ud_english_ewt_pos/{train,dev,test}.tsv` | UD English EWT (Silveira et al. 2014): word, UPOS, XPOS | CC BY-SA 4.0 |
 """
+
+
+SAMPLE_LINES = 12
+"""The largest number of lines that the page shows of a model's output."""
 
 
 def write(store: Store, page: Path) -> None:
@@ -188,10 +192,16 @@ def _section(case: Case, pairs: Pairs, page: Path, first: Case) -> str:
     parts.append(_table_of_seeds(case, pairs))
     for title, figures in (("Reported by others", case.by_others), ("Own figures for comparison", case.own)):
         if figures:
-            lines = (f"- {e.value:g} {_unit_and_title(case, e.score)}: {e.who} ({e.setting})" for e in figures)
+            by_source: dict[str, list[str]] = {}
+            for e in figures:
+                by_source.setdefault(f"{e.who} ({e.setting})", []).append(
+                    f"{e.value:g} {_unit_and_title(case, e.score)}"
+                )
+            lines = (f"- {', '.join(listed)}: {source}" for source, listed in by_source.items())
             parts.append(f"{title}:\n\n" + "\n".join(lines) + "\n")
-    if sample := pairs[0][0]["sample"]:
-        parts.append(f"Output of the model of seed 1:\n\n```text\n{sample}\n```\n")
+    if case.sample and (sample := pairs[0][0]["sample"]):
+        lines = "\n".join(sample.splitlines()[:SAMPLE_LINES])
+        parts.append(f"Output of the model of seed 1:\n\n```text\n{lines}\n```\n")
     if picture := pairs[0][0].get("picture"):
         path = page.with_name(f"{page.stem}-{case.name}.svg")
         pictures.draw(picture, path)
@@ -208,7 +218,7 @@ def _command(case: Case, first: Case) -> str:
     without = [f"without `--{option.split()[0]}`" for option in sorted(shown) if option.split()[0] not in names]
     new = " ".join(f"--{option}" for option in command.split(" --")[1:] if option not in shown)
     changes = ", ".join([*([f"with `{new}`"] if new else []), *without])
-    return f"The command is that of [{first.what}](#{first.name}), {changes}.\n"
+    return f"The command is that of [{first.name}](#{first.name}), {changes}.\n"
 
 
 def _unit_and_title(case: Case, key: str) -> str:
