@@ -174,11 +174,7 @@ def _machines(contents: list[tuple[Case, Pairs]]) -> str:
     results = [result for _, pairs in contents for both in pairs for result in both]
     machines = {
         f"{e['processor']}, {e['processors']} processors, {e['threads']} thread per training run, {e['system']}; "
-        + ", ".join(
-            f"{name} {e['versions'][name]}"
-            for name in ("python", "torch", "llvmlite", "numba")
-            if name in e["versions"]
-        )
+        + ", ".join(f"{name} {e['versions'][name]}" for name in ("python", "torch", "llvmlite"))
         for e in (result["environment"] for result in results)
     }
     commits = ", ".join(sorted({result["commit"] for result in results}))
