@@ -196,8 +196,8 @@ def _section(case: Case, pairs: Pairs, page: Path, first: Case) -> str:
             lines = (f"- {', '.join(listed)}: {source}" for source, listed in by_source.items())
             parts.append(f"{title}:\n\n" + "\n".join(lines) + "\n")
     if case.sample and (sample := pairs[0][0]["sample"]):
-        lines = "\n".join(sample.splitlines()[:SAMPLE_LINES])
-        parts.append(f"Output of the model of seed 1:\n\n```text\n{lines}\n```\n")
+        shown = "\n".join(sample.splitlines()[:SAMPLE_LINES])
+        parts.append(f"Output of the model of seed 1:\n\n```text\n{shown}\n```\n")
     if picture := pairs[0][0].get("picture"):
         path = page.with_name(f"{page.stem}-{case.name}.svg")
         pictures.draw(picture, path)
