@@ -239,6 +239,11 @@ class Shapes:
         first = next(iter(self.inputs.values()), None)
         return self.sizes[FEATURES] if first is None else prod(first)
 
+    @property
+    def input_size(self) -> int:
+        """The width of the input, with all of its blocks."""
+        return sum(map(prod, self.inputs.values())) or self.features
+
     def of(self, axes: Axes) -> Shape:
         """The shape of a value with these axes."""
         return tuple(axis if isinstance(axis, int) else self.sizes[axis] for axis in axes)

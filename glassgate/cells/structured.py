@@ -179,39 +179,41 @@ class FastGRNN(Cell):
         return (sigmoid(p.zeta) * (1 - z) + sigmoid(p.nu)) * a.update(n) + z * s.h
 
 
-class RHN(Cell):
+class RHN(ClassicCell):
     """The recurrent highway network (Zilly et al. 2016, arXiv:1607.03474), with coupled gates.
 
-    n_l = tanh(R_n,l s_(l-1) + b_n,l),  t_l = sigmoid(R_t,l s_(l-1) + b_t,l),  s_l = t_l n_l + (1 - t_l) s_(l-1)
+    n_1 = tanh(...),  t_1 = sigmoid(...),  s_1 = t_1 n_1 + (1 - t_1) h_prev, and for l = 2 to depth:
+    n_l = tanh(R s_(l-1) + b),  t_l = sigmoid(R s_(l-1) + b),  s_l = t_l n_l + (1 - t_l) s_(l-1). h is the last s.
 
-    for l = 1 to depth. s_0 is h_prev, and h is s_depth. At l = 1, n and t also read W_x x. R (depth, 2, units, units)
-    and b (depth, 2, units) are parameters.
+    Each n_l and t_l has its own block of the parameters R (depth - 1, 2, units, units) and b (depth - 1, 2, units).
 
     Args:
-        depth: the number of highway layers within a step.
+        depth: the number of highway layers within a step. With 1, kernels run the cell.
     """
 
-    gates = {"n": UNITS, "t": UNITS}
-    state = {"h": UNITS}
-    parameters = {
-        "R": Parameter(axes=("depth", 2, "units", "units")),
-        "b": Parameter(0.0, axes=("depth", 2, "units")),
-    }
-    recurrent = False
-    projected = no_projection
+    gates = ("n", "t")
 
     def __init__(self, depth: int = 3) -> None:
-        self.depth = depth
+        if depth < 1:
+            raise ValueError(f"RHN: depth must be 1 or more, got {depth}")
+        self.depth, self.deeper = depth, depth - 1
+        if self.deeper:
+            self.parameters = {
+                "R": Parameter(axes=("deeper", 2, "units", "units")),
+                "b": Parameter(0.0, axes=("deeper", 2, "units")),
+            }
 
-    def step(self, a, s, p):
-        h = s.h
-        for layer in range(self.depth):
+    def step(self, a, s, p=None):
+        h = self.highway(s.h, a.n, a.t, a)
+        for layer in range(self.deeper):
             n, t = (h @ p.R[layer, k].mT + p.b[layer, k] for k in (0, 1))
-            if layer == 0:
-                n, t = n + a.n, t + a.t
-            t = sigmoid(t)
-            h = t * a.update(tanh(n)) + (1 - t) * h
+            h = self.highway(h, n, t, a)
         return h
+
+    def highway(self, s, n, t, a):
+        """Compute one highway layer from the pre-activations of n and t."""
+        t = sigmoid(t)
+        return t * a.update(tanh(n)) + (1 - t) * s
 
 
 class SCRN(Cell):

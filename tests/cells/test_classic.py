@@ -11,7 +11,7 @@ import glassgate as gg
 from glassgate.cell_axes import example_sizes, shapes_of
 from tests.compare import noise
 
-STEPS, ROWS, INPUTS, H = 4, 2, 3, 4
+STEPS, ROWS, INPUTS, H = 4, 2, 5, 4
 COMPILED = ("BRC", "MUT3", "UnICORNN")
 """The cells whose kernels every run compiles."""
 
@@ -157,9 +157,10 @@ def fast_grnn(x, u, s, p):
 
 def rhn(x, u, s, p):
     state = s["h"]
-    for depth, ((R_h, R_t), (b_h, b_t)) in enumerate(zip(p["R"], p["b"], strict=True)):
-        h = tanh((x("n") if depth == 0 else 0) + R_h @ state + b_h)
-        t = sigmoid((x("t") if depth == 0 else 0) + R_t @ state + b_t)
+    for depth in range(2):
+        R_h, R_t = (u(gate, state) if depth == 0 else p["R"][0, k] @ state for k, gate in enumerate("nt"))
+        h = tanh(x("n") + R_h if depth == 0 else R_h + p["b"][0, 0])
+        t = sigmoid(x("t") + R_t if depth == 0 else R_t + p["b"][0, 1])
         state = h * t + state * (1 - t)
     return (state,)
 
@@ -227,12 +228,12 @@ PAPERS = {
 
 OPTIONS = {
     "AntisymmetricRNN": {"epsilon": 0.1, "gamma": 0.02},
-    "CfC": {"backbone": 5},
+    "CfC": {"backbone": 3},
     "CoRNN": {"dt": 0.1, "gamma": 2.0, "epsilon": 3.0},
     "GatedAntisymmetricRNN": {"epsilon": 0.1, "gamma": 0.02},
     "LEM": {"dt": 0.5},
     "RHN": {"depth": 2},
-    "SCRN": {"context": 5, "alpha": 0.9},
+    "SCRN": {"context": 3, "alpha": 0.9},
     "UnICORNN": {"dt": 0.1, "alpha": 2.0},
 }
 """The arguments of the cells. The formulas contain them as numbers."""
@@ -307,7 +308,8 @@ def test_every_cell_has_a_formula():
 
 @pytest.mark.parametrize("name", PAPERS)
 def test_a_cell_equals_the_formulas_of_its_paper(name):
-    check(name, "reference")
+    # The choice of an engine must support cells that read the input.
+    check(name, "auto" if gg.cells.CLASSIC[name].inputs else "reference")
 
 
 @pytest.mark.parametrize(

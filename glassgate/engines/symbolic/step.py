@@ -134,6 +134,8 @@ def trace_step(
     def projection(h: Any) -> Node:
         return Node("hr", (_check_state_axis(cell.state[0], h, UNITS),), PROJECTED)
 
+    if cell.inputs:
+        raise NotTraceable("the input itself")
     out = PROJECTED if projected else UNITS
     axes = dict.fromkeys(cell.state, UNITS) | {cell.state[0]: out}
     state = [Node("state", (name,), axis, f"{name}_prev") for name, axis in axes.items()]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from glassgate.cell_axes import shapes_from_weights
 from glassgate.engines.contract import Direction, Reason, Result, Steps, is_intercepted, result_type
 from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
 from glassgate.engines.llvm_cpu.arrays.run import CompiledArrays, Operands, Rows
@@ -118,10 +119,17 @@ def _layout(row_count: int, N: int, batch_sizes: tuple[int, ...] | None) -> Rows
         return Rows(sizes.cumsum(0) - sizes, lengths, False, None, int(sizes.sum()) == row_count)
 
 
+def _sizes(direction: Direction) -> tuple[int, int]:
+    """The input size and the hidden size of a direction."""
+    cell, columns, hidden_size = direction.cell, direction.weights["weight_ih"].shape[1], direction.initial[0].shape[1]
+    if not cell.inputs:
+        return columns, hidden_size
+    return shapes_from_weights(cell, direction.weights, hidden_size).input_size, hidden_size
+
+
 def _missing(direction: Direction) -> str | None:
     """What the kernels lack for the direction's cell. Its author cannot write the step in another way."""
-    sizes = direction.weights["weight_ih"].shape[1], direction.initial[0].shape[1]
-    step = traced_array_step(direction.cell, *sizes)
+    step = traced_array_step(direction.cell, *_sizes(direction))
     fault = None if isinstance(step, str) else missing_in_array_kernels(step)
     if fault is None:
         return None
@@ -130,8 +138,7 @@ def _missing(direction: Direction) -> str | None:
 
 def _program(direction: Direction) -> ArrayProgram | str:
     """The passes of the direction's cell, or the reason why kernels cannot run them."""
-    sizes = direction.weights["weight_ih"].shape[1], direction.initial[0].shape[1]
-    step = traced_array_step(direction.cell, *sizes)
+    step = traced_array_step(direction.cell, *_sizes(direction))
     return step if isinstance(step, str) else _program_of(step, direction.cell._class_name)
 
 
