@@ -244,7 +244,7 @@ class SCRN(Cell):
 class TLSTM(Cell):
     """The time-aware LSTM (Baytas et al. 2017, doi:10.1145/3097983.3097997).
 
-    The last input is the time since the last step.
+    The last input is the time since the last step. A negative time counts as 0.
 
     d = tanh(D c_prev + b_d),  k = c_prev - d + d / log(e + time),  i, f, o = sigmoid(...),  g = tanh(...),
     c = f k + i g,  h = o tanh(c), where D (units, units) and b_d are parameters, and x is the input without the time
@@ -258,7 +258,7 @@ class TLSTM(Cell):
     def step(self, a, s, p):
         i, f, g, o = sigmoid(a.i), sigmoid(a.f), tanh(a.g), sigmoid(a.o)
         d = tanh(s.c @ p.D.mT + p.b_d)
-        kept = s.c - d + d / log(math.e + a.input.time)[:, None]
+        kept = s.c - d + d / log(math.e + relu(a.input.time))[:, None]
         c = f * kept + i * a.update(g)
         return o * tanh(c), c
 
