@@ -7,7 +7,6 @@ from types import FrameType, ModuleType
 
 EXTRAS = {
     **dict.fromkeys(("torchmetrics", "safetensors", "rich", "yaml", "tensorboard", "pyarrow", "pandas"), "tasks"),
-    "charset_normalizer": "tasks",
     **dict.fromkeys(("onnx", "onnxscript", "onnxruntime", "onnx_ir"), "export"),
     **dict.fromkeys(("tokenizers", "sacrebleu"), "translation"),
     "matplotlib": "pictures",

@@ -20,7 +20,8 @@ from tests.tasks.test_every_task import SPLITS
 TEXT = "play it now stop it"
 L, H = 5, 6
 Values = dict[str, list[Tensor]]
-MINUS = "\N{MINUS SIGN}"
+MINUS, NARROW = "\N{MINUS SIGN}", "\N{NARROW NO-BREAK SPACE}"
+KINDS = {**dict.fromkeys("ifo", "a gate"), "g": "a candidate", **dict.fromkeys("hc", "a state")}
 
 
 class Made(NamedTuple):
@@ -92,7 +93,7 @@ def test_gates_states_wires_and_what_follows_from_them(made: Made) -> None:
         for name, value in values.items():
             np.testing.assert_allclose(decode_array(part["values"][name]).reshape(L, H), value, atol=1e-5)
             said = f"mean {value.mean():.3g}, standard deviation {value.std(correction=0):.3g}".replace("-", MINUS)
-            assert f"{H} units over {L} steps: {said}." in made.text
+            assert f"{H} units over {L} steps, {KINDS[name]}: {said}." in made.text
         carried = [values["f"] * before["c"], values["i"] * values["g"], values["c"].tanh(), before["h"], before["c"]]
         wires = {name: decode_array(wire).reshape(L, -1) for name, wire in part["wires"].items()}
         np.testing.assert_allclose(wires.pop("x"), x.detach().norm(dim=-1, keepdim=True), atol=1e-4)
@@ -230,7 +231,7 @@ def test_cost(made: Made) -> None:
     products = sum(p.numel() for p in network.encoder.parameters() if p.dim() == 2)
     assert rows["multiplications per step"].startswith(f"{products:,}:")
     assert rows["multiplications on this page"] == f"{products * L / 1e6:,.2f} million for {L} steps, without padding"
-    assert rows["padding"].startswith("0.0%")
+    assert rows["padding"] == f"0{NARROW}% if the sequences were one padded batch"
     kept = sum(decode_array(value).size for part in made.data["parts"] for value in part["values"].values())
     assert rows["memory for gradients"].startswith(f"about {4 * kept / 1e6:.2f} MB")
     assert rows["state"] == f"{2 * 2 * H} numbers per sequence, {4 * 2 * 2 * H} bytes"

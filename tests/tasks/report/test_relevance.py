@@ -82,7 +82,7 @@ def test_the_score_is_the_log_odds_of_the_shown_probabilities() -> None:
     odds = [np.log((each.best[0].probability or 0) / (each.best[1].probability or 1)) for each in said.answers]
     np.testing.assert_allclose(relevance.scores, odds, atol=1e-5)
     assert (relevance.scores >= 0).all()
-    assert relevance.name.format("A", "B") == "log odds of A over B"
+    assert relevance.name.format(first="A", second="B") == "log odds of A over B"
 
 
 def test_a_page_contains_sums_exactly_and_relevances_in_8_bits() -> None:
