@@ -8,7 +8,7 @@ from typing import NamedTuple
 from glassgate.tasks.data import labelled, records
 from glassgate.tasks.data.columns import detect_layout
 from glassgate.tasks.data.detect import detect_kind
-from glassgate.tasks.data.files import STDIN
+from glassgate.tasks.data.files import STDIN, readable_file
 from glassgate.tasks.data.formats import FOLDER, LABEL_SUFFIX, detect_format
 from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.data.music import is_music
@@ -41,8 +41,10 @@ def rank(path: str, format: str = "") -> list[Reading]:
         format: the format; detected if empty
 
     Raises:
-        DataError: the file cannot be read
+        DataError: the file does not exist, cannot be read, or fits no task
     """
+    if not Path(path).is_dir():
+        readable_file(path)
     ranked: dict[str, Reading] = {}
     for reading in _readings(path, format):
         ranked.setdefault(reading.task, reading)

@@ -104,7 +104,7 @@ def as_hx(parts: Sequence[Part], final: list[tuple[Tensor, ...]], layout: Layout
         if len(by_part) == 1:
             states.append(by_part[0].unsqueeze(0))
         else:
-            same_shape = len({state.shape for state in by_part}) == 1
+            same_shape = all([state.shape == by_part[0].shape for state in by_part])  # exported sizes have no hash
             states.append(torch.stack(by_part) if same_shape else tuple(by_part))
     return states[0] if len(states) == 1 else tuple(states)
 

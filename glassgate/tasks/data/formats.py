@@ -56,18 +56,22 @@ def detect_format(
 def _check_single_words(path: str | Path, layout: Layout) -> None:
     """Check that the column of tokens does not contain whole texts, as in data of other tasks.
 
+    A token may have several words, such as "New York". Most whole texts have several, and their labels repeat.
+
     Raises:
-        DataError: most cells have several words
+        DataError: most cells have several words, and the labels repeat
     """
     source = sniff(path)
-    token_column = layout.token_column
-    if len(source.columns) == layout.width and source.columns[token_column].kind == TEXT:
-        value = source.columns[token_column].values[0]
+    if len(source.columns) != layout.width or layout.label_column is None:
+        return
+    tokens, labels = source.columns[layout.token_column], source.columns[layout.label_column]
+    texts = [value for value in tokens.values if " " in value]
+    if tokens.kind == TEXT and 2 * len(texts) > len(tokens.values) and labels.may_be_labels and not layout.scheme:
         raise DataError(
             path,
             None,
-            f"expected a word per row, got texts of several words in column {source.columns[token_column].name!r}, "
-            f"such as {value[:40]!r}; for a label per text: glassgate train classification; name another column with "
+            f"expected a word per row, got texts of several words in column {tokens.name!r}, "
+            f"such as {texts[0][:40]!r}; for a label per text: glassgate train classification; name another column with "
             "--text-column",
         )
 
