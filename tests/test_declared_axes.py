@@ -157,7 +157,10 @@ def test_wrong_states(layer):
 
 def test_states_that_do_not_fit_into_memory():
     layer = gg.Recurrent(DeltaRule(64, 256, 256), 4, 64 * 256)
-    message = r"states of DeltaRule.* need \d+.* GiB, .* S \(heads, key, value\) = \(64, 256, 256\), for N = 9000"
+    message = (
+        r"states of DeltaRule.* need \d+.* GiB, and this machine has .* GiB; "
+        r"they are S \(heads, key, value\) = \(64, 256, 256\), for N = 9000"
+    )
     with pytest.raises(MemoryError, match=message):
         layer(torch.zeros(200, 9000, 4))
 

@@ -41,6 +41,8 @@ NOT_MADE = {
         "two series have this name",
         "the source is empty; remove the line",
         "expected a translation to learn from",
+        "`observed` reads whole texts, as contexts extend over the bounds of batches",
+        "`observed` compares texts, not the tokens of batches",
         ", row ",
     ],
     "an error of another library, or inside of another message": [

@@ -70,8 +70,8 @@ def _check_single_words(path: str | Path, layout: Layout) -> None:
         raise DataError(
             path,
             None,
-            f"expected a word per row, got texts of several words in column {tokens.name!r}, "
-            f"such as {texts[0][:40]!r}; for a label per text: glassgate train classification; name another column with "
+            f"expected a word per row, got texts of several words in column {tokens.name!r}, such as "
+            f"{texts[0][:40]!r}; for a label per text: glassgate train classification; name another column with "
             "--text-column",
         )
 
