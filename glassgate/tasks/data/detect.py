@@ -6,15 +6,18 @@ The kind is a file format, such as "csv". The dialect is the way in which a text
 import csv
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glassgate.tasks.data.files import STDIN, archive_members, open_file, suffix_of
 from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.errors import DataError, UserError
+
+if TYPE_CHECKING:
+    from _csv import Reader
 
 SUFFIXES = {
     **{".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".xlsx": "xlsx", ".parquet": "parquet", ".pq": "parquet"},
@@ -24,6 +27,7 @@ SUFFIXES = {
 }
 """The kind of a file by its suffix."""
 
+_MAX_CELL_LENGTH = 2**31 - 1  # characters of a CSV cell; the default limit of Python is 131,072
 _HEAD_SIZE = 2**16  # bytes at the beginning of a file that are examined
 _JSON_LIST = re.compile(r"\s*\[\s*[\[{]")
 _SIGNATURES = {b"PAR1": "parquet", b"\x93NUMPY": "npy", b"MATLAB 5.0 MAT-file": "mat", b"\x89HDF\r\n": "mat"}
@@ -130,7 +134,7 @@ def detect_dialect(path: str | Path, separator: str | None = None, names: Sequen
         raise DataError(path, None, "the file has only empty lines; give one with a header and a row of data")
     separator = separator or _detect_separator(lines, names)
     has_quotes = separator != "\t" or _quotes_enclose_cells(lines)
-    rows = csv.reader((f"{line}\n" for line in lines), delimiter=separator, quoting=QUOTING[has_quotes])
+    rows = csv_rows((f"{line}\n" for line in lines), delimiter=separator, quoting=QUOTING[has_quotes])
     try:
         header = next(rows, [""])
     except csv.Error:
@@ -140,6 +144,12 @@ def detect_dialect(path: str | Path, separator: str | None = None, names: Sequen
 
 QUOTING: Any = {True: csv.QUOTE_MINIMAL, False: csv.QUOTE_NONE}
 """The quoting rule of `csv.reader` by `Dialect.has_quotes`."""
+
+
+def csv_rows(lines: Iterable[str], **options: Any) -> "Reader":
+    """Return a `csv.reader` that accepts long cells, such as whole articles."""
+    csv.field_size_limit(_MAX_CELL_LENGTH)
+    return csv.reader(lines, **options)
 
 
 def _detect_separator(lines: Sequence[str], names: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from glassgate.tasks.data.detect import QUOTING, Dialect, detect_dialect, detect_kind
+from glassgate.tasks.data.detect import QUOTING, Dialect, csv_rows, detect_dialect, detect_kind
 from glassgate.tasks.data.files import Identity, identify_file, loading, readable_file, row_limit
 from glassgate.tasks.data.lines import open_text, read_lines
 from glassgate.tasks.errors import DataError
@@ -50,8 +50,6 @@ TEXT_COLUMNS = ("text", "sentence", "content", "review", "utterance", "comment",
 
 LABEL_COLUMNS = ("label", "labels", "class", "category", "sentiment", "intent", "target", "topic")
 """The usual names of columns or keys with labels of texts."""
-
-_MAX_CELL_LENGTH = 2**31 - 1  # characters of a CSV cell; the default limit of Python is 131,072
 
 LabelNames = Mapping[str, Sequence[str]]
 """The names of the labels in each column that stores labels as integers, by the key of the column."""
@@ -251,11 +249,10 @@ def read_table(path: str | Path, kind: str, names: Sequence[str] = ()) -> tuple[
 
 
 def _csv_rows(path: str | Path, dialect: Dialect) -> Cells:
-    csv.field_size_limit(_MAX_CELL_LENGTH)
     width = len(dialect.header)
     with open_text(path, newline=None) as file:
         lines = islice(file, dialect.skipped_lines, None)
-        reader = csv.reader(
+        reader = csv_rows(
             lines, delimiter=dialect.separator, quoting=QUOTING[dialect.has_quotes], strict=dialect.has_quotes
         )
         try:

@@ -1,12 +1,12 @@
 """Labelled series in tables of numbers: a series and its label per row, as in the UCR archive, and ARFF files."""
 
-import csv
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from glassgate.tasks.data.detect import csv_rows
 from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.data.sniff import MISSING_NUMBERS, NUMBER, Column, Source, is_number, sniff
 from glassgate.tasks.errors import DataError, OptionError
@@ -71,7 +71,7 @@ def read_series_table(path: str | Path, label_column: str = "label", labelled: b
     if source.has_header:
         next(lines)
     for number, line in lines:
-        cells = line.split() if source.separator is None else next(csv.reader([line], delimiter=source.separator))
+        cells = line.split() if source.separator is None else next(csv_rows([line], delimiter=source.separator))
         name = None if label is None else _label_text(cells.pop(label))
         yield str(path), number, _values(path, number, cells), name if labelled else None
 
@@ -89,7 +89,7 @@ def read_arff(path: str | Path, labelled: bool = True) -> Iterator[Row]:
         if not text or text.startswith("%"):
             continue
         if is_in_data:
-            cells = next(csv.reader([text], quotechar="'", skipinitialspace=True))
+            cells = next(csv_rows([text], quotechar="'", skipinitialspace=True))
             if len(cells) != len(attributes):
                 raise DataError(
                     path, number, f"expected {len(attributes)} values, one for each @attribute, got {len(cells)}"

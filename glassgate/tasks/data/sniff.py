@@ -8,7 +8,6 @@
 | text | texts of several words |
 """
 
-import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from statistics import multimode
 
-from glassgate.tasks.data.detect import SEPARATORS, detect_kind
+from glassgate.tasks.data.detect import SEPARATORS, csv_rows, detect_kind
 from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.data.records import LABEL_COLUMNS, TAG_COLUMNS, TEXT_COLUMNS, TOKEN_COLUMNS
 
@@ -173,7 +172,7 @@ def _has_header(rows: Sequence[Sequence[str]]) -> bool:
 def _rows(lines: Sequence[str], separator: str) -> tuple[str | None, list[list[str]]]:
     """The separator of the columns and the rows of cells; no rows if the lines have no columns."""
     for candidate in (separator,) if separator else SEPARATORS_BY_CLARITY:
-        rows = list(csv.reader((f"{line}\n" for line in lines), delimiter=candidate))
+        rows = list(csv_rows((f"{line}\n" for line in lines), delimiter=candidate))
         if (fitting := _of_one_width(rows)) and len(fitting[0]) > 1:
             return candidate, fitting
     rows = [line.split() for line in lines]
