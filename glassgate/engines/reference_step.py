@@ -110,7 +110,12 @@ class Step:
         return self.gates(rows if bias is None else rows + bias, "h")
 
     def __call__(
-        self, ih: Named, states: tuple[Tensor, ...], drawn: Mapping[str, Tensor], input: Named | None
+        self,
+        ih: Named,
+        states: tuple[Tensor, ...],
+        drawn: Mapping[str, Tensor],
+        input: Named | None,
+        multiplied: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
         """Return the states after a step. All values have their axes.
 
@@ -119,9 +124,10 @@ class Step:
             states: the states before the step.
             drawn: the random numbers by name, flat. The default of each is its mean.
             input: see `input`.
+            multiplied: the output before the step, which `weight_hh` multiplies, if it has fewer rows than `states`.
         """
         cell, weights = self.cell, self.weights
-        hh = RecurrentTerm(self._product, states[0]) if cell.recurrent else None
+        hh = RecurrentTerm(self._product, states[0] if multiplied is None else multiplied) if cell.recurrent else None
         reads = {}
         if self.shapes is not None and cell.recurrent:
             reads = {name: gate.reads for name, gate in self.shapes.declaration.gates.items() if gate.reads != "xh"}
@@ -169,10 +175,11 @@ def advance(
         x: the input, (..., H_in), for a cell that declares `inputs`.
     """
     step = Step(cell, weights, hidden_size(cell, weights, ih.shape[-1], state[0].shape[-1]), detach_recurrent)
+    output = step.with_axes(state)[0]
     if ih.shape[:-1] != state[0].shape[:-1]:
         rows = torch.broadcast_shapes(ih.shape[:-1], state[0].shape[:-1])
         state = tuple(v.expand(*rows, -1) for v in state)
-    return step.flat(step(step.gates(ih), step.with_axes(state), noise or {}, step.input(x)))
+    return step.flat(step(step.gates(ih), step.with_axes(state), noise or {}, step.input(x), output))
 
 
 def hidden_size(cell: Cell, weights: Weights, rows: int, output_size: int) -> int:
