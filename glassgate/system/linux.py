@@ -69,13 +69,16 @@ class Linux(Posix):
         return bool(self._library.syscall(arch_prctl, request, tile_data) == 0)
 
     def openmp(self) -> ctypes.CDLL | None:
-        """GNU OpenMP among the symbols of the process, or the libgomp that a library of the process has loaded."""
+        """GNU OpenMP among the symbols of the process, or the libgomp that a library has loaded, torch's if it has one.
+
+        Other packages, such as scikit-learn, load copies with own numbers of threads.
+        """
         if hasattr(self._library, "GOMP_parallel"):
             return self._library
         with suppress(OSError):
             maps = Path("/proc/self/maps").read_text("utf-8", errors="replace")
-            if found := re.search(r"/\S*libgomp[^/\s]*\.so\S*", maps):
-                return ctypes.CDLL(found[0])
+            if found := re.findall(r"/\S*libgomp[^/\s]*\.so\S*", maps):
+                return ctypes.CDLL(max(found, key=lambda path: "/torch/" in path or "/torch.libs/" in path))
         return None
 
     def map_huge_pages(self, size: int) -> mmap.mmap:
