@@ -15,7 +15,7 @@ from glassgate.engines.symbolic.arrays.value import Index, Value, index, topolog
 from glassgate.engines.symbolic.graph import NotTraceable, tracing
 from glassgate.engines.symbolic.operations import MASKS
 from glassgate.engines.symbolic.purity import NoRandomNumbers, refuse_impure
-from glassgate.engines.symbolic.step import run_in_new_thread
+from glassgate.engines.symbolic.step import run_in_new_thread, without_garbage_collection
 from glassgate.shapes import ShapeError
 
 
@@ -82,7 +82,7 @@ def array_step(
 
 
 def _trace(cell: Cell, shapes: Shapes, is_watched: Callable[[CodeType], bool] | None) -> ArrayStep:
-    with tracing(), NoRandomNumbers():
+    with tracing(), NoRandomNumbers(), without_garbage_collection():
         return trace_on(cell, shapes, partial(refuse_impure, is_watched=is_watched))
 
 
