@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from glassgate.cell import Cell, Weights
-from glassgate.cell_axes import example_sizes
+from glassgate.cell_shapes import example_sizes
 from glassgate.declarations import first_other_shape, refused_projection, shared_names, unread_weights
 from glassgate.engines.choose import choose, engine
 from glassgate.engines.reference_step import advance

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from glassgate.cell import Cell, trace_locals
-from glassgate.cell_axes import example_sizes
+from glassgate.cell import Cell
+from glassgate.cell_locals import trace_locals
+from glassgate.cell_shapes import example_sizes
 from glassgate.engines.choose import engine
 from glassgate.engines.symbolic.arrays.step import array_step
 from glassgate.engines.symbolic.graph import NotTraceable

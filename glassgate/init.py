@@ -12,7 +12,7 @@ from typing import NamedTuple
 from torch import Tensor, as_tensor, nn, no_grad, rand, tensor
 
 from glassgate.cell import Cell, Weights
-from glassgate.cell_axes import blocks_by_gate, hidden_size_of
+from glassgate.cell_shapes import blocks_by_gate, hidden_size_of
 from glassgate.engines.retention import Memory, NotDerivable, Unreachable, magnitudes, memory_of
 
 Scheme = Callable[[nn.Module], None]

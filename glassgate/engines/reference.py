@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from glassgate.cell import Named, trace_locals
+from glassgate.cell import Named
+from glassgate.cell_locals import trace_locals
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
 from glassgate.engines.reference_step import Step, hidden_size
 from glassgate.engines.torch_names import has_autocast

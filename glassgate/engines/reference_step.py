@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from glassgate.cell import Cell, Named, PreActivations, RecurrentTerm, Weights
-from glassgate.cell_axes import Shape, Shapes, shapes_from_weights
+from glassgate.cell_axes import Shape
+from glassgate.cell_shapes import Shapes, shapes_from_weights
 
 
 class Step:

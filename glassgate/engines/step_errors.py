@@ -5,7 +5,7 @@ import re
 from types import FrameType, TracebackType
 
 from glassgate.cell import Cell, Weights
-from glassgate.cell_axes import shapes_from_weights
+from glassgate.cell_shapes import shapes_from_weights
 from glassgate.engines.reference_step import hidden_size
 from glassgate.engines.symbolic.arrays.step import trace_on
 from glassgate.engines.symbolic.graph import NotTraceable

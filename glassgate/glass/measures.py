@@ -8,8 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from glassgate.cell import Cell, trace_locals
-from glassgate.cell_axes import example_sizes, state_shapes
+from glassgate.cell import Cell
+from glassgate.cell_locals import trace_locals
+from glassgate.cell_shapes import example_sizes, state_shapes
 from glassgate.engines.reference_step import advance
 from glassgate.glass.recorded import Recorded
 from glassgate.glass.retention import retentions

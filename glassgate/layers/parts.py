@@ -6,8 +6,9 @@ from numbers import Integral
 from typing import Any, NamedTuple
 
 from glassgate.cell import Cell
-from glassgate.cell_axes import UNITS, State, state_shapes
+from glassgate.cell_axes import UNITS, State
 from glassgate.cell_checks import check_heads
+from glassgate.cell_shapes import state_shapes
 from glassgate.shapes import check_size
 
 HiddenSizes = int | tuple[int, int] | Sequence[int | tuple[int, int]]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import glassgate as gg
-from glassgate.cell_axes import example_sizes, shapes_of
+from glassgate.cell_shapes import example_sizes, shapes_of
 from tests.compare import noise
 
 STEPS, ROWS, INPUTS, H = 4, 2, 5, 4

@@ -7,7 +7,8 @@ import torch
 
 import glassgate as gg
 from glassgate.cell import Named
-from glassgate.cell_axes import Gate, Parameter, shapes_of
+from glassgate.cell_axes import Gate, Parameter
+from glassgate.cell_shapes import shapes_of
 from glassgate.engines.reference_step import Step
 from glassgate.engines.symbolic.arrays.differentiate import gradient
 from glassgate.engines.symbolic.arrays.evaluate import Evaluation

@@ -8,7 +8,8 @@ from glassgate.engines.llvm_cpu.arguments import Argument
 from glassgate.engines.llvm_cpu.dialect import Names
 from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Column, Kind, RowPer
 from glassgate.engines.llvm_cpu.loops.memory import StateBefore
-from glassgate.engines.llvm_cpu.loops.phases import Phase, Product, RowSum, Step
+from glassgate.engines.llvm_cpu.loops.phase import Phase, Product, RowSum
+from glassgate.engines.llvm_cpu.loops.phases import Step
 from glassgate.engines.llvm_cpu.phase_printer import (
     PhasePrinter,
     partial_sum_address,

@@ -10,7 +10,7 @@ from glassgate.engines.llvm_cpu.chunks import MAX_CHUNK_BYTES, Chunks
 from glassgate.engines.llvm_cpu.gemm.products import RowVectors, multiply, round_rows
 from glassgate.engines.llvm_cpu.loops.buffers import Kind, bias_buffer, weight_buffer
 from glassgate.engines.llvm_cpu.loops.outside_loop import bias_sums
-from glassgate.engines.llvm_cpu.loops.phases import MAX_GATES
+from glassgate.engines.llvm_cpu.loops.phase import MAX_GATES
 from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.llvm_cpu.processor import Processor
 from glassgate.engines.llvm_cpu.sizes import KernelSizes

@@ -9,7 +9,8 @@ from glassgate.engines.llvm_cpu.arguments import Argument
 from glassgate.engines.llvm_cpu.dialect import KERNEL, Names
 from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Column, Kind, RowPer
 from glassgate.engines.llvm_cpu.loops.memory import Carry, Store
-from glassgate.engines.llvm_cpu.loops.phases import Phase, RowSum, Step
+from glassgate.engines.llvm_cpu.loops.phase import Phase, RowSum
+from glassgate.engines.llvm_cpu.loops.phases import Step
 from glassgate.engines.lowering.expressions import ATOM, SUM, Expression, is_numbered
 from glassgate.engines.lowering.ir import Elementwise, Value
 

@@ -18,7 +18,7 @@ from glassgate.engines.llvm_cpu.gemm.pack import Matrix, MicrokernelMatrix, pack
 from glassgate.engines.llvm_cpu.gemm.products import RowVectors
 from glassgate.engines.llvm_cpu.kernel import kernel_of
 from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Kind, RowPer, bias_buffer, noise_buffer, weight_buffer
-from glassgate.engines.llvm_cpu.loops.phases import Product
+from glassgate.engines.llvm_cpu.loops.phase import Product
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.simd.blocking import size_of_sums
 from glassgate.engines.llvm_cpu.sizes import INTEGERS, KernelSizes

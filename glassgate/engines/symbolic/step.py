@@ -10,7 +10,8 @@ from inspect import CO_VARARGS
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
-from glassgate.cell import Cell, Named, PreActivations, RecurrentTerm, trace_locals
+from glassgate.cell import Cell, Named, PreActivations, RecurrentTerm
+from glassgate.cell_locals import trace_locals
 from glassgate.engines.axes import PROJECTED, UNITS, Axis
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Call, Node, NotTraceable, check_state, topological_order, tracing

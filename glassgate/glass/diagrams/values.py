@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from glassgate.cell import Cell, Weights, trace_locals
+from glassgate.cell import Cell, Weights
+from glassgate.cell_locals import trace_locals
 from glassgate.engines.reference_step import advance
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import NotTraceable

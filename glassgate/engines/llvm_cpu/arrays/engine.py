@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from glassgate.cell_axes import shapes_from_weights
+from glassgate.cell_shapes import shapes_from_weights
 from glassgate.engines.contract import Direction, Reason, Result, Steps, is_intercepted, result_type
 from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
 from glassgate.engines.llvm_cpu.arrays.run import CompiledArrays, Operands, Rows

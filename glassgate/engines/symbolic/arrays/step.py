@@ -6,8 +6,10 @@ from functools import cached_property, partial
 from types import CodeType
 from typing import Any
 
-from glassgate.cell import Cell, Named, PreActivations, RecurrentTerm, trace_locals
-from glassgate.cell_axes import Axes, Declaration, Shapes, shapes_of
+from glassgate.cell import Cell, Named, PreActivations, RecurrentTerm
+from glassgate.cell_axes import Axes, Declaration
+from glassgate.cell_locals import trace_locals
+from glassgate.cell_shapes import Shapes, shapes_of
 from glassgate.engines.symbolic.arrays.functions import FUNCTIONS
 from glassgate.engines.symbolic.arrays.rewrite import rewrite
 from glassgate.engines.symbolic.arrays.tensor import ROWS, Scope, TracedTensor
