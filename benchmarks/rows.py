@@ -109,14 +109,7 @@ def int8_lstm_sessions() -> Row:
 
 
 MEMORIES = ("RetNet", "GLA", "DeltaNet")
-SIZES_OF_MEMORIES = (
-    (128, 1, 256),
-    (128, 16, 256),
-    (1_024, 1, 256),
-    (1_024, 1, 1_024),
-    (1_024, 8, 512),
-    (4_096, 1, 256),
-)
+SIZES_OF_MEMORIES = (*product((128, 1_024), (1,), (256, 1_024)), (128, 32, 256), (1_024, 8, 512), (4_096, 1, 256))
 
 
 def memories(do: str, name: str, against_what: str, peer: str, mean: float, worst: float | None = None) -> Row:

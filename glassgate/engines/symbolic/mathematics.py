@@ -44,7 +44,7 @@ def exp2(x: Any) -> Any:
 
 
 def sinh(x: Any) -> Any:
-    """sinh(x), 3 ulp. Above 80, where e^|x| may overflow, half of e^(|x| / 2) is multiplied by itself."""
+    """sinh(x), 3 ulp. Above 80, e^|x| may overflow, so it is computed as the square of e^(|x| / 2)."""
     half = torch.exp(0.5 * torch.abs(x))
     return torch.where(torch.abs(x) > 80.0, _odd(x, (0.5 * half) * half), 0.5 * (torch.expm1(x) - torch.expm1(-x)))
 

@@ -68,7 +68,7 @@ ENCODINGS = (*_ALPHABETS, *_KINDS, *_VARIANTS)
 
 
 def rank_encodings(sample: bytes) -> list[str]:
-    """Return the encodings in which bytes can be decoded, the most likely first; none for bytes that are no text.
+    """Return the encodings in which bytes can be decoded, the most likely first; empty if the bytes are not text.
 
     Example:
         >>> rank_encodings("Zażółć gęślą jaźń".encode("cp1250"))[0], rank_encodings("schön".encode("cp1252"))[0]

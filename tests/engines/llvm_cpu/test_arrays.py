@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import glassgate as gg
+from glassgate.engines import reference
 from glassgate.engines.llvm_cpu.arrays import run as array_run
 from glassgate.engines.llvm_cpu.processor import host, pretend
 from tests.engines.llvm_cpu.array_cells import Decayed, DeltaRule, Masked, Vectors
@@ -102,12 +103,21 @@ def test_values_that_are_not_finite():
 
 
 def test_autocast_computes_the_recurrence_in_float32():
+    """Only the input product and the results are rounded to bfloat16."""
     layer = gg.Recurrent(DeltaRule(2, 4, 3), 5, 6)
-    x = torch.randn(6, 3, 5)
-    with torch.autocast("cpu", torch.bfloat16), gg.engine("cpu"):
-        output, (_, S) = layer(x)
-    assert output.dtype == S.dtype == torch.bfloat16
-    torch.testing.assert_close(output.float(), layer(x)[0], rtol=0.1, atol=0.1)
+    gates = len(layer.weight_ih_l0)
+    exact = gg.Recurrent(DeltaRule(2, 4, 3), gates, 6, bias=False)
+    x = torch.randn(60, 3, 5)
+    with torch.no_grad():
+        exact.weight_ih_l0.copy_(torch.eye(gates))
+        with torch.autocast("cpu", torch.bfloat16), gg.engine("cpu"):
+            output, (_, S) = layer(x)
+            pre_activations = torch.nn.functional.linear(x, layer.weight_ih_l0, layer.bias_ih_l0)
+        with gg.engine("reference"):
+            expected, (_, expected_S) = exact(pre_activations.float())
+    for actual, value in ((output, expected), (S, expected_S)):
+        assert actual.dtype == torch.bfloat16
+        torch.testing.assert_close(actual, value.bfloat16(), rtol=2**-7, atol=1e-6)  # neighbours in bfloat16
 
 
 def test_the_cpu_engine_is_preferred_and_gives_reasons():
@@ -125,12 +135,28 @@ def test_the_cpu_engine_is_preferred_and_gives_reasons():
         other(x)
 
 
-def test_streams_run_the_kernel_of_one_step():
-    """A stream of two layers gives the outputs of a call, and its states can be replaced between steps."""
+def test_streams_run_the_kernel_of_one_step(monkeypatch):
+    """A stream of two layers gives the outputs of a call, also after its states were replaced."""
+    monkeypatch.setattr(reference, "Stepper", None)  # a stream that does not run the kernel fails
     layer = gg.Recurrent(gg.cells.GatedDeltaNet(2, 3), 4, 4, num_layers=2)
     x = torch.randn(6, 2, 4)
     with torch.no_grad():
         expected = layer(x)[0]
     stream = layer.stream(2)
-    outputs = [stream.step(v).clone() for v in x]
-    torch.testing.assert_close(torch.stack(outputs), expected)
+    for _ in range(2):
+        outputs = [stream.step(v).clone() for v in x]
+        torch.testing.assert_close(torch.stack(outputs), expected)
+        stream.reset()
+
+
+@pytest.mark.parametrize("name", gg.cells.MATRIX_MEMORIES)
+def test_the_matrix_memories_have_kernels(name):
+    layer = gg.Recurrent(gg.cells.MATRIX_MEMORIES[name](2, 3), 5, 8)
+    assert gg.explain(layer, torch.randn(4, 2, 5)).engine == "cpu"
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("name", gg.cells.MATRIX_MEMORIES)
+def test_the_matrix_memories_equal_the_reference(name):
+    layer = gg.Recurrent(gg.cells.MATRIX_MEMORIES[name](2, 3), 5, 8, dtype=torch.float64)
+    _check(layer, torch.randn(9, 3, 5, dtype=torch.float64), lengths=[4, 9, 1], resets=torch.rand(9, 3) < 0.3)

@@ -1,4 +1,4 @@
-"""The passes of one step of a cell whose states are arrays: what each reads from memory and stores in memory.
+"""The passes of one step of a cell whose states are arrays, as lists of results that are stored in memory.
 
 Training saves the states before every `chunk`-th step. The backward pass of a chunk first replays its steps from these
 states. The replay keeps the states of each step, and the sums over several axes that the backward pass reads.
@@ -36,9 +36,6 @@ _UNSUPPORTED = {
     "scatter": "a part or another order of an axis",
     "merge": "two axes merged into one",
     "cat": "a concatenation",
-    "hh": "recurrent weights",
-    "noise": "random numbers",
-    "input": "the input beside the gates",
 }
 
 

@@ -1,4 +1,4 @@
-"""`TracedTensor`: what a step sees while it is traced. It has positions, like a tensor, and refers to a `Value`."""
+"""`TracedTensor`: the argument of a step that is traced. It has positions, like a tensor, and refers to a `Value`."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
