@@ -1,6 +1,7 @@
 """Guesses the encoding of a text from the frequencies of letters in the languages of each encoding.
 
-Of the 84 samples in tests/tasks/data/test_encodings.py, it decodes 82 correctly, and charset-normalizer 59.
+Of the 84 samples in tests/tasks/data/test_encodings.py, it decodes 82 correctly. `_PREFERENCES` were chosen with these
+samples.
 """
 
 import math
