@@ -294,6 +294,28 @@ class Freezer(Protocol):
         """
 
 
+class ArrayKernels(Protocol):
+    """Kernels of cells that declare axes. They run calls without a plan."""
+
+    def why_not(self, steps: Steps, directions: Sequence[Direction], all_states: bool) -> Reason | None:
+        """Why the kernels cannot run a call that the backend can run; None if they can."""
+
+    def run(self, steps: Steps, directions: Sequence[Direction]) -> list[Result]:
+        """Run all directions of a layer. The caller has checked `why_not`."""
+
+    def stepper(self, direction: Direction) -> SingleStepper:
+        """Run a direction step by step. The caller has checked `why_not`."""
+
+
+@runtime_checkable
+class HasArrayKernels(Protocol):
+    """A backend with kernels of cells that declare axes."""
+
+    @property
+    def array_kernels(self) -> ArrayKernels:
+        """These kernels."""
+
+
 class Backend(Protocol):
     """Compiles and runs layers on a type of device.
 

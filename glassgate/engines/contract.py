@@ -131,6 +131,12 @@ def is_plain(tensor: Tensor) -> bool:
     return is_dense_on_cpu and not tensor.is_nested and not is_intercepted()
 
 
+def is_batched(gradient: Tensor) -> bool:
+    """Whether a gradient represents a batch of gradients."""
+    functorch = torch._C._functorch
+    return functorch.is_functorch_wrapped_tensor(gradient) or functorch.is_legacy_batchedtensor(gradient)
+
+
 def is_intercepted() -> bool:
     """Whether tensor operations are traced or transformed, so that tensors may have no memory."""
     return torch.compiler.is_compiling() or is_transformed() or dispatch_mode_count() > 0

@@ -5,13 +5,21 @@ One operator runs the forward pass of all directions of a layer, and another ope
 
 from collections.abc import Callable, Sequence
 from itertools import islice
-from types import ModuleType
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from glassgate.engines.backend import Backend, CompiledLayer, PackedLengths, PreparedPasses, Signature, SingleStepper
+from glassgate.engines.backend import (
+    ArrayKernels,
+    Backend,
+    CompiledLayer,
+    HasArrayKernels,
+    PackedLengths,
+    PreparedPasses,
+    Signature,
+    SingleStepper,
+)
 from glassgate.engines.contract import (
     PLAIN_TYPES,
     Direction,
@@ -48,18 +56,18 @@ class KernelEngine(NamedTuple):
 
     def why_not(self, steps: Steps, directions: list[Direction], all_states: bool = False) -> Reason | None:
         """Why the backend cannot run this call; None if it can."""
-        if (arrays := self._array_kernels(directions)) is not None:
-            why_not: Reason | None = arrays.why_not(steps, directions, all_states)
-            return why_not
         if (reason := BACKENDS[self.name].why_not(steps, directions)) is not None:
             return reason
-        if is_transformed() and (reason := transforms.why_not(steps, directions)) is not None:
+        arrays = self._array_kernels(directions)
+        if arrays is None and is_transformed() and (reason := transforms.why_not(steps, directions)) is not None:
             return reason
         if not (torch.compiler.is_compiling() or dispatch_mode_count()):
             for tensor in (steps.data, *operands_of(directions)):
                 tensor_type = type(tensor)
                 if tensor_type not in PLAIN_TYPES and tensor_type.__torch_dispatch__ is not Tensor.__torch_dispatch__:
                     return Reason(f"kernels read memory, and a {tensor_type.__name__} overrides torch's operations")
+        if arrays is not None:
+            return arrays.why_not(steps, directions, all_states)
         cell = None
         for direction in directions:
             if direction.cell is not cell:  # both directions usually have the same cell
@@ -70,22 +78,20 @@ class KernelEngine(NamedTuple):
                     return Reason(reason, is_general=cell.declaration is None)
         return None
 
-    def _array_kernels(self, directions: Sequence[Direction]) -> ModuleType | None:
-        """The module that runs cells with declared axes; None for other cells and for other backends."""
-        if self.name != "cpu" or all([direction.cell.declaration is None for direction in directions]):
+    def _array_kernels(self, directions: Sequence[Direction]) -> ArrayKernels | None:
+        """The backend's kernels of cells that declare axes; None for other cells, or if the backend has none."""
+        if all([direction.cell.declaration is None for direction in directions]):
             return None
-        from glassgate.engines.llvm_cpu.arrays import engine
-
-        return engine
+        backend = self.backend
+        return backend.array_kernels if isinstance(backend, HasArrayKernels) else None
 
     def array_stepper(self, direction: Direction) -> SingleStepper | None:
         """The steps of a direction whose cell declares axes, one at a time; None if no kernel can run them."""
         arrays = self._array_kernels([direction])
         x = direction.initial[0].new_zeros(0, direction.weights["weight_ih"].shape[1])
-        if arrays is None or arrays.why_not(Steps(x, None, None), [direction], False) is not None:
+        if arrays is None or self.why_not(Steps(x, None, None), [direction]) is not None:
             return None
-        stepper: SingleStepper = arrays.ArrayStepper(direction)
-        return stepper
+        return arrays.stepper(direction)
 
     def compile(self, directions: Sequence[Direction], record: bool = False) -> CompiledLayer:
         """Compile the directions of a layer. With `record`, gates and their gradients are results too."""
@@ -100,8 +106,7 @@ class KernelEngine(NamedTuple):
     ) -> list[Result]:
         """Run all directions of a layer in one call. The caller has checked `why_not`."""
         if (arrays := self._array_kernels(directions)) is not None:
-            results: list[Result] = arrays.run(steps, directions)
-            return results
+            return arrays.run(steps, directions)
         record, operands = recordings is not None, operands_of(directions)
         if is_transformed():
             return results_of(directions, transforms.run(self.name, steps, directions), True, all_states)

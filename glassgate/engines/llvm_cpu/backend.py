@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from glassgate.cell import Weights
-from glassgate.engines.backend import FrozenDirections
+from glassgate.engines.backend import ArrayKernels, FrozenDirections
 from glassgate.engines.contract import Direction, Reason, Steps, result_type
 from glassgate.engines.llvm_cpu.availability import obstacle
 from glassgate.engines.llvm_cpu.costs import COSTS
@@ -32,6 +32,13 @@ class CPU:
         if (text := obstacle()) is not None:
             return Reason(f"{text}; layers run on slower engines", is_general=True)
         return None
+
+    @property
+    def array_kernels(self) -> ArrayKernels:
+        """See `HasArrayKernels`."""
+        from glassgate.engines.llvm_cpu.arrays import engine
+
+        return engine
 
     def compile(self, plans: tuple[Plan, ...]) -> "Layer":
         """See `Backend.compile`. Kernels are compiled at their first use."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from glassgate.engines import reference
 from glassgate.engines.backend import CompiledLayer, PreparedPasses, RaggedLayout
-from glassgate.engines.contract import Recording, Steps
+from glassgate.engines.contract import Recording, Steps, is_batched
 from glassgate.engines.plan import (
     Plan,
     directions_of,
@@ -185,16 +185,11 @@ def _as_rows(tensor: Tensor) -> Tensor:
 
 
 def _reject_batched_gradients(d_results: Sequence[Tensor | None]) -> None:
-    if any([d is not None and _is_batched(d) for d in d_results]):
+    if any([d is not None and is_batched(d) for d in d_results]):
         raise RuntimeError(
             "kernels have no gradient for a batch of gradients (is_grads_batched, torch.func.vmap of a backward "
             'pass): run the forward pass inside `with glassgate.engine("reference")`'
         )
-
-
-def _is_batched(d: Tensor) -> bool:
-    """Whether a gradient represents a batch of gradients."""
-    return torch._C._functorch.is_functorch_wrapped_tensor(d) or torch._C._functorch.is_legacy_batchedtensor(d)
 
 
 def _save(ctx: Any, plans: Sequence[Plan], inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:

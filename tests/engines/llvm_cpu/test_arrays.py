@@ -5,9 +5,12 @@ import torch
 
 import glassgate as gg
 from glassgate.engines import reference
+from glassgate.engines.contract import Direction, Steps
+from glassgate.engines.kernels import KernelEngine
 from glassgate.engines.llvm_cpu.arrays import run as array_run
 from glassgate.engines.llvm_cpu.processor import host, pretend
 from tests.engines.llvm_cpu.array_cells import Decayed, DeltaRule, Masked, Vectors
+from tests.layers.test_parameters import Wrapped
 
 CELLS = {
     "delta rule": (DeltaRule(2, 4, 3), 6),
@@ -60,6 +63,34 @@ def test_second_derivatives():
         second.append(torch.autograd.grad(sum(d.pow(2).sum() for d in first), [v, *layer.parameters()]))
     for actual, expected in zip(*second, strict=True):
         torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("lazy", ["negated", "without memory", "batched"])
+def test_gradients_that_torch_computes_later_are_read(lazy):
+    layer = gg.Recurrent(DeltaRule(1, 2, 3), 2, 3)
+    x = torch.randn(3, 2, 2)
+    ones = torch.ones(3, 2, 3)
+    gradient = {
+        "negated": torch._neg_view(ones),
+        "without memory": torch._efficientzerotensor(ones.shape),
+        "batched": torch.stack([ones, 2 * ones]),
+    }[lazy]
+    results = []
+    for engine in ("cpu", "reference"):
+        with gg.engine(engine):
+            output = layer(x)[0]
+        is_batched = lazy == "batched"
+        results.append(torch.autograd.grad(output, [*layer.parameters()], gradient, is_grads_batched=is_batched))
+    torch.testing.assert_close(*results)
+
+
+def test_tensors_that_override_operations_run_on_the_reference_engine():
+    weights = {"weight_ih": torch.randn(8, 2)}
+    direction = Direction(DeltaRule(1, 2, 3), weights, (torch.zeros(2, 3), torch.zeros(2, 6)), False)
+    engine, x = KernelEngine("cpu"), torch.randn(6, 2)
+    assert engine.why_not(Steps(x, None, None), [direction]) is None
+    reason = engine.why_not(Steps(Wrapped(x), None, None), [direction])
+    assert "overrides torch's operations" in str(reason)
 
 
 def test_several_chunks_and_threads(monkeypatch):

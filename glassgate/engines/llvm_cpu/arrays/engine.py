@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from glassgate.cell_shapes import shapes_from_weights
+from glassgate.engines.backend import SingleStepper
 from glassgate.engines.contract import Direction, Reason, Result, Steps, is_intercepted, result_type
 from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
 from glassgate.engines.llvm_cpu.arrays.run import CompiledArrays, Operands, Rows
@@ -23,9 +24,9 @@ from glassgate.shapes import ShapeError
 
 
 def why_not(steps: Steps, directions: Sequence[Direction], all_states: bool) -> Reason | None:
-    """Why these kernels cannot run a call; None if they can."""
-    if not steps.data.is_cpu or steps.data.dtype not in (torch.float32, torch.float64):
-        return Reason(f"kernels of array states need float32 or float64 on the CPU, got {steps.data.dtype}")
+    """See `ArrayKernels.why_not`."""
+    if steps.data.dtype not in (torch.float32, torch.float64):
+        return Reason(f"kernels of array states need float32 or float64, got {steps.data.dtype}")
     if is_intercepted():
         return Reason("kernels of array states run eagerly, without torch.compile and transforms of torch.func")
     if all_states:
@@ -45,7 +46,7 @@ def why_not(steps: Steps, directions: Sequence[Direction], all_states: bool) -> 
 
 
 def run(steps: Steps, directions: Sequence[Direction]) -> list[Result]:
-    """Run the directions of one layer, one after the other. The caller has checked `why_not`."""
+    """See `ArrayKernels.run`."""
     return [_run(steps, direction) for direction in directions]
 
 
@@ -70,8 +71,13 @@ def _run(steps: Steps, direction: Direction) -> Result:
     return Result((output.to(result),), tuple([v.to(result) for v in final]))
 
 
-class ArrayStepper:
-    """Runs one direction one step at a time. The caller has checked `why_not`.
+def stepper(direction: Direction) -> SingleStepper:
+    """See `ArrayKernels.stepper`."""
+    return _Stepper(direction)
+
+
+class _Stepper:
+    """Runs one direction one step at a time.
 
     Args:
         direction: the cell, the weights and the states before the first step.
@@ -84,7 +90,9 @@ class ArrayStepper:
         weights = {name: w.detach().clone() for name, w in direction.weights.items()}
         program, N = _program(direction), len(direction.initial[0])
         assert isinstance(program, ArrayProgram)
-        self.states = [v.detach().clone(memory_format=torch.contiguous_format) for v in direction.initial]
+        self.states: Sequence[Tensor] = [
+            v.detach().clone(memory_format=torch.contiguous_format) for v in direction.initial
+        ]
         self._weight, self._bias = weights["weight_ih"].t(), weights.get("bias_ih")
         self._output = torch.empty_like(self.states[0])
         self._rows = _layout(N, N, None)

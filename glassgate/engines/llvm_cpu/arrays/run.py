@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from glassgate.engines.contract import is_batched, is_intercepted
 from glassgate.engines.llvm_cpu.arrays.kernel import Kernels, compile_kernels
 from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
 from glassgate.engines.llvm_cpu.compile import Function
 from glassgate.engines.llvm_cpu.pool import threads
 from glassgate.engines.llvm_cpu.processor import Processor
 from glassgate.engines.llvm_cpu.tasks import Launch
+from glassgate.engines.memory import in_memory
 from glassgate.engines.symbolic.arrays.evaluate import new_states
 
 CHUNK_BYTES = 2**19
@@ -230,16 +232,18 @@ class _ArraysFunction(torch.autograd.Function):
         return results
 
     @staticmethod
-    def backward(ctx: Any, d_output: Tensor, *d_final: Tensor) -> Any:
+    def backward(ctx: Any, *d_results: Tensor) -> Any:
         saved, *flat = ctx.saved_tensors
-        compiled, rows = ctx.compiled, ctx.rows
-        if torch.is_grad_enabled():  # the gradient will be differentiated again
-            # Views are distinct, even where the same tensor is an initial and a restart state.
+        compiled, rows, differentiated = ctx.compiled, ctx.rows, torch.is_grad_enabled()
+        if not (differentiated or is_intercepted() or any(map(is_batched, d_results))):
+            d_output, *d_final = in_memory(d_results)
+            operands = compiled.operands_of(flat)
+            return (None, None, *compiled.backward(rows, operands, saved, d_output.contiguous(), d_final))
+        # Gradients that are differentiated again, or are batched, are computed in torch. Views of the operands are
+        # distinct, even where the same tensor is an initial and a restart state.
+        with torch.enable_grad():
             flat = [v.view_as(v) for v in flat]
-            needed = [v for v in flat if v.requires_grad]
             results = compiled.in_torch(rows, compiled.operands_of(flat))
-            d_results = (d_output, *d_final)
-            d = iter(torch.autograd.grad(results, needed, d_results, create_graph=True, allow_unused=True))
-            return (None, None, *(next(d) if v.requires_grad else None for v in flat))
-        operands = compiled.operands_of(flat)
-        return (None, None, *compiled.backward(rows, operands, saved, d_output.contiguous(), d_final))
+        needed = [v for v in flat if v.requires_grad]
+        d = iter(torch.autograd.grad(results, needed, d_results, create_graph=differentiated, allow_unused=True))
+        return (None, None, *(next(d) if v.requires_grad else None for v in flat))
