@@ -110,10 +110,11 @@ clean:
 	rm -rf .venv runs build dist .hypothesis .*_cache
 
 # An editable installation with all extras; repeated only when one of these files has changed.
-# setuptools is installed first and builds without isolation, so that its version is pinned like that of other packages.
+# setuptools is installed first and builds without isolation, so that its version is pinned like that of other packages;
+# setuptools-scm too, without which seqeval is built as version 0.0.0.
 .venv/installed: pyproject.toml constraints.txt Makefile | .venv/bin/python
 	@echo "Installing into .venv: PyTorch and some smaller packages, a few minutes the first time ..."
-	@set -o pipefail; { $(pip) setuptools && $(pip) --no-build-isolation --editable '.[tasks,pictures,matlab,excel,translation,export,test,check]'; } | $(progress)
+	@set -o pipefail; { $(pip) setuptools setuptools-scm && $(pip) --no-build-isolation --editable '.[tasks,pictures,matlab,excel,translation,export,test,check]'; } | $(progress)
 	@touch $@
 
 .venv/installed-bench: .venv/installed
