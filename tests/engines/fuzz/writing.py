@@ -1,5 +1,6 @@
 """Hypothesis generates the source code of cells: any operations, recurrent products, sums over rows and names."""
 
+import re
 import unicodedata
 from dataclasses import dataclass, field
 from functools import cache
@@ -146,14 +147,17 @@ class _Step:
         """Draw a comparison: of two values, of a value and the number of a row, or of the numbers of a row."""
         first = self.draw(st.sampled_from(self.rows)) if self.rows and self.draw(st.booleans()) else self.operand()
         second = self.draw(st.sampled_from([*self.rows, self.operand()]))
-        self._used += [first, second]
-        return self.draw(st.sampled_from(MASK)).format(first, second)
+        template = self.draw(st.sampled_from(MASK))
+        self._used = [first, second][: len(re.findall(r"\{0?\}", template))]
+        return template.format(first, second)
 
     def of_mask(self) -> str:
         """Draw an expression that reads a mask."""
         m = self.draw(st.sampled_from(self.masks))
-        self._used.append(m)
-        return self.draw(st.sampled_from(OF_MASK)).format(m=m, x=self.operand(), y=self.operand())
+        template = self.draw(st.sampled_from(OF_MASK))
+        values = {"m": m, "x": self.operand(), "y": self.operand()}
+        self._used = [value for name, value in values.items() if f"{{{name}}}" in template]
+        return template.format(**values)
 
     def write(self) -> None:
         """Add a line."""
