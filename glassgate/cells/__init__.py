@@ -1,7 +1,7 @@
 """The built-in cells, one family per file. The docstring of each cell lists its paper and its equations.
 
 `__all__` contains the common cells with one number per unit, which have every engine and export, `CLASSIC` cells of
-many other papers, and `MATRIX_MEMORIES` those with a matrix per head.
+many other papers, `STATE_SPACES` those with a linear memory, and `MATRIX_MEMORIES` those with a matrix per head.
 """
 
 from typing import Any
@@ -16,7 +16,9 @@ from glassgate.cells.classic import (
     MUT3,
     NAS,
     NBRC,
+    QRNN,
     RAN,
+    SGRN,
     SRU,
     STAR,
     UGRNN,
@@ -29,6 +31,7 @@ from glassgate.cells.gru import GRU, GRUP, MGU, ActivatedGRU, GRUv3
 from glassgate.cells.janet import JANET
 from glassgate.cells.layer_norm import LayerNormGRU, LayerNormLSTM
 from glassgate.cells.lstm import CIFG, LSTM, ActivatedLSTM, ClippedLSTM, PeepholeLSTM
+from glassgate.cells.lstm_variants import HyperLSTM, MultiplicativeLSTM, PhasedLSTM, ResidualLSTM
 from glassgate.cells.matrix import (
     GLA,
     HGRN2,
@@ -43,9 +46,11 @@ from glassgate.cells.matrix import (
 from glassgate.cells.minimal import MinGRU, MinLSTM
 from glassgate.cells.rnn import RNN, IndRNN
 from glassgate.cells.slstm import SLSTM
+from glassgate.cells.state_spaces import LMU, LRU, RGLRU, S4D, S5
 from glassgate.cells.structured import (
     GRUD,
     LEM,
+    LTC,
     RHN,
     SCRN,
     TLSTM,
@@ -83,16 +88,20 @@ __all__ = [
 
 CLASSIC = {
     each.__name__: each for each in (
-        AntisymmetricRNN, ATR, BRC, CfC, CFN, CoRNN, FastGRNN, FastRNN, GatedAntisymmetricRNN, GRUD, LEM, LightRU,
-        LiGRU, LSTM1997, MinimalRNN, MUT1, MUT2, MUT3, NAS, NBRC, RAN, RHN, SCRN, SRU, STAR, TLSTM, UGRNN, UnICORNN,
+        AntisymmetricRNN, ATR, BRC, CfC, CFN, CoRNN, FastGRNN, FastRNN, GatedAntisymmetricRNN, GRUD, HyperLSTM, LEM,
+        LightRU, LiGRU, LSTM1997, LTC, MinimalRNN, MultiplicativeLSTM, MUT1, MUT2, MUT3, NAS, NBRC, PhasedLSTM, QRNN,
+        RAN, ResidualLSTM, RHN, SCRN, SGRN, SRU, STAR, TLSTM, UGRNN, UnICORNN,
     )
 }  # fmt: skip
 """Cells of the literature from 1997 on, by name."""
 
+STATE_SPACES = {each.__name__: each for each in (LMU, LRU, RGLRU, S4D, S5)}
+"""The cells with a linear memory, by name."""
+
 MATRIX_MEMORIES = {
     each.__name__: each for each in (DeltaNet, GatedDeltaNet, GLA, HGRN2, LinearAttention, Mamba2, MLSTM, RetNet, RWKV7)
 }
-"""The cells with a matrix as memory, by name. `__all__` names the cells with one number per unit."""
+"""The cells with a matrix as memory, by name."""
 
 
 def __getattr__(name: str) -> Any:

@@ -205,6 +205,24 @@ class NAS(ClassicCell):
         return tanh(c * m), c
 
 
+class QRNN(ClassicCell):
+    """The fo-pooling of the quasi-recurrent network (Bradbury et al. 2016, arXiv:1611.01576). No gate reads h.
+
+    n = tanh(W_x x),  f, o = sigmoid(W_x x),  c = f c_prev + (1 - f) n,  h = o c. n is z in the paper.
+
+    The paper computes the gates from the last k inputs: W_x x after a convolution over time.
+    """
+
+    gates = ("n", "f", "o")
+    state = ("h", "c")
+    recurrent = False
+
+    def step(self, a, s):
+        n, f, o = tanh(a.n), sigmoid(a.f), sigmoid(a.o)
+        c = f * s.c + (1 - f) * a.update(n)
+        return o * c, c
+
+
 class RAN(ClassicCell):
     """The recurrent additive network (Lee, Levy and Zettlemoyer 2017, arXiv:1705.07393).
 
@@ -218,6 +236,19 @@ class RAN(ClassicCell):
         i, f = sigmoid(a.i), sigmoid(a.f)
         c = i * a.update(a.ih.n) + f * s.c
         return tanh(c), c
+
+
+class SGRN(ClassicCell):
+    """The simple gated recurrent network (Zu et al. 2020, doi:10.1049/gtd2.12056): gate and candidate share weights.
+
+    f = sigmoid(...),  h = tanh((1 - f) (W_x x) + f h_prev)
+    """
+
+    gates = ("n",)
+
+    def step(self, a, s):
+        f = sigmoid(a.n)
+        return tanh((1 - f) * a.update(a.ih.n) + f * s.h)
 
 
 class SRU(ClassicCell):

@@ -329,3 +329,35 @@ class CfC(Cell):
         f, g, k = (b @ p.H[head].mT + p.c[head] for head in range(3))
         q = sigmoid(-a.input.time[:, None] * f)
         return q * a.update(tanh(g)) + (1 - q) * tanh(k)
+
+
+class LTC(Cell):
+    """The liquid time-constant network (Hasani et al. 2020, arXiv:2006.04439, algorithm 1), with a fused solver.
+
+    The last input is the time since the last step.
+
+    d = time / unfolds, and `unfolds` times, beginning with h = h_prev:
+    f = sigmoid(W_x x + W_h h),  h = (h + d f A) / (1 + d (1 / tau + f)), where tau = exp(log_tau) and A are parameters
+    with one number per unit. x is the input without the time.
+
+    The paper allows several activations in f. The package `ncps` of the authors has a sigmoid for each pair of units.
+
+    Args:
+        unfolds: the number of steps of the solver.
+    """
+
+    inputs = {"x": FEATURES, "time": SCALAR}
+    gates = {"f": UNITS}
+    state = {"h": UNITS}
+    parameters = {"log_tau": Parameter(), "A": Parameter(lambda p: p.uniform_(-1, 1))}
+    projected = no_projection
+
+    def __init__(self, unfolds: int = 6) -> None:
+        self.unfolds = unfolds
+
+    def step(self, a, s, p):
+        h, d = s.h, a.input.time[:, None] / self.unfolds
+        for _ in range(self.unfolds):
+            f = sigmoid(a.ih.f + a.hh(h).f)
+            h = (h + d * f * p.A) / (1 + d * (exp(-p.log_tau) + f))
+        return h

@@ -19,6 +19,7 @@ _STEPS, _ROWS = 100, 16  # the call for which the engine is chosen
 GROUPS: Mapping[str, Mapping[str, type[gg.Cell]]] = {
     "Common cells": {name: getattr(gg.cells, name) for name in sorted(gg.cells.__all__, key=str.lower)},
     "Classic cells": gg.cells.CLASSIC,
+    "State spaces": gg.cells.STATE_SPACES,
     "Cells with a matrix as memory": gg.cells.MATRIX_MEMORIES,
 }
 """The built-in cells by name, in groups."""

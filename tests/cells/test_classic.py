@@ -1,4 +1,4 @@
-"""The classic cells, compared with the formulas of their papers in NumPy."""
+"""The classic cells and state spaces, compared with the formulas of their papers in NumPy."""
 
 import itertools
 from math import prod
@@ -12,7 +12,7 @@ from glassgate.cell_shapes import example_sizes, shapes_of
 from tests.compare import noise
 
 STEPS, ROWS, INPUTS, H = 4, 2, 5, 4
-COMPILED = ("BRC", "MUT3", "UnICORNN")
+COMPILED = ("BRC", "MUT3", "S4D", "UnICORNN")
 """The cells whose kernels every run compiles."""
 
 
@@ -194,7 +194,112 @@ def cfc(x, u, s, p):
     return (sigmoid(-f * s["input"][-1]) * tanh(g) + (1 - sigmoid(-f * s["input"][-1])) * tanh(h),)
 
 
+def ltc(x, u, s, p):
+    h, time = s["h"], s["input"][-1]
+    for _ in range(3):
+        f = sigmoid(x("f") + u("f", h))
+        h = (h + time / 3 * f * p["A"]) / (1 + time / 3 * (1 / np.exp(p["log_tau"]) + f))
+    return (h,)
+
+
+def multiplicative_lstm(x, u, s, p):
+    m = x("m") * u("m", s["h"])
+    i, f, g, o = (x(gate) + u(gate, m) for gate in "ifgo")
+    c = sigmoid(f) * s["c"] + sigmoid(i) * tanh(g)
+    return tanh(c) * sigmoid(o), c
+
+
+def residual_lstm(x, u, s, p):
+    i = sigmoid(x("i") + u("i", s["h"]) + p["w_i"] * s["c"])
+    f = sigmoid(x("f") + u("f", s["h"]) + p["w_f"] * s["c"])
+    c = f * s["c"] + i * tanh(x("g") + u("g", s["h"]))
+    o = sigmoid(x("o") + u("o", s["h"]) + p["w_o"] * c)
+    return o * (u("k", tanh(c)) + x("k")), c
+
+
+def phased_lstm(x, u, s, p):
+    tau, shift, r_on = p["clock"]
+    phi = np.mod(s["input"][-1] - shift, tau) / tau
+    k = np.select([phi < r_on / 2, phi < r_on], [2 * phi / r_on, 2 - 2 * phi / r_on], 0.02 * phi)
+    i, f, g, o = (x(gate) + u(gate, s["h"]) for gate in "ifgo")
+    new = sigmoid(f + p["w_f"] * s["c"]) * s["c"] + sigmoid(i + p["w_i"] * s["c"]) * tanh(g)
+    h = sigmoid(o + p["w_o"] * new) * tanh(new)
+    return k * h + (1 - k) * s["h"], k * new + (1 - k) * s["c"]
+
+
+def hyper_lstm(x, u, s, p):
+    def norm(v, gain, shift):
+        return (v - v.mean()) / np.sqrt(v.var() + 1e-5) * gain + shift
+
+    def lstm(i, f, g, o, c, gain, shift):
+        i, f, g, o = (norm(v, gain[k], shift[k]) for k, v in enumerate((i, f, g, o)))
+        c = sigmoid(f) * c + sigmoid(i) * tanh(g)
+        return sigmoid(o) * tanh(norm(c, gain[4], shift[4])), c
+
+    z = [[p["Z"][w, gate] @ s["m"] + (p["y"][w, gate] if w < 2 else 0) for gate in range(4)] for w in range(3)]
+    d_h, d_x, d_b = ([p["D"][w, gate] @ z[w][gate] for gate in range(4)] for w in range(3))
+    W_h, W_x = u("large", s["h"]).reshape(4, H), x("large").reshape(4, H)
+    large = [d_h[gate] * W_h[gate] + d_x[gate] * W_x[gate] + d_b[gate] + p["b"][gate] for gate in range(4)]
+    small = (x("small") + u("small", s["h"])).reshape(4, 3)
+    small = [small[gate] + p["R"][gate] @ s["m"] for gate in range(4)]
+    h, c = lstm(*large, s["c"], p["gain"], p["shift"])
+    return h, c, *lstm(*small, s["n"], p["small_gain"], p["small_shift"])
+
+
+def qrnn(x, u, s, p):
+    f = sigmoid(x("f"))
+    c = f * s["c"] + (1 - f) * tanh(x("n"))
+    return sigmoid(x("o")) * c, c
+
+
+def sgrn(x, u, s, p):
+    f = sigmoid(x("n") + u("n", s["h"]))
+    return (tanh((1 - f) * x("n") + f * s["h"]),)
+
+
+def lmu(x, u, s, p):
+    inner = x("u") + u("u", s["h"]) + p["e"] @ s["m"]
+    m = p["A"] @ s["m"] + p["B"] * inner
+    return tanh(x("h") + u("h", s["h"]) + p["W"] @ m), m
+
+
+def lru(x, u, s, p):
+    nu, theta, gamma = p["ring"]
+    z = np.exp(-np.exp(nu) + 1j * np.exp(theta)) * (s["re"] + 1j * s["im"])
+    z = z + np.exp(gamma) * (x("re") + 1j * x("im"))
+    return ((p["C"][0] + 1j * p["C"][1]) @ z).real + x("d"), z.real, z.imag
+
+
+def rglru(x, u, s, p):
+    a = sigmoid(p["L"]) ** (8 * sigmoid(x("r")))
+    return (a * s["h"] + np.sqrt(1 - a**2) * sigmoid(x("i")) * x("n"),)
+
+
+def s4d(x, u, s, p):
+    A, C, dt = -np.exp(p["A"][0]) + 1j * p["A"][1], p["C"][0] + 1j * p["C"][1], np.exp(p["log_dt"])[:, None]
+    z = np.exp(dt * A) * (s["re"] + 1j * s["im"]) + (np.exp(dt * A) - 1) / A * x("u")[:, None]
+    return 2 * (C * z).sum(1).real + p["D"] * x("u"), z.real, z.imag
+
+
+def s5(x, u, s, p):
+    A, C, dt = -np.exp(p["A"][0]) + 1j * p["A"][1], p["C"][0] + 1j * p["C"][1], np.exp(p["log_dt"])
+    z = np.exp(dt * A) * (s["re"] + 1j * s["im"]) + (np.exp(dt * A) - 1) / A * (x("re") + 1j * x("im"))
+    return 2 * (C @ z).real + x("d"), z.real, z.imag
+
+
 PAPERS = {
+    "HyperLSTM": hyper_lstm,
+    "LMU": lmu,
+    "LRU": lru,
+    "LTC": ltc,
+    "MultiplicativeLSTM": multiplicative_lstm,
+    "PhasedLSTM": phased_lstm,
+    "QRNN": qrnn,
+    "RGLRU": rglru,
+    "ResidualLSTM": residual_lstm,
+    "S4D": s4d,
+    "S5": s5,
+    "SGRN": sgrn,
     "AntisymmetricRNN": antisymmetric,
     "CfC": cfc,
     "CoRNN": cornn,
@@ -231,19 +336,27 @@ OPTIONS = {
     "CfC": {"backbone": 3},
     "CoRNN": {"dt": 0.1, "gamma": 2.0, "epsilon": 3.0},
     "GatedAntisymmetricRNN": {"epsilon": 0.1, "gamma": 0.02},
+    "HyperLSTM": {"hyper": 3, "embedding": 2},
     "LEM": {"dt": 0.5},
+    "LMU": {"order": 3, "theta": 10.0},
+    "LRU": {"modes": 3},
+    "LTC": {"unfolds": 3},
+    "PhasedLSTM": {"longest": 5.0, "leak": 0.02},
     "RHN": {"depth": 2},
+    "S4D": {"modes": 3},
+    "S5": {"modes": 3},
     "SCRN": {"context": 3, "alpha": 0.9},
     "UnICORNN": {"dt": 0.1, "alpha": 2.0},
 }
 """The arguments of the cells. The formulas contain them as numbers."""
-ON_REFERENCE = {name for name, cell in gg.cells.CLASSIC.items() if cell().declaration is not None}
+CELLS = gg.cells.CLASSIC | gg.cells.STATE_SPACES
+ON_REFERENCE = {name for name, cell in gg.cells.CLASSIC.items() if cell().declaration is not None} | {"LMU"}
 """The cells with declared axes and recurrent matrices, which have no kernels."""
 
 
 def layer_of(name):
     """A layer with random weights, an input and initial states."""
-    cell = gg.cells.CLASSIC[name](**OPTIONS.get(name, {}))
+    cell = CELLS[name](**OPTIONS.get(name, {}))
     layer = gg.Recurrent(cell, example_sizes(cell, INPUTS)[0], H, dtype=torch.float64)
     with torch.no_grad():
         for number, weight in enumerate(layer.parameters()):
@@ -302,14 +415,14 @@ def check(name, engine):
 
 
 def test_every_cell_has_a_formula():
-    assert PAPERS.keys() == gg.cells.CLASSIC.keys()
+    assert PAPERS.keys() == CELLS.keys()
     assert not PAPERS.keys() & set(gg.cells.__all__)
 
 
 @pytest.mark.parametrize("name", PAPERS)
 def test_a_cell_equals_the_formulas_of_its_paper(name):
     # The choice of an engine must support cells that read the input.
-    check(name, "auto" if gg.cells.CLASSIC[name].inputs else "reference")
+    check(name, "auto" if CELLS[name].inputs else "reference")
 
 
 @pytest.mark.parametrize(
@@ -324,6 +437,35 @@ def test_a_kernel_equals_the_formulas_of_the_paper(name):
     check(name, "cpu")
 
 
-@pytest.mark.parametrize("name", ["NBRC", "SRU", "UnICORNN"])
+@pytest.mark.parametrize("name", ["HyperLSTM", "NBRC", "S5", "SRU", "UnICORNN"])
 def test_the_checks_accept_a_cell(name):
-    assert gg.check(gg.cells.CLASSIC[name]())
+    assert gg.check(CELLS[name]())
+
+
+def test_the_legendre_memory_contains_the_input_of_theta_steps_ago():
+    layer = gg.Recurrent(gg.cells.LMU(order=12, theta=40), 1, 1, dtype=torch.float64)
+    with torch.no_grad():
+        for weight in (layer.weight_hh_l0, layer.bias_ih_l0, layer.bias_hh_l0, layer.e_l0):
+            weight.zero_()
+        layer.weight_ih_l0.fill_(1)
+        times = torch.arange(200, dtype=torch.float64)
+        memory = [layer(torch.sin(times[: t + 1, None, None] / 10))[1][1][0, 0] for t in range(100, 200, 20)]
+    # At the end of the window, every polynomial is 1. The hold delays the input by half a step.
+    expected = torch.sin((times[100::20] - 39.5) / 10)
+    assert torch.allclose(torch.stack(memory).sum(-1), expected, atol=0.01)
+
+
+def test_the_first_values_of_state_spaces():
+    ring = gg.Recurrent(gg.cells.LRU(200), 2, 3, dtype=torch.float64).ring_l0.detach()
+    magnitude = (-ring[0].exp()).exp()
+    assert 0.9 < magnitude.min() < 0.91 < 0.99 < magnitude.max() < 0.999
+    assert torch.allclose(ring[2].exp(), (1 - magnitude**2).sqrt())
+    L = gg.Recurrent(gg.cells.RGLRU(), 2, 200).L_l0.detach()
+    assert 0.9 <= (torch.sigmoid(L) ** 8).min() < 0.91 < 0.99 < (torch.sigmoid(L) ** 8).max() <= 0.9991
+    A = gg.Recurrent(gg.cells.S5(4), 2, 3, dtype=torch.float64).A_l0.detach().numpy()
+    n = np.arange(8)
+    hippo = -np.tril(np.sqrt(np.outer(2 * n + 1, 2 * n + 1)), -1) - np.diag(n + 1)
+    normal = hippo + np.outer(np.sqrt(n + 0.5), np.sqrt(n + 0.5))
+    eigenvalues = np.linalg.eigvals(normal)
+    assert np.allclose(eigenvalues.real, -np.exp(A[0, 0]))
+    assert np.allclose(np.sort(eigenvalues.imag)[4:], A[1])
