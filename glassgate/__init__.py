@@ -12,6 +12,7 @@ from glassgate import display
 from glassgate.extras import MissingPackageFinder
 
 if TYPE_CHECKING:
+    from glassgate import blocks as blocks
     from glassgate import cells as cells
     from glassgate import constraints as constraints
     from glassgate import dynamics as dynamics
@@ -65,6 +66,7 @@ __version__ = "0.1.0"
 # first used. Therefore the command line starts without torch.
 _MODULES = {
     "ablate": "glassgate.glass.ablate",
+    "blocks": "glassgate",
     "Cell": "glassgate.cell",
     "cell_from_json": "glassgate.engines.cell_json",
     "cell_to_json": "glassgate.engines.cell_json",

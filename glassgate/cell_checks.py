@@ -14,7 +14,7 @@ def check_cell(operation: str, cell: object) -> None:
     """Raise unless `cell` is a valid cell. Warn about parameters that are not trained."""
     if not isinstance(cell, Cell):
         raise TypeError(f"{operation}: cell must be an instance of glassgate.Cell, got {cell!r}")
-    if not cell.gates:
+    if not cell.gates and not cell.inputs:
         raise ValueError(f"cell {type(cell).__name__}: gates must name at least one gate, got ()")
     _check_parameters(cell)
     _check_step(cell)

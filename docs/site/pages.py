@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import io
+import itertools
 import logging
 import os
 import posixpath
@@ -46,6 +47,7 @@ HOMES = {"docs/README.md": "index.md", "README.md": "index.md", **{file: page fo
 REFERENCE = {
     "layers": ("Layers", ["LSTM", "GRU", "RNN", "Recurrent", "LSTMCell", "GRUCell", "RNNCell", "RecurrentCell"]),
     "cells": ("Cells", ["Cell", "Parameter", "Gate", "State", "check", "cells", "cell_to_json", "cell_from_json"]),
+    "blocks": ("Blocks of models", ["blocks"]),
     "glass": ("Looking inside", ["record", "draw", "edit", "hold", "scale", "replace", "patch", "ablate"]),
     "dynamics": ("Dynamics", ["dynamics", "constrain", "constraints"]),
     "engines": (
@@ -235,7 +237,9 @@ def _page(title: str, names: list[str]) -> str:
     for name in names:
         is_module = gg._MODULES[name] == "glassgate"
         if name == "cells":
-            parts += ["## The built-in cells\n", *(_cell(cell) for cell in gg.cells.__all__)]
+            others = gg.cells.CLASSIC, gg.cells.STATE_SPACES, gg.cells.MATRIX_MEMORIES
+            names_of_cells = [*gg.cells.__all__, *itertools.chain(*others)]
+            parts += ["## The built-in cells\n", *(_cell(cell) for cell in names_of_cells)]
         elif is_module:
             parts += [f"::: {_path(name)}\n    options: {{show_root_heading: false, show_root_toc_entry: false}}\n"]
         else:
