@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from glassgate.tasks.data.series import Frequency, series_of
 from glassgate.tasks.forecasting.output import Forecast, OriginForecast, fan_picture
+from glassgate.tasks.forecasting.series import Frequency, series_of
 from glassgate.tasks.pictures.attention import AttentionWeights, attention_picture
 from glassgate.tasks.task import Split
 

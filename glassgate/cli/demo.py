@@ -19,8 +19,8 @@ from glassgate.cli.training import resumable
 from glassgate.glass.page import page
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.toy.python_code import standard_library
+from glassgate.tasks.live.page import live
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.report.live.page import live
 from glassgate.tasks.report.study import excerpts_of_text, study
 from glassgate.tasks.runs import Run, next_folder, write, write_json
 from glassgate.tasks.tagging import Labels, Tagging, TaggingOptions

@@ -15,12 +15,12 @@ from glassgate.cli.readings import Reading, rank
 from glassgate.tasks import TASKS, task_class
 from glassgate.tasks.data import labelled
 from glassgate.tasks.data.files import STDIN, limited_rows
-from glassgate.tasks.data.music import Roll
 from glassgate.tasks.data.pairs import Pair
-from glassgate.tasks.data.series import Series, read_series
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import UserError
 from glassgate.tasks.forecasting import Forecasting
+from glassgate.tasks.forecasting.series import Series, read_series
+from glassgate.tasks.language_model.music import Roll
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.wording import plural, printable
 

@@ -11,13 +11,13 @@ from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.files import STDIN, readable_file
 from glassgate.tasks.data.formats import FOLDER, LABEL_SUFFIX, detect_format
 from glassgate.tasks.data.lines import read_lines
-from glassgate.tasks.data.music import is_music
 from glassgate.tasks.data.pair_rows import is_side_name, looks_like_pairs
-from glassgate.tasks.data.series import Schema, Table, resolve_schema
 from glassgate.tasks.data.series_tables import has_labels, is_series_table
 from glassgate.tasks.data.sniff import NUMBER, TEXT, TIME, WORD, Column, Source, sniff
 from glassgate.tasks.data.token_table import is_token_table
 from glassgate.tasks.errors import DataError, UserError
+from glassgate.tasks.forecasting.series import Schema, Table, resolve_schema
+from glassgate.tasks.language_model.music import is_music
 from glassgate.tasks.wording import plural
 
 

@@ -16,7 +16,7 @@ from glassgate.glass.page import page
 from glassgate.glass.places import MAX_BYTES
 from glassgate.tasks import task_class_of_run
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.report.live.page import live
+from glassgate.tasks.live.page import live
 from glassgate.tasks.report.states import places_of
 from glassgate.tasks.report.study import excerpts_of_file, excerpts_of_split, excerpts_of_text, study
 from glassgate.tasks.runs import RUN, Run, write

@@ -53,10 +53,16 @@ def task_class(name: str) -> "type[Task[Any, Any, Any]]":
     return loaded
 
 
-def task_module(package: str, name: str) -> ModuleType | None:
-    """Return the module of a package, such as `report`, that is named after a task; None if it does not exist."""
-    module = f"{package}.{name.replace('-', '_')}"
-    return import_module(module) if find_spec(module) else None
+def part_of(task: "Task[Any, Any, Any]", name: str) -> ModuleType | None:
+    """Return an optional module of the folder of a task, such as `view`; None if it does not exist.
+
+    The folder is that of the task's class, or of the class from which it is derived.
+    """
+    for each in type(task).__mro__:
+        package = getattr(import_module(each.__module__), "__package__", None)
+        if package and package != __name__ and find_spec(f"{package}.{name}"):
+            return import_module(f"{package}.{name}")
+    return None
 
 
 def task_class_of_run(path: str | Path) -> "type[Task[Any, Any, Any]]":

@@ -11,11 +11,11 @@ import glassgate as gg
 from glassgate.glass.languages import Language, load, speaking
 from glassgate.glass.live.cell import cell_page
 from glassgate.glass.page import page
-from glassgate.tasks.report.live.page import live
+from glassgate.tasks.live.page import live
 from glassgate.tasks.report.study import study
 from tests.browser.test_live import assert_accessible, browse  # noqa: F401
 from tests.browser.test_page import WIDTHS, chromium, launch  # noqa: F401
-from tests.tasks.report.live import excerpts, trained
+from tests.tasks.live.runs import excerpts, trained
 
 pytestmark = pytest.mark.browser
 

@@ -18,12 +18,12 @@ import glassgate as gg
 from glassgate.cli.demo import _CODE, _write_live_page
 from glassgate.glass.page import page
 from glassgate.glass.places import Places
-from glassgate.tasks.report.live.page import live
+from glassgate.tasks.live.page import live
 from glassgate.tasks.report.study import Excerpt, study
 from glassgate.tasks.task import Task
 from tests.browser.test_page import AXE, PICTURES, WIDTHS, chromium, demo_run, launch  # noqa: F401
-from tests.tasks.report.live import RUNS, excerpts, random_edits, random_inputs, trained
-from tests.tasks.report.test_live import READING, agrees, page_input
+from tests.tasks.live.runs import RUNS, excerpts, random_edits, random_inputs, trained
+from tests.tasks.live.test_page import READING, agrees, page_input
 
 pytestmark = pytest.mark.browser
 

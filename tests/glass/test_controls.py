@@ -20,10 +20,10 @@ from glassgate.glass.study import Passage, Study, directions
 from glassgate.tasks import TASKS, task_class
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.pairs import Pair
-from glassgate.tasks.data.series import series_of
-from glassgate.tasks.data.series.schema import TIME, Frequency
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.texts import Text
+from glassgate.tasks.forecasting.series import series_of
+from glassgate.tasks.forecasting.series.schema import TIME, Frequency
 from glassgate.tasks.report.study import Excerpt, study
 from glassgate.tasks.report.task_view import view_of
 from glassgate.tasks.task import Split

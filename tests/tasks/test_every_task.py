@@ -14,10 +14,10 @@ from glassgate.cli import main
 from glassgate.tasks import TASKS, task_class
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.pairs import Pair
-from glassgate.tasks.data.series import series_of
-from glassgate.tasks.data.series.schema import TIME, Frequency
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.texts import Text
+from glassgate.tasks.forecasting.series import series_of
+from glassgate.tasks.forecasting.series.schema import TIME, Frequency
 from glassgate.tasks.options import Options
 from glassgate.tasks.progress import Interrupted
 from glassgate.tasks.runs import Run

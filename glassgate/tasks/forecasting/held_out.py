@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from glassgate.tasks.data.held_out import LastSteps, held_out_size
-from glassgate.tasks.data.series import Series
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.options import ForecastingOptions
+from glassgate.tasks.forecasting.series import Series
 from glassgate.tasks.forecasting.statistics import season_of
 
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from glassgate.tasks.data.series import MISSING, Schema
 from glassgate.tasks.errors import OptionError
+from glassgate.tasks.forecasting.series import MISSING, Schema
 from glassgate.tasks.options import Options, option, override
 
 MODELS = ("direct", "recursive", "segments")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from glassgate.tasks.data.series import Series
+from glassgate.tasks.forecasting.series import Series
 from glassgate.tasks.pictures.charts import save_figure
 
 PICTURE = "forecasts.png"

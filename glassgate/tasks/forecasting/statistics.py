@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from glassgate.tasks.data.batches import Encoded
-from glassgate.tasks.data.series import Frequency, Series, Steps, calendar_features
 from glassgate.tasks.forecasting.options import ForecastingOptions
+from glassgate.tasks.forecasting.series import Frequency, Series, Steps, calendar_features
 from glassgate.tasks.forecasting.windows import ColumnReader, array_of
 
 _CHUNK = 2**20  # the number of steps that are in memory at once

@@ -11,7 +11,15 @@ from torch import Tensor
 from glassgate.tasks.baselines.baseline import Baseline
 from glassgate.tasks.data.batches import Batch, Encoded, lengths
 from glassgate.tasks.data.held_out import Rule
-from glassgate.tasks.data.series import (
+from glassgate.tasks.data.toy import hourly_series
+from glassgate.tasks.errors import OptionError
+from glassgate.tasks.forecasting.baselines import RidgeOnLookBack
+from glassgate.tasks.forecasting.heads import SharedDraws, make_head
+from glassgate.tasks.forecasting.held_out import LastHorizons, check_length
+from glassgate.tasks.forecasting.network import Forecaster, Output, Sizes, network
+from glassgate.tasks.forecasting.options import ForecastingOptions
+from glassgate.tasks.forecasting.output import Forecast, OriginForecast, long_frame, rows, wide_frame
+from glassgate.tasks.forecasting.series import (
     Frame,
     Series,
     Table,
@@ -21,14 +29,6 @@ from glassgate.tasks.data.series import (
     resolve_schema,
     series_of,
 )
-from glassgate.tasks.data.toy import hourly_series
-from glassgate.tasks.errors import OptionError
-from glassgate.tasks.forecasting.baselines import RidgeOnLookBack
-from glassgate.tasks.forecasting.heads import SharedDraws, make_head
-from glassgate.tasks.forecasting.held_out import LastHorizons, check_length
-from glassgate.tasks.forecasting.network import Forecaster, Output, Sizes, network
-from glassgate.tasks.forecasting.options import ForecastingOptions
-from glassgate.tasks.forecasting.output import Forecast, OriginForecast, long_frame, rows, wide_frame
 from glassgate.tasks.forecasting.statistics import TrainingStatistics, learn
 from glassgate.tasks.forecasting.summary import ForecastingSummary
 from glassgate.tasks.forecasting.windows import EncodedSeries, WindowBatching, Windows, naive_forecasts

@@ -10,9 +10,9 @@ from torch import Tensor
 from glassgate.tasks.data.batches import Encoded
 from glassgate.tasks.data.batching import Batching
 from glassgate.tasks.data.pieces import Batches, Cuts, Lengths
-from glassgate.tasks.data.series import Series
 from glassgate.tasks.data.store.arrow import LazyArray
 from glassgate.tasks.forecasting.options import ForecastingOptions
+from glassgate.tasks.forecasting.series import Series
 
 ColumnReader = Callable[[int, int], np.ndarray]
 """A function of `start` and `stop` that returns these steps of some columns, `(stop - start, C)`."""

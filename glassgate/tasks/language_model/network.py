@@ -5,8 +5,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from glassgate.tasks.data.batches import Batch, move
-from glassgate.tasks.data.music import NUM_KEYS
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
+from glassgate.tasks.language_model.music import NUM_KEYS
 from glassgate.tasks.language_model.options import LanguageModelOptions
 from glassgate.tasks.networks.encoder import encoder
 from glassgate.tasks.networks.linear import Tied

@@ -20,11 +20,11 @@ from glassgate.tasks.data import records, texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.batching import Batching, ChunkBatching, StreamBatching
 from glassgate.tasks.data.held_out import ByContent, Rule
-from glassgate.tasks.data.music import LOWEST_KEY, NUM_KEYS, Roll, is_music, read_rolls
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.language_model.baselines import KeyFrequencies, KeyTransitions
+from glassgate.tasks.language_model.music import LOWEST_KEY, NUM_KEYS, Roll, is_music, read_rolls
 from glassgate.tasks.language_model.network import LanguageNetwork
 from glassgate.tasks.language_model.options import NOTES, LanguageModelOptions
 from glassgate.tasks.language_model.sampling import MIN_TEMPERATURE, check_sampling, sample_token

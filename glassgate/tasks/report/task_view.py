@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from glassgate.tasks import task_class, task_module
+from glassgate.tasks import part_of
 from glassgate.tasks.data.batches import Batch, Encoded, collate, to_device
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.pieces import Piece
@@ -115,13 +115,13 @@ class LabelledView(TaskView[LabelledTaskType]):
 
 
 def view_of(task: Task[Any, Any, Any]) -> TaskView[Any]:
-    """Return the report's view of a task: for `Tagging`, an object of the class `TaggingView`.
+    """Return the report's view of a task: an object of the class `View` in `view.py`.
 
     Raises:
         UserError: the report does not support the task
     """
-    module = task_module("glassgate.tasks.report", task.name)
+    module = part_of(task, "view")
     if module is None:
         raise UserError(f"report: the task {task.name} has no report yet")
-    view: TaskView[Any] = getattr(module, f"{task_class(task.name).__name__}View")(task)
+    view: TaskView[Any] = module.View(task)
     return view

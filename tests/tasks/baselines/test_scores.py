@@ -20,14 +20,14 @@ from glassgate.tasks import task_class
 from glassgate.tasks.baselines import baseline
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.pairs import Pair
-from glassgate.tasks.data.series import series_of
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.texts import Text
+from glassgate.tasks.forecasting.series import series_of
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Split
 from glassgate.tasks.training.baselines import baseline_scores
+from tests.tasks.classification.test_classification import series, texts
 from tests.tasks.corpus import sentences
-from tests.tasks.test_classification import series, texts
 
 Scores = dict[str, dict[str, float]]
 

@@ -7,7 +7,7 @@ import pytest
 from safetensors.torch import load_file
 
 from glassgate.cli import main
-from tests.tasks.test_classification import texts
+from tests.tasks.classification.test_classification import texts
 
 
 def test_a_better_baseline_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.report.relevance import add_relevances, relevance
 from glassgate.tasks.report.task_view import TaskView, view_of
 from tests.export.test_javascript import Sorted
-from tests.tasks.report.live import excerpts, trained
+from tests.tasks.live.runs import excerpts, trained
 
 
 class Reader(nn.Module):

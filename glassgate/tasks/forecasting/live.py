@@ -1,0 +1,72 @@
+"""The data of a forecasting run for the script of the interactive report: the network and a look-back window."""
+
+from typing import Any, cast
+
+import torch
+
+import glassgate as gg
+from glassgate.glass.live.network import Network
+from glassgate.tasks.data.batches import collate
+from glassgate.tasks.data.pieces import Piece
+from glassgate.tasks.forecasting.heads import median_index, normal_quantiles
+from glassgate.tasks.forecasting.network import Direct, Forecaster, Recursive, Segments
+from glassgate.tasks.forecasting.task import Forecasting
+from glassgate.tasks.report.study import Excerpt
+from glassgate.tasks.report.task_view import view_of
+
+
+def page_data(task: Forecasting, network: Network, excerpt: Excerpt) -> dict[str, Any]:
+    """Return the data that `live.js` reads, for the last look-back window and horizon of an excerpt."""
+    model, options = task.network, task.options
+    assert isinstance(model, Forecaster)
+    batch = collate([task.encode(excerpt.example)], [Piece(0, excerpt.start, excerpt.stop)], task.padding)
+    with torch.no_grad():
+        window = model.window(batch)
+    shift, scale = float(batch["shift"][0]), float(batch["scale"][0])
+    values = (batch["values"][0, -model.back - model.horizon :] * scale + shift).tolist()
+    layer_input = view_of(task).layer_input(excerpt.example, excerpt.start, excerpt.stop)
+    return {
+        "model": options.model,
+        "head": options.head,
+        "normalize": options.normalize,
+        "back": model.back,
+        "horizon": model.horizon,
+        "segment": options.segment,
+        "hidden": options.hidden_size,
+        "size": task.head.size,
+        "levels": list(options.levels),
+        "median": median_index(options.levels),
+        "deviates": normal_quantiles(options.levels),
+        "shift": shift,
+        "scale": scale,
+        "known": network.add_array(window.known[0]),
+        "past": network.add_array(window.past[0]),
+        "vector": network.add_array(window.series[0]),
+        "target": values[model.back :],
+        "times": list(layer_input.times[model.back :]),
+        "encoder": network.add_layer(cast(gg.Recurrent, model.encoder), "encoder"),
+        **_output_layers(model, network),
+        "initial_input": {
+            "rows": [[value] for value in values[: model.back]],
+            "target": values[model.back :],
+            "names": list(layer_input.names),
+            "rowsPerStep": layer_input.rows_per_step,
+        },
+    }
+
+
+def _output_layers(model: Forecaster, network: Network) -> dict[str, Any]:
+    match model:
+        case Direct():
+            ahead = [network.add_linear(model.ahead[k]) for k in (0, 2)] if model.sizes.known else None
+            return {"steps": network.add_linear(model.steps), "ahead": ahead}
+        case Recursive():
+            return {"step": network.add_linear(model.step)}
+        case Segments():
+            return {
+                "embed": network.add_linear(model.embed[0]),
+                "places": network.add_array(model.places),
+                "ahead": network.add_linear(model.ahead) if model.sizes.known else None,
+                "steps": network.add_linear(model.segment),
+            }
+    raise AssertionError(f"unknown network {type(model).__name__}")

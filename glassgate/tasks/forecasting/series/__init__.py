@@ -1,0 +1,32 @@
+"""Time series from tables.
+
+| module | contents |
+|---|---|
+| `reader` | reads the rows of a table |
+| `schema` | the roles of the columns, and the frequency of the time stamps |
+| `columns` | detects the roles, and parses numbers and time stamps |
+| `build` | groups the rows by series, and checks them |
+| `steps` | a series in memory or on disk |
+"""
+
+from glassgate.tasks.forecasting.series.build import read_series
+from glassgate.tasks.forecasting.series.columns import resolve_schema
+from glassgate.tasks.forecasting.series.reader import Frame, Table, has_time_index
+from glassgate.tasks.forecasting.series.schema import MISSING, Frequency, Schema, calendar_features, infer_frequency
+from glassgate.tasks.forecasting.series.steps import Series, Steps, series_of
+
+__all__ = [
+    "MISSING",
+    "Frame",
+    "Frequency",
+    "Schema",
+    "Series",
+    "Steps",
+    "Table",
+    "calendar_features",
+    "has_time_index",
+    "infer_frequency",
+    "read_series",
+    "resolve_schema",
+    "series_of",
+]  # fmt: skip

@@ -1,0 +1,373 @@
+"""Builds time series from the rows of a table: groups the rows by series, orders them by time, and checks them.
+
+The numbers of all series are written as Arrow columns, in memory or, for a large file, to a cached file on disk.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from glassgate.storage import cache_folder, temporary_folder
+from glassgate.tasks.data.store.arrow import Arrow, Column, is_large, open_cached
+from glassgate.tasks.errors import DataError
+from glassgate.tasks.forecasting.series.columns import Numbers, Stamps, resolve_schema
+from glassgate.tasks.forecasting.series.reader import Frame, Table
+from glassgate.tasks.forecasting.series.schema import Frequency, Schema, format_time, infer_frequency
+from glassgate.tasks.forecasting.series.steps import Series, Steps
+from glassgate.tasks.progress import Progress
+
+_BATCH_SIZE = 2**16  # rows of a record batch
+_SAMPLE_SIZE = 2**17  # time stamps from which the frequency is inferred
+
+
+def read_series(
+    source: "str | Path | Frame", schema: Schema | None = None, progress: Progress | None = None
+) -> list[Series]:
+    """Read the series of a table.
+
+    Args:
+        source: a CSV, TSV, Excel or Parquet file, or a data frame
+        schema: the roles of the columns
+        progress: receives notes, and the progress of a large file
+
+    Raises:
+        DataError: the table cannot be read, lacks a column or a value, or has irregular time stamps
+    """
+    progress = progress or Progress()
+    table = Table(source)
+    schema = resolve_schema(table, schema or Schema())
+
+    def write(sink: pa.NativeFile) -> None:
+        with temporary_folder(cache_folder()) as folder:
+            _Rows(table, schema, folder, progress).write(sink)
+
+    def load(file: Arrow) -> list[Series]:
+        return _load_series(file, table, schema, progress)
+
+    if table.path is not None and is_large([table.path]):
+        return open_cached([Path(table.path)], ["series", json.dumps(asdict(schema))], write, load)
+    sink = pa.BufferOutputStream()
+    _Rows(table, schema, None, Progress()).write(sink)
+    return load(Arrow(sink.getvalue()))
+
+
+def _load_series(file: Arrow, table: Table, schema: Schema, progress: Progress) -> list[Series]:
+    """Return the series in a file that `_Rows.write` has written."""
+    batches = [file.reader.get_batch_with_custom_metadata(k) for k in range(file.reader.num_record_batches)]
+    content = json.loads(batches[-1][1][b"content"])
+    columns = {
+        name: Column(file, [], [batch.column(k).to_numpy() for batch, _ in batches])
+        for k, name in enumerate(file.reader.schema.names)
+    }
+    file.release()
+    frequency, has_several_targets = Frequency(**content["frequency"]), len(schema.target) > 1
+    all_series = []
+    for group in content["groups"]:
+        start = np.int64(group["start"])
+        time: Any = start.view("datetime64[us]") if frequency.has_dates else start
+        for name, (first, stop) in zip(schema.target, group["targets"], strict=True):
+            begin, end, known_end = (group["first"] + offset for offset in (first, stop, group["length"]))
+            series = Series(
+                Steps(columns[name], begin, end),
+                "/".join(filter(None, [group["name"], name if has_several_targets or not group["name"] else ""])),
+                frequency.times(time, np.array([first]))[0] if first else time,
+                frequency,
+                tuple(Steps(columns[covariate], begin, end) for covariate in schema.past),
+                tuple(Steps(columns[covariate], begin, known_end) for covariate in schema.known),
+                tuple(group["static"]),
+                table.source,
+                group["line"],
+                (schema.series or "series", schema.time or "time"),
+            )
+            all_series.append(series)
+    if table.path is not None:
+        steps = sum(map(len, all_series))
+        counts = f"{table.source}: {len(all_series):,} series, {steps:,} steps of {frequency}{table.note}"
+        progress.note("; ".join([counts, *content["notes"]]))
+    return all_series
+
+
+class _GrowingArray:
+    """An array that grows by parts, in memory or in a file.
+
+    Args:
+        folder: the folder of the file; None for memory
+        name: the name of the file
+    """
+
+    def __init__(self, folder: Path | None, name: str):
+        self.path = None if folder is None else folder / name
+        self.parts: list[np.ndarray] = []
+
+    def add(self, part: np.ndarray) -> None:
+        if self.path is None:
+            self.parts.append(part)
+        else:
+            with self.path.open("ab") as file:
+                part.tofile(file)
+            self.parts = [part[:0]]  # only for its dtype
+
+    def whole(self) -> np.ndarray:
+        """Return the complete array."""
+        if self.path is None or not self.path.stat().st_size:
+            return np.concatenate(self.parts)
+        return np.memmap(self.path, self.parts[0].dtype, "r")
+
+
+class _Rows:
+    """All R rows of a table. `order` and `bounds` group them by series.
+
+    Args:
+        table: the table
+        schema: the roles of its columns
+        folder: a temporary folder for the columns of a large file; None keeps them in memory
+        progress: receives the progress of a large file
+
+    Attributes:
+        names: the names of the series; one empty name if the table has no column of series names
+        row_numbers: the number of each row in the table, `(R,)`
+        values: the columns of numbers by name, `(R,)` each
+        times: the time stamps, `(R,)`; without a column of time stamps, the index of each row in its series
+        static: the static properties of each series
+        order: a permutation of the rows in which the rows of each series are adjacent
+        bounds: the bounds of the series in `order`: series k is from `bounds[k]` to `bounds[k + 1]`
+        notes: remarks for the user, such as a detected number format
+    """
+
+    def __init__(self, table: Table, schema: Schema, folder: Path | None, progress: Progress) -> None:
+        self.table, self.schema = table, schema
+        self.notes: list[str] = []
+        roles = [*([schema.series] if schema.series else []), *([schema.time] if schema.time else [])]
+        columns = list(dict.fromkeys([*roles, *schema.numbers, *schema.static]))
+        numbers = Numbers(table, schema.numbers, schema.decimal)
+        if numbers.decimal == ",":
+            self.notes.append("decimal commas")
+        stamps = Stamps(table, schema.time or "", schema.time_format)
+        progress.converting(table.source, 0.0)
+        index_of_series: dict[str, int] = {}
+        self.static: list[list[float | str]] = []
+        rows, series_indices = _GrowingArray(folder, "rows"), _GrowingArray(folder, "series")
+        values = {name: _GrowingArray(folder, f"values{k}") for k, name in enumerate(schema.numbers)}
+        for row_numbers, part in table.parts(columns):
+            rows.add(row_numbers)
+            series = part[schema.series].astype("string").fillna("") if schema.series else pd.Series("", part.index)
+            local_indices, names = pd.factorize(series)
+            for name, first in zip(map(str, names), np.unique(local_indices, return_index=True)[1], strict=True):
+                if name not in index_of_series:
+                    index_of_series[name] = len(index_of_series)
+                    self.static.append([_number_or_text(part[column].iloc[first]) for column in schema.static])
+            series_indices.add(np.array([index_of_series[str(name)] for name in names], np.int64)[local_indices])
+            if schema.time:
+                stamps.add(row_numbers, part[schema.time])
+            for name, array in values.items():
+                array.add(numbers.read(name, row_numbers, part[name]))
+        if not rows.parts:
+            raise table.fault(None, "the file holds no row of data; give one with a row for each time step")
+        progress.converting(table.source, 1.0)
+        self.names = list(index_of_series)
+        self.row_numbers = rows.whole()
+        series_of_row = series_indices.whole()
+        self.bounds = np.concatenate([[0], np.cumsum(np.bincount(series_of_row, minlength=len(self.names)))])
+        self.order = np.argsort(series_of_row, kind="stable")
+        self.values = {name: array.whole() for name, array in values.items()}
+        if schema.time:
+            self.times, chosen_format = stamps.finish()
+            if chosen_format:
+                self.notes.append(f"time stamps read as {chosen_format}, in which they are regular")
+        else:
+            self.times = np.empty_like(self.order)
+            self.times[self.order] = np.arange(len(self.order)) - self.bounds[series_of_row[self.order]]
+        self._reverse_descending()
+
+    def _reverse_descending(self) -> None:
+        """Reverse the series whose rows are in descending order of time."""
+        reversed_series = 0
+        for start, stop in zip(self.bounds[:-1], self.bounds[1:], strict=True):
+            times = self.times[self.order[start:stop]]
+            if len(times) > 1 and (np.diff(times).astype(np.int64) < 0).all():
+                self.order[start:stop] = self.order[start:stop][::-1]
+                reversed_series += 1
+        if reversed_series:
+            self.notes.append("rows sorted by time, as the newest came first")
+
+    def frequency(self) -> Frequency:
+        """The distance between the time stamps of the longest series."""
+        longest = int(np.diff(self.bounds).argmax())
+        times = self.times[self._positions_of(longest)[:_SAMPLE_SIZE]]
+        if len(times) < 2 or (times == times[0]).all():
+            raise self.table.fault(
+                self._row_number(longest, 0),
+                f"expected at least two different time stamps, got only {format_time(times[0])}; give a longer series, "
+                "or pass the column that identifies the series with --series",
+            )
+        try:
+            return infer_frequency(times)
+        except ValueError:
+            raise self._order_error(longest, 1, times) from None
+
+    def write(self, sink: pa.NativeFile) -> None:
+        """Write the columns of numbers, one series after the other, and then the descriptions of all series."""
+        columns = self.schema.numbers
+        schema = pa.schema([(name, pa.float64()) for name in columns])
+        groups: list[dict[str, Any]] = []
+        frequency, written = self.frequency(), 0
+        with pa.ipc.new_file(sink, schema) as writer:
+            for arrays in self._batches(frequency, groups):
+                writer.write_batch(pa.record_batch([pa.array(array) for array in arrays], schema=schema))
+            for group in groups:
+                group["first"], written = written, written + group["length"]
+            content = {"frequency": asdict(frequency), "groups": groups, "notes": self.notes}
+            writer.write_batch(
+                pa.record_batch([pa.array([], pa.float64())] * len(columns), schema=schema),
+                custom_metadata={"content": json.dumps(content)},
+            )
+
+    def _batches(self, frequency: Frequency, groups: list[dict[str, Any]]) -> Iterator[list[np.ndarray]]:
+        """Yield the columns in parts of at most `_BATCH_SIZE` rows; append each series' description to `groups`."""
+        pending: list[list[np.ndarray]] = []  # the columns of the series that have not been yielded
+        for index in range(len(self.names)):
+            arrays, group = self._check_series(index, frequency)
+            groups.append(group)
+            pending.append(arrays)
+            if index + 1 == len(self.names) or sum(len(columns[0]) for columns in pending) >= _BATCH_SIZE:
+                joined = [np.concatenate(parts) for parts in zip(*pending, strict=True)]
+                starts = range(0, len(joined[0]), _BATCH_SIZE)
+                yield from ([column[start : start + _BATCH_SIZE] for column in joined] for start in starts)
+                pending.clear()
+
+    def _positions_of(self, index: int) -> np.ndarray:
+        """The positions of the rows of a series."""
+        return self.order[self.bounds[index] : self.bounds[index + 1]]
+
+    def _row_number(self, index: int, k: int) -> int:
+        """The number that row k of a series has in the table. k counts from 0."""
+        return int(self.row_numbers[self._positions_of(index)[k]])
+
+    def _check_series(self, index: int, frequency: Frequency) -> tuple[list[np.ndarray], dict[str, Any]]:
+        """Check a series; return its columns, with gaps filled, and its description."""
+        row_positions = self._positions_of(index)
+        times = self.times[row_positions]
+        steps, on_grid = frequency.steps(times)
+        self._check_times(index, times, steps, on_grid, frequency)
+        # In a gap, each step takes the row before the gap.
+        selected = row_positions[np.searchsorted(steps, np.arange(steps[-1] + 1), side="right") - 1]
+        row_numbers, targets, arrays = self.row_numbers[selected], [], []
+        for name, column in self.values.items():
+            values = np.array(column[selected])
+            if name in self.schema.target:
+                first, stop = self._target_range(name, values, row_numbers)
+                targets.append([first, stop])
+                values[first:stop] = self._fill_missing(name, values[first:stop], row_numbers[first:])
+            else:
+                values = self._fill_missing(name, values, row_numbers, name in self.schema.past)
+            arrays.append(values)
+        row_number = self._row_number(index, 0)
+        return arrays, {
+            "name": self.names[index],
+            "start": int(times[0].astype(np.int64)),
+            "length": len(selected),
+            "line": row_number if self.table.is_text else None,
+            "static": self.static[index],
+            "targets": targets,
+        }
+
+    def _check_times(
+        self, index: int, times: np.ndarray, steps: np.ndarray, on_grid: np.ndarray, frequency: Frequency
+    ) -> None:
+        """Check that the time stamps of a series are in ascending order, regular and, if required, without gaps."""
+        step_distances, time_distances = np.diff(steps), np.diff(times).astype(np.int64)
+        if (time_distances <= 0).any():
+            raise self._order_error(index, int((time_distances <= 0).argmax()) + 1, times)
+        if not on_grid.all():
+            k = int((~on_grid).argmax())
+            raise self.table.fault(
+                self._row_number(index, k),
+                f"the time stamp {format_time(times[k])} is not a whole number of steps of {frequency} after the "
+                f"first one, {format_time(times[0])}; correct it, or bring all series to one frequency",
+            )
+        if (step_distances > 1).any() and self.schema.missing == "error":
+            k = int((step_distances > 1).argmax())
+            gap = "1 step is" if step_distances[k] == 2 else f"{step_distances[k] - 1} steps are"
+            raise self.table.fault(
+                self._row_number(index, k + 1),
+                f"{gap} missing before {format_time(times[k + 1])}, after {format_time(times[k])} in "
+                f"{self.table.describe_row(self._row_number(index, k))}; add them, or repeat the previous value "
+                "with --missing last",
+            )
+
+    def _order_error(self, index: int, k: int, times: np.ndarray) -> DataError:
+        """The error that time stamp k of a series is not later than time stamp k - 1."""
+        previous_row = self.table.describe_row(self._row_number(index, k - 1))
+        series = f" of series {self.names[index]!r}" if self.names[index] else ""
+        time, previous = format_time(times[k]), format_time(times[k - 1])
+        if times[k] == times[k - 1]:
+            message = (
+                f"the time stamp {time}{series} is in {previous_row}, too; remove one of the two, or pass the "
+                "column that identifies the series with --series"
+            )
+        else:
+            message = (
+                f"the time stamp {time}{series} comes after {previous} in {previous_row}; sort the rows "
+                "by time, or pass the column that identifies the series with --series"
+            )
+        return self.table.fault(self._row_number(index, k), message)
+
+    def _target_range(self, name: str, values: np.ndarray, row_numbers: np.ndarray) -> tuple[int, int]:
+        """The range of steps from the first to the last value of a target.
+
+        Later rows may contain only covariates known ahead.
+        """
+        is_present = ~np.isnan(values)
+        if not is_present.any():
+            raise self.table.fault(
+                int(row_numbers[0]), f"column {name!r} has no value; remove the column or the series"
+            )
+        first, stop = int(is_present.argmax()), len(values) - int(is_present[::-1].argmax())
+        if self.schema.missing == "error":
+            if first:
+                raise self._missing_value_error(name, int(row_numbers[0]))
+            if stop < len(values) and not self.schema.known:
+                remedy = "; rows that hold covariates known ahead need --known"
+                raise self._missing_value_error(name, int(row_numbers[stop]), remedy)
+        return first, stop
+
+    def _fill_missing(
+        self, name: str, values: np.ndarray, row_numbers: np.ndarray, is_past: bool = False
+    ) -> np.ndarray:
+        """Replace missing values of a column by the value before, or raise an error, as the schema requires.
+
+        Args:
+            name: the name of the column
+            values: the values of a series, `(L,)`
+            row_numbers: the row number of each value, for messages
+            is_past: whether the column is a covariate known up to the present; it may end where the target ends
+        """
+        is_present = ~np.isnan(values)
+        if is_present.all():
+            return values
+        first_missing = int(is_present.argmin())
+        if self.schema.missing == "error":
+            if is_past and self.schema.known and not is_present[first_missing:].any():
+                return values  # only the values after the end of the target are missing
+            raise self._missing_value_error(name, int(row_numbers[first_missing]))
+        if first_missing == 0:  # a later value would leak information from the future
+            raise self._missing_value_error(name, int(row_numbers[0]))
+        return pd.Series(values).ffill().to_numpy()
+
+    def _missing_value_error(self, name: str, row: int, remedy: str = "") -> DataError:
+        return self.table.fault(
+            row, f"column {name!r} lacks a value; fill it in, or repeat the previous value with --missing last{remedy}"
+        )
+
+
+def _number_or_text(value: Any) -> float | str:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return str(value)

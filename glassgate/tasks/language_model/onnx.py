@@ -1,0 +1,50 @@
+"""Exports language models as ONNX models that map tokens or notes, and states, to predictions and new states."""
+
+import torch
+from torch import Tensor, nn
+
+from glassgate.tasks.language_model.music import NUM_KEYS
+from glassgate.tasks.language_model.network import LanguageNetwork
+from glassgate.tasks.language_model.task import LanguageModel
+from glassgate.tasks.networks.states import States, as_hx, as_tuple
+from glassgate.tasks.onnx import inputs
+from glassgate.tasks.onnx.models import Exported, Model
+
+
+class _Next(nn.Module):
+    """The network as a function of tensors."""
+
+    def __init__(self, network: LanguageNetwork) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, steps: Tensor, states: States) -> tuple[Tensor, ...]:
+        """Return the predictions for the step after each input, and the new states.
+
+        The predictions are the log-probabilities of all V tokens except padding, (N, L, V - 1), or the probabilities
+        of keys, (N, L, 88).
+        """
+        scores, state = self.network.advance(steps, None, as_hx(states))
+        predictions = scores.sigmoid() if self.network.embedding is None else scores.log_softmax(-1)
+        return predictions, *as_tuple(state)
+
+
+def export(task: LanguageModel) -> Exported:
+    """Return the model. The caller passes the returned states to the next call."""
+    network = task.network
+    assert isinstance(network, LanguageNetwork)
+    layer = network.encoder
+    reads_notes = network.embedding is None
+    axes = {"notes": "N L *"} if reads_notes else {"units": "N L"}
+
+    def random_inputs(N: int, L: int) -> tuple[Tensor, States]:
+        steps = (
+            torch.randint(2, (N, L, NUM_KEYS)).float()
+            if reads_notes
+            else torch.randint(len(task.vocabularies["units"]), (N, L))
+        )
+        return steps, inputs.random_states(layer, N)
+
+    axes |= dict.fromkeys(inputs.names(layer, "0"), "* N *")
+    outputs = ["probabilities" if reads_notes else "log_probabilities", *inputs.names(layer, "n")]
+    return Exported([Model(_Next(network), axes, random_inputs, outputs)])

@@ -1,5 +1,0 @@
-"""Trained runs as C programs: `write_program` writes the network and a program that predicts from standard input."""
-
-from glassgate.tasks.program.write import write_program
-
-__all__ = ["write_program"]

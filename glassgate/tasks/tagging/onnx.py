@@ -1,0 +1,53 @@
+"""Exports tagging as an ONNX model that computes scores of labels from tokens and their characters."""
+
+import torch
+from torch import Tensor, nn
+
+from glassgate.tasks.data.vocabulary import PADDING
+from glassgate.tasks.onnx import inputs
+from glassgate.tasks.onnx.models import Exported, Model
+from glassgate.tasks.tagging.network import Tagger
+from glassgate.tasks.tagging.task import Tagging
+
+_FORBIDDEN = -1e9
+"""The score of a forbidden transition in JSON, which has no infinity."""
+_WORD_LENGTH = 4  # characters of a word in random inputs
+
+
+class _Labels(nn.Module):
+    """The network as a function of tensors."""
+
+    def __init__(self, network: Tagger) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, tokens: Tensor, lengths: Tensor, characters: Tensor | None = None) -> tuple[Tensor, ...]:
+        """Return the scores of labels, (N, L, K), and of intents, (N, I), if the run has intents."""
+        batch = {"units": tokens, "lengths": lengths}
+        scores = self.network(batch if characters is None else batch | {"characters": characters})
+        return tuple(each for each in scores if each is not None)
+
+
+def export(task: Tagging) -> Exported:
+    """Return the model. Its decoding tables are the scores of first labels, of transitions and of last labels."""
+    network, vocabularies = task.network, task.vocabularies
+    axes = {"units": "N L", "lengths": "N"} | ({"characters": "N L W"} if network.spelling else {})
+
+    def random_inputs(N: int, L: int) -> tuple[Tensor, ...]:
+        tokens, lengths = inputs.random_indices(N, L, len(vocabularies["units"]))
+        if not network.spelling:
+            return tokens, lengths
+        characters = torch.randint(1, len(vocabularies["characters"]), (N, L, _WORD_LENGTH))
+        return tokens, lengths, characters.masked_fill((tokens == PADDING)[..., None], PADDING)
+
+    outputs = ["labels"] if network.intent_head is None else ["labels", "intents"]
+    return Exported([Model(_Labels(network), axes, random_inputs, outputs)], _decoding_tables(network))
+
+
+def _decoding_tables(network: Tagger) -> dict[str, list[float] | list[list[float]]]:
+    num_labels = network.head.out_features
+    chain = network.chain()
+    if chain is None:
+        chain = torch.zeros(num_labels), torch.zeros(num_labels, num_labels), torch.zeros(num_labels)
+    start, transitions, end = (each.detach().clamp(min=_FORBIDDEN).tolist() for each in chain)
+    return {"start": start, "transitions": transitions, "end": end}

@@ -1,0 +1,60 @@
+"""The data of a translation model for `live.js`, the script of the interactive report."""
+
+from typing import Any
+
+from torch import nn
+
+from glassgate.glass.languages import say
+from glassgate.glass.live.network import Network
+from glassgate.tasks.live.tokens import byte_pair_merges, output_layer, tokeniser_rules
+from glassgate.tasks.report.study import Excerpt
+from glassgate.tasks.translation.network import Decoder, Translator
+from glassgate.tasks.translation.task import Translation
+
+
+def page_data(task: Translation, network: Network, excerpt: Excerpt) -> dict[str, Any]:
+    """Return the data that `live.js` reads."""
+    model, options = task.network, task.options
+    assert isinstance(model, Translator)
+    decoder = model.decoder
+    embedding = network.add_array(decoder.embedding.weight)
+    splits_unknown = options.source_tokens in ("word", "token")
+    return {
+        "tokens": tokeniser_rules(
+            task.vocabularies["source"], options.source_tokens, splits_unknown=splits_unknown, lower=options.lower
+        )
+        | byte_pair_merges(task.fitted["subwords"][0]),
+        "names": [say("answers.unknown"), say("answers.end"), *task.vocabularies["target"].symbols[1:]],
+        "target_unit": options.target_tokens,
+        "ratio": task.fitted["ratio"],
+        "beam": task.search.beam,
+        "penalty": task.search.length_penalty,
+        "embedding": embedding if model.embedding is None else network.add_array(model.embedding.weight),
+        "target_embedding": embedding,
+        "size": decoder.embedding.embedding_dim,
+        "encoder": network.add_layer(model.encoder, "encoder"),
+        "decoder": network.add_layer(decoder.layer, "decoder.layer"),
+        "bridge": {
+            name: [network.add_linear(each) for each in layers.children()]
+            for name, layers in model.bridge.layers.items()
+        },
+        "input_feeding": decoder.input_feeding,
+        "feedback_size": decoder.feedback_size,
+        "readout_size": decoder.readout_size,
+        "wide": decoder.wide,
+        "attention": _attention(decoder, network),
+        "combine": network.add_linear(decoder.combine),
+        **output_layer(network, decoder.head, decoder.embedding),
+    }
+
+
+def _attention(decoder: Decoder, network: Network) -> dict[str, Any] | None:
+    attention = decoder.attention
+    if attention is None:
+        return None
+    return {
+        "kind": attention.kind,
+        "directions": attention.directions,
+        "value": None if isinstance(attention.value, nn.Identity) else network.add_linear(attention.value),
+        **{name: network.add_linear(getattr(attention, name, None)) for name in ("key", "query", "score")},
+    }
