@@ -69,10 +69,22 @@ def test_a_missing_or_malformed_answer_gets_a_hint(capsys: pytest.CaptureFixture
     checks.start("x")
     checks.check_1(None)
     checks.check_4([8, 9, 10, 11])
+    checks.start("x / y", language="zh")
+    checks.check_1(None)
+    checks.check_4([8, 9, 10, 11])
+    checks.check_4(range(12, 16))
+    checks.check_9(checks)
     assert capsys.readouterr().out.splitlines() == [
         "exercise 1: write your answer in the cell above",
         "exercise 4: not yet. Hint: the order of the gates is i, f, g, o, and each block has 4 rows",
+        "练习 1：请在上面的单元格里写出答案",
+        "练习 4：还不对。提示：门的顺序是 i、f、g、o，每块有 4 行",
+        "练习 4：正确",
+        "练习 9：还不对。提示：由 0.95 ** k = 0.5 解出 k",
     ]
+    assert checks.grade(checks.hand_in(tmp_path)) == ("x / y", [4])
+    assert checks.HINTS["en"].keys() == checks.HINTS["zh"].keys() == checks.TRUTHS.keys()
+    checks.start("x")
     (tmp_path / "answers-empty.json").write_text("[]")
     checks.main([str(checks.hand_in(tmp_path)), str(tmp_path / "answers-empty.json")])
     printed = capsys.readouterr().out

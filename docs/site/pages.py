@@ -13,6 +13,7 @@ import sys
 import textwrap
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import jieba
 from mkdocs.config.defaults import MkDocsConfig
@@ -129,11 +130,28 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return with_site_links(markdown, f"docs/{address}", address)
 
 
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Mark the pictures whose colours follow those of the page. In dark mode the others are shown on paper."""
+
+    def mark(match: re.Match[str]) -> str:
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), unquote(match[1])))
+        file = files.get_file_from_path(path)
+        adapts = file is not None and "prefers-color-scheme" in file.content_string
+        return match[0].replace("<img ", '<img class="gg-adapts" ', 1) if adapts else match[0]
+
+    return re.sub(r'<img [^>]*src="([^":]+\.svg)"', mark, html)
+
+
+def on_page_context(context: dict[str, Any], page: Page, config: MkDocsConfig, nav: object) -> None:
+    """Select the language of the words around a page."""
+    config.theme["language"] = "zh" if "zh-CN" in page.file.src_uri else "en"
+
+
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     """Name the dialog of the search, for screen readers, and declare the language of Chinese pages."""
-    if "zh-CN" in page.file.src_uri:
-        output = output.replace('<html lang="en"', '<html lang="zh-CN"', 1)
-    return output.replace(_SEARCH, f'{_SEARCH} aria-label="Search"')
+    label = {"en": "Search", "zh": "搜索"}[config.theme["language"]]
+    output = output.replace('<html lang="zh"', '<html lang="zh-CN"', 1)
+    return output.replace(_SEARCH, f'{_SEARCH} aria-label="{label}"')
 
 
 def on_post_build(config: MkDocsConfig) -> None:
