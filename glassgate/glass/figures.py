@@ -351,9 +351,15 @@ def _drawn_value(answer: ForecastValue) -> float:
 
 
 def _dates(passage: Passage, end: float) -> list[tuple[float, str]]:
-    """About five time stamps along the axis, without the seconds if they are zero."""
+    """About five time stamps along the axis, without the seconds if they are zero and without a repeated day."""
     if not passage.times:
         return []
     last = min(len(passage.times) - 1, int(end * passage.rows_per_step) - 1)
     rows = sorted({round(k * last / 4) for k in range(5)})
-    return [((row + 0.5) / passage.rows_per_step, passage.times[row].removesuffix(":00")) for row in rows]
+    stamps = [passage.times[row].removesuffix(":00").partition(" ") for row in rows]
+    days = [day for day, _, _ in stamps]
+    texts = [
+        clock if clock and day == before else f"{day} {clock}".strip()
+        for (day, _, clock), before in zip(stamps, ["", *days], strict=False)
+    ]
+    return [((row + 0.5) / passage.rows_per_step, text) for row, text in zip(rows, texts, strict=True)]

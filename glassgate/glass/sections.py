@@ -149,11 +149,16 @@ def _part_in_words(name: str) -> str:
     """The name of a part that is held at its mean, in words.
 
     Example:
-        >>> _part_in_words("layer0.forward[8:16]"), _part_in_words("layer0.forward.f")
-        ('layer0.forward, units 8 to 15', 'layer0.forward.f')
+        >>> _part_in_words("layer0.forward[8:16]"), _part_in_words("layer0.forward[8:9]")
+        ('layer0.forward, units 8 to 15', 'layer0.forward, unit 8')
+        >>> _part_in_words("layer0.forward.f")
+        'layer0.forward.f'
     """
     match = re.fullmatch(r"(.*)\[(\d+):(\d+)\]", name)
-    return say("causes.units", name=match[1], first=match[2], last=int(match[3]) - 1) if match else name
+    if match is None:
+        return name
+    part, first, last = match[1], int(match[2]), int(match[3]) - 1
+    return say("causes.unit" if first == last else "causes.units", name=part, first=first, last=last)
 
 
 def _search_section(study: Study) -> Section:
