@@ -8,7 +8,7 @@ from pathlib import Path
 
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import format_scores
-from glassgate.cli.trained import add_run, add_weight_precision, load, read
+from glassgate.cli.trained import add_encoding, add_run, add_weight_precision, load, read
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.unknown_labels import unknown_label_warnings
 from glassgate.tasks.data.unknown_tokens import unknown_fraction, unknown_tokens_note
@@ -22,6 +22,7 @@ def command(argv: list[str]) -> None:
     parser = Parser(prog="glassgate evaluate", description="Score a trained run on a labelled file.")
     add_run(parser)
     add_weight_precision(parser)
+    add_encoding(parser)
     parser.add_argument("file", metavar="FILE", help="labelled data in the format of the training data")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
     parser.add_argument("--report", metavar="FOLDER", help="folder for further results, such as a confusion matrix")

@@ -4,9 +4,9 @@ import sys
 
 from glassgate.cli.arguments import positive
 from glassgate.cli.parser import Parser
-from glassgate.cli.trained import add_run, add_weight_precision, load_as
+from glassgate.cli.trained import add_encoding, add_run, add_weight_precision, load_as
 from glassgate.tasks.data.files import STDIN
-from glassgate.tasks.data.lines import read_lines
+from glassgate.tasks.data.lines import decoded_as, read_lines
 from glassgate.tasks.fill_blanks import BLANK, FillBlanks
 
 
@@ -15,6 +15,7 @@ def command(argv: list[str]) -> None:
     parser = Parser(prog="glassgate fill", description="List candidates for the blanks of a text.")
     add_run(parser)
     add_weight_precision(parser)
+    add_encoding(parser)
     parser.add_argument(
         "text",
         metavar="TEXT",
@@ -31,7 +32,8 @@ def command(argv: list[str]) -> None:
     parser.add_argument("--n-best", type=positive, default=10, metavar="N", help="number of candidates (default: 10)")
     arguments = parser.parse_args(argv)
     task = load_as(FillBlanks, arguments)
-    text = arguments.text if arguments.text != STDIN else "\n".join(line for _, line in read_lines(STDIN))
+    with decoded_as(task.options.encoding):
+        text = arguments.text if arguments.text != STDIN else "\n".join(line for _, line in read_lines(STDIN))
     blanks = task.fill(text, length=arguments.length, longest=arguments.longest_blank, n_best=arguments.n_best)
     if unknown := task.unknown(text):
         print(

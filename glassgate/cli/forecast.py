@@ -9,7 +9,7 @@ from rich.console import Console
 
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display
-from glassgate.cli.trained import add_run, add_weight_precision, load_as
+from glassgate.cli.trained import add_encoding, add_run, add_weight_precision, load_as
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.output import MAX_DRAWN, fan_picture, header, rows
 from glassgate.tasks.forecasting.task import Forecasting
@@ -23,6 +23,7 @@ def command(argv: list[str]) -> None:
     parser = Parser(prog="glassgate forecast", description="Forecast the next steps of series.")
     add_run(parser)
     add_weight_precision(parser)
+    add_encoding(parser)
     parser.add_argument("file", metavar="FILE", nargs="?", help="table of series (default: the training data)")
     parser.add_argument("-o", "--output", metavar="FILE.csv", help="file for the forecast (default: standard output)")
     parser.add_argument("--picture", metavar="FILE.svg", help="draw the forecast to an SVG or PNG file")

@@ -15,12 +15,14 @@ from glassgate.cli.readings import Reading, rank
 from glassgate.tasks import TASKS, task_class
 from glassgate.tasks.data import labelled
 from glassgate.tasks.data.files import STDIN, limited_rows
+from glassgate.tasks.data.lines import decoded_as
 from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import UserError
 from glassgate.tasks.forecasting import Forecasting
 from glassgate.tasks.forecasting.series import Series, read_series
 from glassgate.tasks.language_model.music import Roll
+from glassgate.tasks.options import check_encoding
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.wording import plural, printable
 
@@ -53,21 +55,24 @@ def command(argv: list[str]) -> None:
         "--examples", type=positive, default=3, metavar="N", help="number of examples to print (default: 3)"
     )
     arguments, rest = parser.parse_known_args(argv)
-    with limited_rows(_MAX_SHEET_ROWS) as limit:
-        _look(arguments, rest)
+    table_parser = Parser(prog="glassgate look", add_help=False)
+    for name in ("--format", "--encoding"):
+        table_parser.add_argument(name, default="")
+    reading = table_parser.parse_known_args(rest)[0]
+    check_encoding(reading.encoding)
+    with limited_rows(_MAX_SHEET_ROWS) as limit, decoded_as(reading.encoding):
+        _look(arguments, rest, reading.format)
     if limit.is_exceeded:
         print(f"look reads the first {limit.max_rows:,} rows of a workbook, and training all of them")
 
 
-def _look(arguments: Namespace, rest: list[str]) -> None:
+def _look(arguments: Namespace, rest: list[str], format: str) -> None:
     """Print the format and the first examples of a file, and the commands that train on it.
 
     Args:
         rest: the options of the task
+        format: the option for the format of the file; empty to detect it
     """
-    format_parser = Parser(prog="glassgate look", add_help=False)
-    format_parser.add_argument("--format", default="")
-    format = format_parser.parse_known_args(rest)[0].format
     ranked = [Reading(arguments.task, "")] if arguments.task else rank(arguments.file, format)
     accepted: list[tuple[Reading, list[str]]] = []
     first_error: UserError | None = None

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from glassgate.cli.colours import can_colour, colour
 from glassgate.cli.parser import Parser
-from glassgate.cli.trained import add_run, add_weight_precision, load, read
+from glassgate.cli.trained import add_encoding, add_run, add_weight_precision, load, read
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.pictures.attention import attention_picture
@@ -22,6 +22,7 @@ def command(argv: list[str]) -> None:
     parser = Parser(prog="glassgate predict", description="Print the predictions of a trained run.")
     add_run(parser)
     add_weight_precision(parser)
+    add_encoding(parser)
     parser.add_argument(
         "file", metavar="FILE", help=f"data file, or {STDIN} for standard input with a sequence per line"
     )

@@ -9,7 +9,7 @@ from rich.console import Console
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import stages
 from glassgate.cli.strips import strips
-from glassgate.cli.trained import add_run
+from glassgate.cli.trained import add_encoding, add_run, set_encoding
 from glassgate.glass.languages import LANGUAGES, speaking
 from glassgate.glass.live.page import Live, check_size
 from glassgate.glass.page import page
@@ -50,6 +50,7 @@ def command(argv: list[str]) -> None:
         if arguments.text is not None:
             excerpts = excerpts_of_text(task, arguments.text)
         elif arguments.file:
+            set_encoding(task, arguments)
             excerpts = excerpts_of_file(task, arguments.file, progress)
         else:
             split = task.read_split(progress)
@@ -90,6 +91,7 @@ def _parser() -> Parser:
         "opens from disk, without a server.",
     )
     add_run(parser)
+    add_encoding(parser)
     parser.add_argument(
         "other", metavar="RUN", nargs="?", help="folder of a second run, shown side by side with the first"
     )

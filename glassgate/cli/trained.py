@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from rich.console import Console
@@ -33,9 +34,15 @@ def add_weight_precision(parser: Parser) -> None:
     parser.add_former_name("--precision", "--weight-precision")
 
 
+def add_encoding(parser: Parser) -> None:
+    """Add the option for the encoding of the files that the command reads."""
+    text = "encoding of the text files, such as cp1252 (default: as in training, or detected)"
+    parser.add_argument("--encoding", metavar="NAME", help=text)
+
+
 def load(arguments: Namespace) -> Task[Any, Any, Any]:
-    """Load the task of the folder `arguments.run`, frozen for inference."""
-    return task_class_of_run(arguments.run).load(arguments.run).frozen(arguments.weight_precision)
+    """Load the task of the folder `arguments.run`, frozen for inference, with the option `arguments.encoding`."""
+    return _load(task_class_of_run(arguments.run), arguments)
 
 
 def read(task: Task[Any, Any, Any], file: str, labelled: bool = False) -> Sequence[Any]:
@@ -45,7 +52,7 @@ def read(task: Task[Any, Any, Any], file: str, labelled: bool = False) -> Sequen
 
 
 def load_as(expected: type[TaskType], arguments: Namespace) -> TaskType:
-    """Load the task of the folder `arguments.run`, frozen for inference.
+    """Load the task of the folder `arguments.run` as `load` does.
 
     Raises:
         RunError: the task does not have the expected type
@@ -56,4 +63,16 @@ def load_as(expected: type[TaskType], arguments: Namespace) -> TaskType:
             f"{arguments.run}: expected a run of {expected.name}, got one of {task_type.name}; "
             f"train one: glassgate train {expected.name}"
         )
-    return task_type.load(arguments.run).frozen(arguments.weight_precision)
+    return _load(task_type, arguments)
+
+
+def _load(task_type: type[TaskType], arguments: Namespace) -> TaskType:
+    task = task_type.load(arguments.run).frozen(arguments.weight_precision)
+    set_encoding(task, arguments)
+    return task
+
+
+def set_encoding(task: Task[Any, Any, Any], arguments: Namespace) -> None:
+    """Let a task read files in the encoding `arguments.encoding`, if there is one."""
+    if encoding := getattr(arguments, "encoding", None):
+        task.options = replace(task.options, encoding=encoding)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from glassgate.cli.parser import Parser
-from glassgate.cli.trained import add_run, add_weight_precision, load_as, read
+from glassgate.cli.trained import add_encoding, add_run, add_weight_precision, load_as, read
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.pictures.attention import attention_picture
@@ -18,6 +18,7 @@ def command(argv: list[str]) -> None:
     parser = Parser(prog="glassgate translate", description="Translate a file, or standard input, line by line.")
     add_run(parser)
     add_weight_precision(parser)
+    add_encoding(parser)
     parser.add_argument(
         "file", metavar="FILE", nargs="?", default=STDIN, help="one sentence per line (default: standard input)"
     )

@@ -14,6 +14,7 @@ from glassgate.tasks.data import records
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.batching import Batching
 from glassgate.tasks.data.held_out import ByContent, Rule
+from glassgate.tasks.data.lines import decoding
 from glassgate.tasks.data.vocabulary import FIRST, Vocabulary
 from glassgate.tasks.errors import OptionError, UserError
 from glassgate.tasks.loss import Loss
@@ -93,6 +94,11 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
 
     vocabularies: Vocabularies
     network: nn.Module
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        if "read" in vars(cls):
+            setattr(cls, "read", decoding(vars(cls)["read"]))  # noqa: B010, mypy rejects the assignment of a method
 
     def __init__(self, options: OptionsType):
         self.options = self.requested = options

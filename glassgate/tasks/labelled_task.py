@@ -75,6 +75,8 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         if progress is not None and reader.skipped_links:
             links = plural(reader.skipped_links, "symbolic link")
             progress.note(f"{path}: {links} out of the folder skipped; to read the files, copy them into the folder")
+        if progress is not None and not labelled and reader.encoding:
+            progress.note(f"{path}: texts{reader.encoding}")
         if progress is None or not (labelled or reader.dropped):
             return
         is_series = reader.format in labelled_files.SERIES

@@ -31,6 +31,7 @@ def option(
     if_unset: str = "",
     metavar: str = "NAME",
     former_name: str = "",
+    in_older_runs: Any = None,
 ) -> Any:
     """Declare an option: a dataclass field with its description and its allowed values.
 
@@ -44,6 +45,7 @@ def option(
         if_unset: what happens if the option is not given, for the help; empty to show the default value
         metavar: the placeholder of a text value in the help
         former_name: the name in earlier versions, which files of options and run folders may still contain
+        in_older_runs: the value in run folders without the option; None for `default`
     """
     rules = {
         "help": help,
@@ -53,7 +55,8 @@ def option(
         "maximum": maximum,
         "if_unset": if_unset,
     }
-    return field(default=default, metadata={**rules, "metavar": metavar, "former_name": former_name})
+    names = {"metavar": metavar, "former_name": former_name, "in_older_runs": in_older_runs}
+    return field(default=default, metadata={**rules, **names})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +88,15 @@ class Options:
         metavar="FILE",
     )
     held_out: float = option(
-        0.1, "fraction of --data for dev data, and the same for test data", group="data", minimum=0, maximum=0.4
+        0.1,
+        "fraction of --data for dev data, and the same for test data",
+        group="data",
+        minimum=0,
+        maximum=0.4,
+        in_older_runs=0.0,
     )
+
+    encoding: str = option("", "encoding of the text files, such as cp1252", group="data", if_unset="detected")
 
     cell: Any = option("lstm", cells.HELP)  # noqa: RUF009
     hidden_size: int = option(128, "units per direction", minimum=1, maximum=2**16)
@@ -147,6 +157,8 @@ class Options:
             if name == "cell":
                 object.__setattr__(self, "cell", cells.check(value))
                 continue
+            if name == "encoding":
+                check_encoding(value)
             if option_field.metadata["choices"] and isinstance(value, str):
                 object.__setattr__(self, name, value.lower())
             _check(option_field, value_type(type(self), name), getattr(self, name))
@@ -177,6 +189,17 @@ class Options:
                 hint = f"did you mean {near[0]}?" if near else f"the options are {', '.join(names)}"
                 raise OptionError(f"unknown option {name!r}; {hint}")
         return cls(**{name: _coerce(value_type(cls, name), value) for name, value in values.items()})
+
+    @classmethod
+    def of_run(cls, values: Mapping[str, Any]) -> Self:
+        """Build options from the names and values of a run folder, which may be older than some of the options.
+
+        Raises:
+            OptionError: see `from_mapping`
+        """
+        defaults = {each.name: each.metadata["in_older_runs"] for each in dataclasses.fields(cls)}
+        known = {name: value for name, value in defaults.items() if value is not None}
+        return cls.from_mapping({**known, **values})
 
     def to_mapping(self) -> dict[str, Any]:
         """Return all names and values in a form that JSON and YAML can store."""
@@ -281,6 +304,20 @@ def _check(option_field: "dataclasses.Field[Any]", type_: Any, value: Any) -> No
     else:
         return
     raise OptionError(f"{option_field.name}: expected {expected}, got {value!r}")
+
+
+def check_encoding(name: object) -> None:
+    """Check that a name is empty or that of a text encoding.
+
+    Raises:
+        OptionError: it is another one
+    """
+    try:
+        "".encode(name or "utf-8")  # type: ignore[arg-type]
+    except (LookupError, TypeError, ValueError):
+        raise OptionError(
+            f"encoding: expected a text encoding of Python, such as utf-8, cp1252 or gbk, got {name!r}"
+        ) from None
 
 
 def _upper_limit(type_: type, maximum: float | None) -> float:

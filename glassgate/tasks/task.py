@@ -321,8 +321,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
         if run.content["task"] != cls.name:
             raise RunError(f"{run.path}: expected a run of {cls.name}, got one of {run.content['task']}")
         try:
-            # Older versions, without the option `held_out`, held out no data.
-            task = cls(cls.options_type.from_mapping({"held_out": 0.0, **run.content["options"]}))  # type: ignore[arg-type]
+            task = cls(cls.options_type.of_run(run.content["options"]))  # type: ignore[arg-type]
         except OptionError as error:
             raise version_error(run.path, error) from None
         task._set_content(run.content)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from glassgate.tasks.data.files import STDIN, archive_members, open_file, suffix_of
-from glassgate.tasks.data.lines import read_lines
+from glassgate.tasks.data.lines import read_lines, requested_encoding
 from glassgate.tasks.errors import DataError, UserError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _kind_by_content(path: str | Path) -> str:
     for signature, kind in _SIGNATURES.items():
         if head.startswith(signature):
             return kind
-    text = head.decode(errors="replace").lstrip("\ufeff")
+    text = head.decode(requested_encoding() or "utf-8", errors="replace").lstrip("\ufeff")
     if _JSON_LIST.match(text):
         return "json"
     lines = [line for line in text.splitlines() if line.strip()]

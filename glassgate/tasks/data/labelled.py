@@ -89,6 +89,7 @@ class Reader:
         dropped: the number of rows dropped so far
         skipped_links: the number of symbolic links out of a folder, which are not followed
         has_unread_cells: whether rows may contain cells that no example contains
+        encoding: the encoding of a text file, if it is not UTF-8, as the end of a note
         description: the format in words, for messages
 
     Raises:
@@ -116,8 +117,8 @@ class Reader:
         self._names: list[str] = []  # the header of a table
         self._column_indices: list[int] = []  # its text column and, if labels are required, its label column
         self.description = self._find_columns() if self.format in records.TABLE_KINDS else f"format {self.format}"
-        if self.format not in (*SERIES, "xlsx", "parquet", "folder"):
-            self.description += encoding_note(path)
+        self.encoding = "" if self.format in (*SERIES, "xlsx", "parquet", "folder") else encoding_note(path)
+        self.description += self.encoding
 
     def __iter__(self) -> Iterator[Labelled]:
         if self.format in SERIES:

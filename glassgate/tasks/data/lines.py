@@ -3,11 +3,13 @@
 import codecs
 import io
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
 from itertools import zip_longest
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from glassgate.tasks.data.encodings import rank_encodings
 from glassgate.tasks.data.files import Identity, identify_file, open_file, read_blocks, readable_file, suffix_of
@@ -82,8 +84,39 @@ def open_text(path: str | Path, newline: str | None = "", encoding: str = "") ->
         yield io.TextIOWrapper(file, encoding="utf-8-sig" if encoding == _UTF_8 else encoding, newline=newline)
 
 
-_DETECTED_ENCODINGS: dict[Identity, str] = {}
-"""The encodings of the files that this process has read."""
+_DETECTED_ENCODINGS: dict[tuple[Identity, str], str] = {}
+"""The encodings of the files that this process has read, by file and requested encoding."""
+_REQUESTED_ENCODING: ContextVar[str] = ContextVar("requested encoding", default="")
+
+
+@contextmanager
+def decoded_as(encoding: str) -> Iterator[None]:
+    """Read text files in an encoding inside the block; detect it if empty.
+
+    Args:
+        encoding: a name in Python, such as "cp1252"
+    """
+    token = _REQUESTED_ENCODING.set(encoding)
+    try:
+        yield
+    finally:
+        _REQUESTED_ENCODING.reset(token)
+
+
+def requested_encoding() -> str:
+    """Return the encoding of the current `decoded_as`; empty outside of it."""
+    return _REQUESTED_ENCODING.get()
+
+
+def decoding(read: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate the method `read` of a task: text files are decoded as the option `encoding` requests."""
+
+    @wraps(read)
+    def read_decoded(task: Any, *arguments: Any, **named: Any) -> Any:
+        with decoded_as(task.options.encoding):
+            return read(task, *arguments, **named)
+
+    return read_decoded
 
 
 def detect_encoding(path: str | Path) -> str:
@@ -91,21 +124,40 @@ def detect_encoding(path: str | Path) -> str:
 
     A byte order mark determines the encoding. Without one, a file that decodes completely as UTF-8 is UTF-8. For any
     other file, `encodings.rank_encodings` selects one of the usual encodings of Chinese, Japanese, Korean, Cyrillic,
-    Greek, Turkish, Hebrew, Arabic, Baltic, and Central and Western European text.
+    Greek, Turkish, Hebrew, Arabic, Baltic, and Central and Western European text. Inside of `decoded_as`, the result is
+    the requested encoding.
 
     Raises:
-        DataError: the file cannot be read, is damaged UTF-8, or no encoding fits
+        DataError: the file cannot be read, is damaged UTF-8, is not in the requested encoding, or no encoding fits
     """
-    key = identify_file(readable_file(path))
+    requested = requested_encoding()
+    key = identify_file(readable_file(path)), requested
     if key not in _DETECTED_ENCODINGS:
-        _DETECTED_ENCODINGS[key] = _detect_encoding(path)
+        _DETECTED_ENCODINGS[key] = _check_encoding(path, requested) if requested else _detect_encoding(path)
     return _DETECTED_ENCODINGS[key]
 
 
 def encoding_note(path: str | Path) -> str:
-    """Return the encoding of a file as the end of a note; empty for UTF-8 and UTF-16."""
+    """Return the encoding of a file as the end of a note; empty for UTF-8."""
     encoding = detect_encoding(path)
-    return "" if encoding in (_UTF_8, "utf_16") else f", encoding {_SHOWN_NAMES.get(encoding, encoding)}"
+    return "" if encoding == _UTF_8 else f", encoding {_SHOWN_NAMES.get(encoding, encoding)}"
+
+
+def _check_encoding(path: str | Path, requested: str) -> str:
+    """Return the requested encoding by its usual name, if the complete file can be decoded.
+
+    Raises:
+        DataError: it cannot
+    """
+    encoding = codecs.lookup(requested).name.replace("-", "_")
+    if _can_decode(path, encoding):
+        return encoding
+    raise DataError(
+        path,
+        None,
+        f"expected text in the encoding {requested}, got bytes that are invalid in it; name another one with "
+        "--encoding, or leave it out to detect the encoding",
+    )
 
 
 def _detect_encoding(path: str | Path) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 
-from glassgate.tasks.data.lines import read_lines
+from glassgate.tasks.data.lines import encoding_note, read_lines
 from glassgate.tasks.data.store.examples import LINE, LINES, SEQUENCE, Stored, store
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.vocabulary import Vocabulary
@@ -146,6 +146,8 @@ def read_raw(path: str | Path, tokeniser: RawTokeniser, progress: Progress | Non
     fields = {"tokens": SEQUENCE, "lines": LINE, "starts": LINES}
     settings = ["raw", tokeniser.splits_punctuation, tokeniser.segments_cjk, tokeniser.vocabulary.symbols]
     stored = store(lines(), fields, partial(Tagged, labels=None, source=str(path)), [path], settings, progress)
+    if progress is not None and (encoding := encoding_note(path)):
+        progress.note(f"{path}: text{encoding}")
     if unsegmented and progress is not None:
         progress.note(note_on_unsegmented(path, unsegmented))
     return stored

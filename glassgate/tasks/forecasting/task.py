@@ -11,6 +11,7 @@ from torch import Tensor
 from glassgate.tasks.baselines.baseline import Baseline
 from glassgate.tasks.data.batches import Batch, Encoded, lengths
 from glassgate.tasks.data.held_out import Rule
+from glassgate.tasks.data.lines import decoded_as
 from glassgate.tasks.data.toy import hourly_series
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.baselines import RidgeOnLookBack
@@ -246,7 +247,9 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
             each series, followed by its quantiles
         """
         origins = list(self.forecast_from_end(self.read(source, labelled=False)))
-        if resolve_schema(Table(source), self.options.schema).series is not None:
+        with decoded_as(self.options.encoding):
+            is_long = resolve_schema(Table(source), self.options.schema).series is not None
+        if is_long:
             return long_frame(origins, self.options.levels)
         frame = wide_frame(origins, self.options.levels)
         return frame.set_index(frame.columns[0]) if has_time_index(source) else frame

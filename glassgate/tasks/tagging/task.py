@@ -167,8 +167,10 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         )
         if progress is not None and not labelled and str(path) == STDIN and layout and layout.unread_columns:
             progress.note(f"standard input: {layout.description()}; the other columns are not read")
+        encoding = "" if format in ("xlsx", "parquet") else encoding_note(sources[0])
+        if encoding and not labelled and progress is not None:
+            progress.note(f"{path}: sequences{encoding}")
         if labelled and progress is not None:
-            encoding = "" if format in ("xlsx", "parquet") else encoding_note(sources[0])
             progress.note(
                 f"{path}: {layout.description() if layout else f'format {format}'}{encoding}; {describe_counts(stored)}"
             )

@@ -15,6 +15,7 @@ import pyarrow as pa
 from glassgate.storage import cache_folder, replaced_file
 from glassgate.system import SYSTEM
 from glassgate.tasks.data.files import identify_file, regular_file
+from glassgate.tasks.data.lines import requested_encoding
 from glassgate.tasks.errors import DataError
 
 LARGE = 2**26
@@ -93,7 +94,7 @@ def open_cached(
     Raises:
         DataError: the disk is full
     """
-    key: list[object] = [_FORMAT]
+    key: list[object] = [_FORMAT, *filter(None, [requested_encoding()])]
     key += [identify_file(source) for source in sources]
     digest = hashlib.blake2b(json.dumps([*key, *settings]).encode(), digest_size=16).hexdigest()
     path = cache_folder() / "data" / f"{digest}.arrow"
