@@ -23,7 +23,7 @@ from mkdocs.structure.pages import Page
 
 import glassgate as gg
 from glassgate.cli import COMMANDS, main
-from glassgate.tasks import TASKS
+from glassgate.tasks import TASKS, task_class
 
 jieba.setLogLevel(logging.WARNING)  # the progress of its dictionary would look like warnings of MkDocs
 ROOT = Path(__file__).parents[2]
@@ -279,7 +279,7 @@ def _commands() -> str:
     os.environ["COLUMNS"] = "92"
     rows = [([name], summary) for name, summary in COMMANDS.items()]
     after_train = [*COMMANDS].index("train") + 1
-    rows[after_train:after_train] = [(["train", name], task.summary) for name, task in TASKS.items()]
+    rows[after_train:after_train] = [(["train", name], task_class(name).purpose) for name in TASKS]
     for words, summary in rows:
         output = io.StringIO()
         with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):

@@ -100,10 +100,13 @@ def _close_output() -> None:
 
 
 def _help() -> str:
+    from glassgate.tasks import installed_tasks
+
     rows = "\n".join(f"  {name:<11}{summary}" for name, summary in COMMANDS.items())
     return (
         "usage: glassgate COMMAND ...\n\n"
         "Train recurrent networks and look inside them.\n\n"
         f"commands:\n{rows}\n\n"
+        f"tasks: {', '.join(installed_tasks())}\n\n"
         "`glassgate COMMAND --help` lists the options of a command. Start with: glassgate demo"
     )

@@ -12,7 +12,7 @@ from glassgate.cli.arguments import add_options, given_options, positive
 from glassgate.cli.invocation import invocation
 from glassgate.cli.parser import Parser
 from glassgate.cli.readings import Reading, rank
-from glassgate.tasks import TASKS, task_class
+from glassgate.tasks import installed_tasks, task_class
 from glassgate.tasks.data import labelled
 from glassgate.tasks.data.files import STDIN, limited_rows
 from glassgate.tasks.data.lines import decoded_as
@@ -50,7 +50,7 @@ def command(argv: list[str]) -> None:
         epilog="The options of `glassgate train TASK` are accepted as well.",
     )
     parser.add_argument("file", metavar="FILE", help=f"data for training, or {STDIN} for standard input")
-    parser.add_argument("--task", choices=TASKS, help="task of the file (default: detected)")
+    parser.add_argument("--task", choices=installed_tasks(), help="task of the file (default: detected)")
     parser.add_argument(
         "--examples", type=positive, default=3, metavar="N", help="number of examples to print (default: 3)"
     )

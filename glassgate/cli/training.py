@@ -16,7 +16,7 @@ from glassgate.cli.invocation import invocation
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display, format_scores, score_table
 from glassgate.cli.stopping import ending, exit_status
-from glassgate.tasks import TASKS, task_class, task_class_of_run
+from glassgate.tasks import installed_tasks, task_class, task_class_of_run
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.options import Options, read_config
 from glassgate.tasks.progress import Interrupted
@@ -38,14 +38,16 @@ def command(argv: list[str]) -> None:
         prog="glassgate train",
         usage="glassgate train TASK [options] | --resume RUN",
         description="Train a task. `glassgate train TASK --help` lists its options.",
-        epilog="\n".join(["tasks:", *(f"  {name:<16}{entry.summary}" for name, entry in TASKS.items())]),
+        epilog="\n".join(["tasks:", *(f"  {name:<16}{task_class(name).purpose}" for name in installed_tasks())]),
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("--resume", metavar="RUN", help="resume the interrupted run in this folder")
     parser.add_argument("--lr-find", action="store_true", help=SUPPRESS)
     add_processes(parser)
     if parser.parse_known_args(argv)[0].resume is None:
-        raise OptionError(f"expected a task as the first word, or --resume RUN; the tasks are {', '.join(TASKS)}")
+        raise OptionError(
+            f"expected a task as the first word, or --resume RUN; the tasks are {', '.join(installed_tasks())}"
+        )
     arguments = parser.parse_args(argv)
     if arguments.lr_find:
         raise OptionError("--lr-find: a resumed run keeps its learning rate; omit the option, or start a new run")
@@ -54,9 +56,9 @@ def command(argv: list[str]) -> None:
 
 def _start(task_name: str, argv: list[str]) -> None:
     task_type = task_class(task_name)
-    summary = TASKS[task_name].summary
+    purpose = task_type.purpose
     parser = Parser(
-        prog=f"glassgate train {task_name}", description=f"{summary[0].upper()}{summary[1:]}.", add_help=False
+        prog=f"glassgate train {task_name}", description=f"{purpose[:1].upper()}{purpose[1:]}.", add_help=False
     )
     add_help(parser, task_type.options_type.common)
     parser.add_argument("--run", metavar="FOLDER", help=f"new folder for the run (default: runs/{task_name}-N)")

@@ -1,41 +1,45 @@
-"""The table of tasks. The module of a task is imported when the task is used."""
+"""Finds tasks: the built-in ones, and those that installed packages declare. A task is imported when it is used."""
 
 from importlib import import_module
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from glassgate.tasks.task import Task
 
-
-class TaskEntry(NamedTuple):
-    """The location of a task's class, as `module:name`, and a summary of the task."""
-
-    location: str
-    summary: str
-
-
 TASKS = {
-    "tagging": TaskEntry(
-        "glassgate.tasks.tagging:Tagging", "label each word of a sentence or each character of a text"
-    ),
-    "classification": TaskEntry(
-        "glassgate.tasks.classification:Classification", "find the label of a text or of a series"
-    ),
-    "language-model": TaskEntry(
-        "glassgate.tasks.language_model:LanguageModel", "predict and continue a text, or music"
-    ),
-    "translation": TaskEntry(
-        "glassgate.tasks.translation:Translation", "translate sequences, for example sentences or dates, with attention"
-    ),
-    "fill-blanks": TaskEntry(
-        "glassgate.tasks.fill_blanks:FillBlanks", "fill blanks in a text from the text before and after them"
-    ),
-    "regression": TaskEntry("glassgate.tasks.regression:Regression", "predict numbers for a text or a series"),
-    "forecasting": TaskEntry("glassgate.tasks.forecasting:Forecasting", "forecast the next steps of series of numbers"),
+    "tagging": "glassgate.tasks.tagging:Tagging",
+    "classification": "glassgate.tasks.classification:Classification",
+    "language-model": "glassgate.tasks.language_model:LanguageModel",
+    "translation": "glassgate.tasks.translation:Translation",
+    "fill-blanks": "glassgate.tasks.fill_blanks:FillBlanks",
+    "regression": "glassgate.tasks.regression:Regression",
+    "forecasting": "glassgate.tasks.forecasting:Forecasting",
 }
+"""The class of each built-in task, as `module:name`."""
+
+ENTRY_POINTS = "glassgate.tasks"
+"""The group of entry points by which other packages declare tasks."""
+
+
+def installed_tasks() -> dict[str, str]:
+    """Return the class of each task, as `module:name`: the built-in tasks, then those of other packages.
+
+    Raises:
+        OptionError: two tasks have one name
+    """
+    from glassgate.tasks.errors import OptionError
+
+    found = dict(TASKS)
+    for each in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: (point.name, point.value)):
+        if found.setdefault(each.name, each.value) != each.value:
+            raise OptionError(
+                f"two tasks are called {each.name!r}: {found[each.name]} and {each.value}; uninstall a package of them"
+            )
+    return found
 
 
 def task_class(name: str) -> "type[Task[Any, Any, Any]]":
@@ -46,9 +50,10 @@ def task_class(name: str) -> "type[Task[Any, Any, Any]]":
     """
     from glassgate.tasks.errors import OptionError
 
-    if name not in TASKS:
-        raise OptionError(f"no task is called {name!r}; there are {', '.join(TASKS)}")
-    module, attribute = TASKS[name].location.split(":")
+    location = TASKS.get(name) or installed_tasks().get(name)
+    if location is None:
+        raise OptionError(f"no task is called {name!r}; there are {', '.join(installed_tasks())}")
+    module, attribute = location.split(":")
     loaded: type[Task[Any, Any, Any]] = getattr(import_module(module), attribute)
     return loaded
 
@@ -78,4 +83,4 @@ def task_class_of_run(path: str | Path) -> "type[Task[Any, Any, Any]]":
     try:
         return task_class(name)
     except OptionError as error:
-        raise version_error(path, error) from None
+        raise version_error(path, f"{error}; install the package of the task, if it has one") from None

@@ -245,7 +245,7 @@ def damaged_error(run: str | Path, error: Exception) -> RunError:
     )
 
 
-def version_error(run: str | Path, error: OptionError) -> RunError:
+def version_error(run: str | Path, error: OptionError | str) -> RunError:
     """Return the error for a run whose task or options this version does not have."""
     return RunError(
         f"{run}: made by another version of glassgate: {error}; upgrade: pip install -U glassgate, or train again"

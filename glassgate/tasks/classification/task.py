@@ -54,6 +54,7 @@ class Classification(LabelledTask[ClassificationOptions, Answer]):
     """
 
     name = "classification"
+    purpose = "find the label of a text or of a series"
     options_type = ClassificationOptions
     monitor = "macro_f1"
     padding = {"units": PADDING, "series": 0, "label": UNLABELLED}

@@ -66,6 +66,7 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
     """
 
     name = "fill-blanks"
+    purpose = "fill blanks in a text from the text before and after them"
     options_type = FillBlanksOptions
     comparable_losses = False  # training uses blanks of any length, evaluation blanks of one token
     try_next = (f'fill {{run}} "some words {BLANK} and more"', "evaluate {run} {file}")

@@ -54,6 +54,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     """
 
     name = "forecasting"
+    purpose = "forecast the next steps of series of numbers"
     options_type = ForecastingOptions
     lower_is_better = True
     summary_type = ForecastingSummary

@@ -52,6 +52,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
     """
 
     name = "language-model"
+    purpose = "predict and continue a text, or music"
     options_type = LanguageModelOptions
     try_next = ("generate {run} --length 300 --temperature 0.8", "evaluate {run} {file}")
     padding = {"inputs": PADDING, "targets": PADDING}

@@ -47,6 +47,7 @@ class Regression(LabelledTask[RegressionOptions, list[float]]):
     """
 
     name = "regression"
+    purpose = "predict numbers for a text or a series"
     options_type = RegressionOptions
     monitor = "mae"
     lower_is_better = True

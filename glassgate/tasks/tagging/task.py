@@ -93,6 +93,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
     """
 
     name = "tagging"
+    purpose = "label each word of a sentence or each character of a text"
     options_type = TaggingOptions
     padding: ClassVar = {
         "units": PADDING,

@@ -78,6 +78,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
     """
 
     name = "translation"
+    purpose = "translate sequences, for example sentences or dates, with attention"
     options_type = TranslationOptions
     try_next = ("translate {run} {file}", "evaluate {run} {file}")
     builtin_try_next = ('translate {run} <<< "the twenty-first of March 1987"',)
