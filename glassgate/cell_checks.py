@@ -2,11 +2,15 @@
 
 import inspect
 from collections.abc import Iterable, Mapping
+from math import prod
+from typing import Any
 
+import torch
 from torch import nn
 
 from glassgate.cell import Cell
 from glassgate.cell_axes import Parameter
+from glassgate.system import SYSTEM
 from glassgate.user_warning import warn_user
 
 
@@ -30,6 +34,23 @@ def check_heads(operation: str, cell: Cell, widths: Iterable[int]) -> None:
     for width in widths:
         if width % cell.heads:
             raise ValueError(f"{operation}: sizes must be multiples of the cell's {cell.heads} heads, got {width}")
+
+
+def check_memory(
+    operation: str, cell: Cell, shapes: Mapping[str, tuple[int, ...]], device: Any, dtype: torch.dtype | None
+) -> None:
+    """Raise MemoryError if a cell has own parameters or axes, and its parameters exceed the memory of the machine."""
+    example = torch.empty(0, device=device, dtype=dtype)
+    if (cell.declaration is None and not cell.parameters) or not example.is_cpu or type(example) is not torch.Tensor:
+        return
+    available = SYSTEM.memory_size()
+    needed = example.itemsize * sum(map(prod, shapes.values()))
+    if available is not None and needed > available:
+        name, shape = max(shapes.items(), key=lambda item: prod(item[1]))
+        raise MemoryError(
+            f"{operation}: the parameters of {cell!r} need {needed / 2**30:.1f} GiB, and this machine has "
+            f"{available / 2**30:.1f} GiB; the largest is {name} {shape}; use smaller axes or a smaller hidden_size"
+        )
 
 
 def _check_parameters(cell: Cell) -> None:

@@ -165,6 +165,20 @@ def test_states_that_do_not_fit_into_memory():
         layer(torch.zeros(200, 9000, 4))
 
 
+class Experts(gg.Cell):
+    gates = {"h": ("units",)}
+    parameters = {"W": gg.Parameter(axes=(4096, "units", "units"))}
+
+    def step(self, a, s, p):
+        return torch.tanh(a.h + (s.h[:, None] @ p.W.mean(0))[:, 0])
+
+
+def test_parameters_that_do_not_fit_into_memory():
+    message = r"parameters of Experts\(\) need 1\d+.\d GiB, and .*; the largest is W_l0 \(4096, 8192, 8192\)"
+    with pytest.raises(MemoryError, match=message):
+        gg.Recurrent(Experts(), 4, 8192)
+
+
 def test_a_cell_computes_one_step(layer):
     cell = gg.RecurrentCell(layer.cell, D, HEADS * VALUE, dtype=torch.float64)
     cell.load_state_dict({name.removesuffix("_l0"): v for name, v in layer.state_dict().items()})

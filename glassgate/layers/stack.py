@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from glassgate import init as schemes
 from glassgate.cell import Cell
+from glassgate.cell_checks import check_memory
 from glassgate.display import Drawable
 from glassgate.engines import choose
 from glassgate.engines.contract import Direction, Recording, Result, Steps
@@ -131,6 +132,7 @@ class Recurrent(Drawable, TorchInterface):
         self.output_size = output_size(structure.parts, merge)
         methods = replaced_methods(type(self))
         self.glassgate = Internals(name, self._default_cell, structure, methods, PreparedCalls())
+        check_memory(name, cell, structure.parameter_shapes, device, dtype)
         for parameter, shape in structure.parameter_shapes.items():
             self.register_parameter(parameter, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
         self.reset_parameters()

@@ -211,3 +211,28 @@ def test_shapes_that_do_not_fit():
     ):
         array_step(make_cell(lambda a, s: (a.k[..., None] * a.v, s.S)), INPUTS, 8)
     assert prod(array_step(make_cell(STEPS["products"]), INPUTS, 8).sizes.values()) == 2 * 3 * 4 * 8 * INPUTS
+
+
+@pytest.mark.filterwarnings("ignore:cell A")  # an operation outside of kernels
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (
+            lambda a, s: (torch.einsum("nhk,nkhv->nhv", a.k, s.S), s.S),
+            r"'h' has the sizes 2 and 3, 'k' has the sizes 3 and 2; use one letter for each axis",
+        ),
+        (
+            lambda a, s: (torch.cat([a.v, s.S], -1), s.S),
+            r"`cat` combines \(N, heads, value\) = .* and \(N, heads, key, value\) = .*, with different numbers",
+        ),
+        (
+            lambda a, s: (torch.linalg.vecdot(s.S, a.k), s.S),
+            r"line \d+ of the step, .*must match.* \(s.S is \(N, heads, key, value\) = \(1, 2, 3, 4\); "
+            r"a.k is \(N, heads, key\) = \(1, 2, 3\)\); insert an axis",
+        ),
+    ],
+)
+def test_errors_of_shapes_have_remedies(step, message):
+    layer = gg.Recurrent(make_cell(step), INPUTS, 8)
+    with pytest.raises(gg.ShapeError, match=message):
+        layer(torch.randn(2, 1, INPUTS))

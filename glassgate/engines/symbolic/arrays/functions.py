@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from glassgate.engines.symbolic.arrays.tensor import ROWS, RowCount, Scope, TracedTensor, align, call, mismatch
+from glassgate.engines.symbolic.arrays.tensor import ROWS, RowCount, Scope, TracedTensor, align, call
 from glassgate.engines.symbolic.arrays.value import Index, Value, as_number, index, make, part_axis, reduce_axes
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.shapes import ShapeError
@@ -183,14 +183,20 @@ def _einsum(equation: str, *operands: Any) -> TracedTensor:
     placed = []
     for own, tensor in zip(letters, tensors, strict=True):
         if len(set(own)) != len(own) or len(own) != tensor.ndim:
-            raise ShapeError(f"einsum({equation!r}): {own!r} does not fit {tensor.described}")
+            raise ShapeError(f"einsum({equation!r}): {own!r} must have one letter for each axis of {tensor.described}")
         dims = [tensor.dims[own.index(letter)] if letter in own else None for letter in order]
         placed.append(tensor.replaced(dims=dims))
     try:
         values, dims_of_product = align("einsum", placed)
     except ShapeError:
         operands_text = " and ".join(tensor.described for tensor in tensors)
-        raise ShapeError(f"einsum({equation!r}) combines {operands_text}: a letter has two sizes") from None
+        sizes = [(letter, t.shape[k]) for own, t in zip(letters, tensors, strict=True) for k, letter in enumerate(own)]
+        two = {letter: dict.fromkeys(s for each, s in sizes if each == letter) for letter, _ in sizes}
+        faults = ", ".join(f"{k!r} has the sizes {' and '.join(map(str, v))}" for k, v in two.items() if len(v) > 1)
+        raise ShapeError(
+            f"einsum({equation!r}) combines {operands_text}, and {faults or 'an axis has two letters'}; use one letter "
+            "for each axis, in the order of the axes"
+        ) from None
     value = values[0]
     for other in values[1:]:
         value = make("mul", value, other)
@@ -273,7 +279,11 @@ def _cat(tensors: Sequence[TracedTensor], dim: int = 0) -> TracedTensor:
     # Align all positions except the one of the parts.
     flat = [t.replaced(dims=[*t.dims[:position], *t.dims[position + 1 :]]) for t in tensors]
     if any(t.ndim != ndim for t in tensors):
-        raise mismatch("cat", tensors, -1)
+        operands = " and ".join(t.described for t in tensors)
+        raise ShapeError(
+            f"`cat` combines {operands}, with different numbers of dimensions; insert an axis of size 1 "
+            "with [:, None], or join axes with flatten"
+        )
     parts, own = [], [t.dims[position] for t in tensors]
     renamed = []
     for k, (tensor, part) in enumerate(zip(flat, own, strict=True)):
