@@ -119,8 +119,6 @@ def test_recordings_have_the_axes(layer):
         gg.edit(layer, {"layer0.forward.S": 0.0}),
     ):
         pass
-    with pytest.raises(ValueError, match="to_onnx: cell DeltaRule declares axes"):
-        gg.to_onnx(layer, "unused.onnx")
     assert tape.half_life()["layer0.forward.S"].shape == (HEADS * KEY * VALUE,)
 
 

@@ -11,10 +11,11 @@ import torch
 from torch import nn
 
 from glassgate.conversion import description
+from glassgate.export.c_arrays import ArrayFunction
 from glassgate.export.c_dialect import lanes_dialect
 from glassgate.export.c_step import PackedWeights, StepFunction
 from glassgate.export.errors import ExportError
-from glassgate.export.network import Level, levels_of
+from glassgate.export.network import ArraySpec, DirectionSpec, Level, levels_of
 from glassgate.layers.stack import Recurrent
 
 _COST = {32: 1.7, 16: 1.0, 8: 0.65, 4: 0.5}
@@ -72,11 +73,16 @@ class LevelStage(Stage):
 
     def __init__(self, level: Level, block: int, input: int, name: str) -> None:
         self.level = level
-        self.directions = [StepFunction(spec, block, f"{name}{spec.label}") for spec in level.directions]
+        self.directions = [
+            ArrayFunction(spec, f"{name}{spec.label}")
+            if isinstance(spec, ArraySpec)
+            else StepFunction(spec, block, f"{name}{spec.label}")
+            for spec in level.directions
+        ]
         super().__init__(level.directions[0].label.partition(".")[0], input, sum(level.widths))
         self.bidirectional = len(self.directions) > 1
         self.text = "\n\n".join(direction.text for direction in self.directions)
-        self.fields: dict[StepFunction, dict[str, str]] = {}
+        self.fields: dict[StepFunction | ArrayFunction, dict[str, str]] = {}
         """The field of each state in the struct of all states, by direction and state."""
         for direction in self.directions:
             names = direction.lanes.names()
@@ -90,7 +96,7 @@ class LevelStage(Stage):
                     self.arrays.append(array)
                     self.initial[name] = array.name
 
-    def _call(self, direction: StepFunction, x: str) -> str:
+    def _call(self, direction: StepFunction | ArrayFunction, x: str) -> str:
         states = "".join(f", s->{field}" for field in self.fields[direction].values())
         return f"{direction.name}({direction.name}_W, {x}{states});"
 
@@ -100,7 +106,7 @@ class LevelStage(Stage):
         yield self._call(direction, x)
         yield from self._output(direction, x, y, 0)
 
-    def _output(self, direction: StepFunction, x: str, y: str, k: int) -> Iterator[str]:
+    def _output(self, direction: StepFunction | ArrayFunction, x: str, y: str, k: int) -> Iterator[str]:
         """Lines that copy or add the new output of direction `k` to the outputs at `y`."""
         spec, level = direction.spec, self.level
         h = f"s->{next(iter(self.fields[direction].values()))}"
@@ -289,6 +295,6 @@ def _block_size(levels: Sequence[Level], parts: Sequence[nn.Module]) -> int:
     directions = [direction for level in levels for direction in level.directions]
     units = [direction.hidden_size for direction in directions]
     units = units or [part.out_features for part in parts if isinstance(part, nn.Linear)] or [16]
-    gates = max((len(direction.equations.gates) for direction in directions), default=1)
+    gates = max((len(d.equations.gates) for d in directions if isinstance(d, DirectionSpec)), default=1)
     fitting = [block for block in _COST if block * gates <= _MAX_SUMS] or [min(_COST)]
     return min(fitting, key=lambda block: sum(-(-n // block) * _COST[block] for n in units))

@@ -16,7 +16,7 @@ from glassgate.engines.axes import FEATURES, PROJECTED, UNITS, Axis
 from glassgate.engines.lowering.expressions import Expression
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.export.javascript_dialect import JAVASCRIPT
-from glassgate.export.network import DirectionSpec, levels_of
+from glassgate.export.network import DirectionSpec, levels_of, with_equations
 from glassgate.export.step_values import Affine, Constant, Input, Phase, Pointwise, Step, StepValue
 from glassgate.export.unit_loops import StepProgram, UnitLoop
 from glassgate.layers.edits import REPLACEMENT, SCALE, edited_equations
@@ -100,6 +100,7 @@ def emit(
     for level in levels_of(layer, operation):
         directions = []
         for spec in level.directions:
+            spec = with_equations(spec, operation)
             label = f"{name}.{spec.label}" if name else spec.label
             emitted = _Emitter(replace(spec, equations=editable(rewrite(spec.equations))), label)
             functions.append(emitted.text)

@@ -1,21 +1,27 @@
 """The description of a layer that the emitters of ONNX, C and JavaScript read.
 
-A layer (`gg.Recurrent`) consists of `num_layers` levels. A level has one or two directions, each with its equations and
+A layer (`gg.Recurrent`) consists of `num_layers` levels. A level has one or two directions, each with its step and
 weights.
 """
 
 import inspect
 import traceback
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from glassgate.cell import Cell
+from glassgate.cell_shapes import Shapes, shapes_from_weights
+from glassgate.engines.symbolic.arrays.step import ArrayStep, array_step
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.step import equations_of
-from glassgate.engines.traced_cells import current_equations
+from glassgate.engines.traced_cells import current_equations, traced_array_step
 from glassgate.export.errors import ExportError
 from glassgate.layers.calls import checked_weights, default_states
 from glassgate.layers.stack import Recurrent
@@ -39,34 +45,71 @@ class ModelInputs:
 
 
 @dataclass(frozen=True)
-class DirectionSpec:
-    """One direction of one level.
+class BaseSpec:
+    """One direction of one level, without its step.
 
     Attributes:
         label: for example "layer0.forward".
         suffix: the suffix of parameter names, for example "_l0_reverse".
-        equations: the equations of one step in eval mode.
         weights: the parameters by the names of `Cell.shapes`.
         reverse: whether time runs from the last step to the first.
         input_size, hidden_size: H_in and H_cell.
-        widths: the width of each state, by name; the first state is the output.
-        initial: the initial value of each state, by name, (width,).
+        shapes: the shape of each state in `hx`, by name; the first state is the output, (H_out,).
+        initial: the initial value of each state, by name, flat.
     """
 
     label: str
     suffix: str
-    equations: Equations
     weights: dict[str, Tensor]
     reverse: bool
     input_size: int
     hidden_size: int
-    widths: dict[str, int]
+    shapes: dict[str, tuple[int, ...]]
     initial: dict[str, Tensor]
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """The number of elements of each state, by name."""
+        return {name: prod(shape) for name, shape in self.shapes.items()}
 
     @property
     def output_size(self) -> int:
         """H_out."""
         return next(iter(self.widths.values()))
+
+
+@dataclass(frozen=True)
+class DirectionSpec(BaseSpec):
+    """One direction of one level, whose cell has one number per unit.
+
+    Attributes:
+        equations: the equations of one step in eval mode.
+    """
+
+    equations: Equations
+
+
+@dataclass(frozen=True)
+class ArraySpec(BaseSpec):
+    """One direction of one level, whose cell declares axes.
+
+    Attributes:
+        step: one step in eval mode.
+        inputs: the shapes of gates and of blocks of the input.
+        heads: the number of blocks of `weight_hh`; each multiplies the units of one head.
+    """
+
+    step: ArrayStep
+    inputs: Shapes
+    heads: int
+
+    def recurrent_matrix(self) -> Tensor:
+        """`weight_hh` (rows, H_out), with zeros where a unit does not read the units of another head."""
+        weight = self.weights["weight_hh"]
+        if self.heads == 1:
+            return weight
+        blocks = weight.split(self.inputs.rows("h"))
+        return torch.cat([torch.block_diag(*block.chunk(self.heads)) for block in blocks])
 
 
 @dataclass(frozen=True)
@@ -79,7 +122,7 @@ class Level:
         residual: for each output of the level, whether the input of the level is added to it.
     """
 
-    directions: tuple[DirectionSpec, ...]
+    directions: tuple[DirectionSpec | ArraySpec, ...]
     merge: str
     residual: tuple[bool, ...]
 
@@ -105,33 +148,27 @@ def levels_of(layer: Recurrent, operation: str) -> list[Level]:
     if layer.glassgate.is_observed:
         raise ExportError(f"{operation}: the layer is being recorded or edited; export it outside of that block")
     cell, parts = layer.glassgate.eval_cell, layer.glassgate.parts
-    if cell.declaration is not None:
-        raise ExportError(
-            f"{operation}: cell {type(layer.cell).__name__} declares axes, and exported programs store one number per "
-            "unit; run the layer in Python (gg.freeze), or export it for one length with torch.export.export or "
-            "torch.onnx.export(..., dynamo=True)"
-        )
-    try:
-        equations = current_equations(cell, bool(layer.proj_size))
-    except NotTraceable as error:
-        reason = str(error).removesuffix("; it runs on the reference engine")
-        place = _location(cell, bool(layer.proj_size))
-        raise ExportError(f"{operation}: {reason}{place}; write this step with other operations") from error
+    equations = None if cell.declaration is not None else _equations(layer, cell, operation)
     states = default_states(layer, layer.weight_ih_l0.detach(), 1)
-    directions = [
-        DirectionSpec(
+    directions: list[DirectionSpec | ArraySpec] = []
+    for part, weights, initial in zip(parts, checked_weights(layer), states, strict=True):
+        base = BaseSpec(
             part.label,
             part.suffix,
-            equations,
             {name: weight.detach().cpu().clone() for name, weight in weights.items()},
             part.direction == 1,
             part.shapes["weight_ih"][1],
             part.hidden_size,
-            part.widths,
-            {name: v.detach().cpu().reshape(-1).clone() for name, v in zip(part.widths, initial, strict=True)},
+            {name: form.shape for name, form in part.forms.items()},
+            {name: v.detach().cpu().reshape(-1).clone() for name, v in zip(part.forms, initial, strict=True)},
         )
-        for part, weights, initial in zip(parts, checked_weights(layer), states, strict=True)
-    ]
+        if equations is not None:
+            directions.append(DirectionSpec(**vars(base), equations=equations))
+            continue
+        shapes = shapes_from_weights(cell, weights, part.hidden_size)
+        step = _array_step(layer, cell, (shapes.input_size, part.hidden_size), operation)
+        base = replace(base, input_size=shapes.input_size)
+        directions.append(ArraySpec(**vars(base), step=step, inputs=shapes, heads=cell.heads))
     levels: list[Level] = []
     for first in range(0, len(directions), layer.num_directions):
         level = Level(tuple(directions[first : first + layer.num_directions]), layer.merge, ())
@@ -141,10 +178,48 @@ def levels_of(layer: Recurrent, operation: str) -> list[Level]:
     return levels
 
 
-def _location(cell: Cell, projected: bool) -> str:
+def with_equations(spec: DirectionSpec | ArraySpec, operation: str) -> DirectionSpec:
+    """The direction, or ExportError if its cell declares axes."""
+    if isinstance(spec, DirectionSpec):
+        return spec
+    raise ExportError(
+        f"{operation}: the cell of {spec.label} declares axes, and these programs store one number per unit; use "
+        "gg.to_onnx, or run the layer in Python (gg.freeze)"
+    )
+
+
+def _equations(layer: Recurrent, cell: Cell, operation: str) -> Equations:
+    try:
+        return current_equations(cell, bool(layer.proj_size))
+    except NotTraceable as error:
+        trace = partial(equations_of, cell, bool(layer.proj_size))
+        raise _refusal(operation, str(error), cell, trace) from error
+
+
+def _array_step(layer: Recurrent, cell: Cell, sizes: tuple[int, int], operation: str) -> ArrayStep:
+    """The step of a cell that declares axes, in a layer with this input size and this hidden size."""
+    if layer.proj_size:
+        raise ExportError(
+            f"{operation}: cell {type(layer.cell).__name__} declares axes, and exported programs do not project the "
+            "output of such cells; use proj_size=0 and a torch.nn.Linear after the layer"
+        )
+    step = traced_array_step(cell, *sizes)
+    if isinstance(step, str):
+        raise _refusal(operation, step, cell, partial(array_step, cell, *sizes))
+    return step
+
+
+def _refusal(operation: str, reason: str, cell: Cell, trace: Callable[[], object]) -> ExportError:
+    """The error for a step that cannot be traced."""
+    place = _location(cell, trace)
+    reason = reason.removesuffix("; it runs on the reference engine")
+    return ExportError(f"{operation}: {reason}{place}; write this step with other operations")
+
+
+def _location(cell: Cell, trace: Callable[[], object]) -> str:
     """The file and the line of the operation in `step` that cannot be traced, as text; empty if unknown."""
     try:
-        equations_of(cell, projected)
+        trace()
     except NotTraceable as not_traceable:
         error: BaseException | None = not_traceable
         frames: list[traceback.FrameSummary] = []

@@ -11,7 +11,8 @@ from glassgate.engines.lowering.ir import Port, Role
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.export import onnx_native
 from glassgate.export.lowered import base_extents, lowered_pass
-from glassgate.export.network import Level
+from glassgate.export.network import ArraySpec, Level
+from glassgate.export.onnx_arrays import emit_arrays
 from glassgate.export.onnx_ops import Operators
 from glassgate.export.onnx_scan import PassEmitter
 
@@ -116,9 +117,12 @@ def emit_levels(
                 for name, weight in spec.weights.items()
             }
             inputs = replace(call, x=data[min(k, len(data) - 1)], initial=states[spec.label])
-            sizes = Sizes(spec.input_size, spec.hidden_size, spec.output_size, dtype)
             op.scope = f"{spec.label}."
-            output, final[spec.label] = emit_direction(op, spec.equations, weights, sizes, spec.reverse, inputs)
+            if isinstance(spec, ArraySpec):
+                output, final[spec.label] = emit_arrays(op, spec, weights, dtype, inputs)
+            else:
+                sizes = Sizes(spec.input_size, spec.hidden_size, spec.output_size, dtype)
+                output, final[spec.label] = emit_direction(op, spec.equations, weights, sizes, spec.reverse, inputs)
             op.scope = ""
             outputs.append(output)
         data = _merge(op, level.merge, outputs)

@@ -301,19 +301,22 @@ class _LayerModel:
         directions = [direction for level in self.levels for direction in level.directions]
         by_direction: dict[str, list[ir.Value]] = {direction.label: [] for direction in directions}
         for state in self.layer.cell.state:
-            defaults = [direction.initial[state].numpy() for direction in directions]
+            defaults = [d.initial[state].reshape(d.shapes[state]).numpy() for d in directions]
             if len({v.shape for v in defaults}) == 1:
                 default = np.stack(defaults)[:, None]
-                stacked = self.add_input(f"{state}_0", self.dtype, [len(defaults), _BATCH, default.shape[2]], default)
+                shape = [len(defaults), _BATCH, *default.shape[2:]]
+                stacked = self.add_input(f"{state}_0", self.dtype, shape, default)
                 initial = [op("Gather", stacked, op.constant(np.int64(k)), axis=0) for k in range(len(defaults))]
             else:
                 initial = [
-                    self.add_input(f"{state}_0{d.suffix}", self.dtype, [_BATCH, len(v)], v[None])
+                    self.add_input(f"{state}_0{d.suffix}", self.dtype, [_BATCH, *v.shape], v[None])
                     for d, v in zip(directions, defaults, strict=True)
                 ]
             for direction, value in zip(directions, initial, strict=True):
-                shape = op.concat([self.batch_size, op.constant([direction.widths[state]])], 0)
-                by_direction[direction.label].append(op("Expand", value, shape))
+                if len(direction.shapes[state]) != 1:
+                    value = op("Reshape", value, op.constant([0, direction.widths[state]]))
+                full = op.concat([self.batch_size, op.constant([direction.widths[state]])], 0)
+                by_direction[direction.label].append(op("Expand", value, full))
         return by_direction
 
     def name_final_states(self, final: "Mapping[str, Sequence[ir.Value]]") -> "list[ir.Value]":
@@ -321,14 +324,19 @@ class _LayerModel:
         outputs = []
         directions = [direction for level in self.levels for direction in level.directions]
         for k, state in enumerate(self.layer.cell.state):
-            widths = [direction.widths[state] for direction in directions]
-            values = [final[direction.label][k] for direction in directions]
-            if len(set(widths)) == 1:
+            shapes = [direction.shapes[state] for direction in directions]
+            values = [
+                final[d.label][k]
+                if len(shape) == 1
+                else self.op("Reshape", final[d.label][k], self.op.constant([0, *shape]))
+                for d, shape in zip(directions, shapes, strict=True)
+            ]
+            if len(set(shapes)) == 1:
                 stacked = self.op.concat([self.op.unsqueeze(value, 0) for value in values], 0)
-                outputs.append(self.name_output(f"{state}_n", stacked, [len(values), "N", widths[0]]))
+                outputs.append(self.name_output(f"{state}_n", stacked, [len(values), "N", *shapes[0]]))
             else:
                 outputs += [
-                    self.name_output(f"{state}_n{d.suffix}", value, ["N", width])
-                    for d, value, width in zip(directions, values, widths, strict=True)
+                    self.name_output(f"{state}_n{d.suffix}", value, ["N", *shape])
+                    for d, value, shape in zip(directions, values, shapes, strict=True)
                 ]
         return outputs

@@ -25,16 +25,9 @@ from glassgate.engines.lowering.ir import (
     Type,
     Value,
 )
+from glassgate.export.onnx_elementwise import elementwise, number
 from glassgate.export.onnx_ops import Operators
 
-_DIRECT = {
-    "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "neg": "Neg", "detach": "Identity", "abs": "Abs",
-    "floor": "Floor", "ceil": "Ceil", "round": "Round", "sqrt": "Sqrt", "exp": "Exp", "log": "Log",
-    "sin": "Sin", "cos": "Cos", "tan": "Tan", "atan": "Atan", "sigmoid": "Sigmoid", "tanh": "Tanh", "erf": "Erf",
-    "pow": "Pow", "minimum": "Min", "maximum": "Max", "where": "Where", "lt": "Less", "le": "LessOrEqual",
-    "eq": "Equal", "logical_and": "And", "logical_or": "Or", "logical_not": "Not",
-}  # fmt: skip
-"""The ONNX operator for each operation of `symbolic.operations` that has one. `compose` emits the others."""
 _DYNAMIC = ("T", "N")
 """Axes with a dynamic extent: steps and sequences. They are the first axes of every value."""
 
@@ -149,7 +142,7 @@ class PassEmitter:
         match operation:
             case Elementwise(kind, args):
                 values = [self.argument(arg, of_type) for arg in args]
-                return op(_DIRECT[kind], *values, name=name) if kind in _DIRECT else self.compose(kind, values, name)
+                return elementwise(op, kind, values, self.dtype, name)
             case Contract(a, b, over):
                 return self.matrix_product(a, b, over, of_type, name)
             case Sum(x, over):
@@ -178,42 +171,6 @@ class PassEmitter:
         if isinstance(arg, Value):
             return self.align(self.emitted[arg], arg.type.axes, of_type.axes)
         return self.number(arg)
-
-    def compose(self, kind: str, values: Sequence[ir.Value], name: str) -> ir.Value:
-        """Emit an operation for which ONNX has no operator."""
-        op, x = self.op, values[0]
-        match kind:
-            case "ne":
-                return op("Not", op("Equal", *values), name=name)
-            case "rsqrt":
-                return op("Reciprocal", op("Sqrt", x), name=name)
-            case "fmod":
-                return op("Mod", *values, fmod=1, name=name)
-            case "trunc":
-                return op("Where", op("Less", x, self.number(0.0)), op("Ceil", x), op("Floor", x), name=name)
-            case "sign":  # 0 for NaN, unlike the operator Sign
-                zero, one = self.number(0.0), self.number(1.0)
-                negative = op("Where", op("Less", x, zero), op("Neg", one), zero)
-                return op("Where", op("Less", zero, x), one, negative, name=name)
-            case "expm1":  # 2 t / (1 - t) with t = tanh(x / 2) is accurate for small x
-                half = op("Tanh", op("Mul", x, self.number(0.5)))
-                small = op("Div", op("Add", half, half), op("Sub", self.number(1.0), half))
-                return op(
-                    "Where",
-                    op("Less", x, self.number(1.0)),
-                    small,
-                    op("Sub", op("Exp", x), self.number(1.0)),
-                    name=name,
-                )
-            case "log1p":  # x log(u) / (u - 1) with the rounded u = 1 + x is accurate for small x
-                one = self.number(1.0)
-                u = op("Add", x, one)
-                near = op("Equal", u, one)
-                distance = op("Where", near, one, op("Sub", u, one))
-                exact = op("Div", op("Mul", x, op("Log", u)), distance)
-                large = op("Less", self.number(1e6), x)
-                return op("Where", near, x, op("Where", large, op("Log", u), exact), name=name)
-        raise AssertionError(f"unknown operation {kind}")
 
     def matrix_product(self, a: Value, b: Value, over: tuple[str, ...], of_type: Type, name: str) -> ir.Value:
         """Emit the matrix product of `a` and `b`. Shared axes that are not contracted are batch axes."""
@@ -251,7 +208,7 @@ class PassEmitter:
 
     def number(self, value: float, name: str | None = None) -> ir.Value:
         """Emit a constant with the dtype of the pass."""
-        return self.op.constant(np.asarray(value, self.dtype.numpy()), name)
+        return number(self.op, value, self.dtype, name)
 
     def integer(self, value: int) -> ir.Value:
         """Emit an integer constant."""

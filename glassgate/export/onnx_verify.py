@@ -137,7 +137,10 @@ def _random_inputs(
     hx: list[Tensor | tuple[Tensor, ...]] = []
     for state in layer.cell.state:
         # Only positive numbers are added to the default states: some cells need positive or mutually consistent states.
-        initial = [v[layer.cell.state.index(state)] for v in default_states(layer, inputs["input"], N)]
+        initial = [
+            v[layer.cell.state.index(state)].reshape(N, *part.forms[state].shape)
+            for v, part in zip(default_states(layer, inputs["input"], N), layer.glassgate.parts, strict=True)
+        ]
         initial = [v + 0.5 * draw(*v.shape).abs() for v in initial]
         if len({v.shape for v in initial}) == 1:
             stacked = torch.stack(initial)

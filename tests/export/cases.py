@@ -5,8 +5,12 @@ from typing import Any
 import torch
 
 import glassgate as gg
+from glassgate.cell_axes import Gate, Parameter, State
+from glassgate.cell_shapes import example_sizes
 from tests.cases import SHAPES
 from tests.compare import noise
+from tests.engines.test_arrays import STEPS, make_cell
+from tests.test_declared_axes import DeltaRule, Skip
 
 RAGGED = SHAPES["ragged"]
 
@@ -111,3 +115,35 @@ def drawn(layer: gg.Recurrent) -> gg.Recurrent:
         for k, parameter in enumerate(layer.parameters()):
             parameter.copy_(0.5 * noise(k, *parameter.shape))
     return layer.eval()
+
+
+class Blocks(gg.Cell):
+    """A state per head, recurrent products of h and of another vector by heads, and a gate that reads only x."""
+
+    gates = {"i": ("units",), "f": Gate(("heads",), reads="x"), "g": Gate(("units",), reads="h")}
+    state = {"h": ("units",), "n": State(("heads",), start=1.0)}
+    parameters = {"gain": Parameter(1.0, per_gate=True), "mix": Parameter(axes=("heads", "heads"))}
+    heads = 2
+
+    def step(self, a: Any, s: Any, p: Any) -> Any:
+        n = torch.sigmoid(a.f * p.gain.f + s.n @ p.mix)
+        h = s.h.unflatten(-1, (2, -1)) * n[..., None]
+        return torch.tanh(a.i * p.gain.i + a.hh(h.flatten(1)).g), n
+
+
+_SMALL = {"CfC": {"backbone": 5}, "SCRN": {"context": 3}}
+ARRAYS: dict[str, Any] = {
+    **{name: cell(heads=2, key_size=3) for name, cell in gg.cells.MATRIX_MEMORIES.items()},
+    **{name: cell(**_SMALL.get(name, {})) for name, cell in gg.cells.CLASSIC.items() if cell().declaration is not None},
+    **{f"step with {name}": make_cell(step) for name, step in STEPS.items()},
+    "DeltaRule": DeltaRule(2, 4, 3),
+    "Blocks": Blocks(),
+    "Skip": Skip(),
+}
+"""The cells that declare axes, with each operation of their graph."""
+
+
+def layer_of_arrays(name: str, **options: Any) -> gg.Recurrent:
+    """A layer of a cell that declares axes, in eval mode, with random weights."""
+    sizes = example_sizes(ARRAYS[name], 3, 4)
+    return drawn(gg.Recurrent(ARRAYS[name], *sizes, **options))

@@ -12,7 +12,17 @@ import glassgate as gg
 from glassgate.export import onnx_verify
 from glassgate.export.errors import ExportError
 from glassgate.export.onnx_verify import Session
-from tests.export.cases import CELLS, RAGGED, STRUCTURES, drawn, layer_of_cell, layer_of_structure
+from tests.compare import noise
+from tests.export.cases import (
+    ARRAYS,
+    CELLS,
+    RAGGED,
+    STRUCTURES,
+    drawn,
+    layer_of_arrays,
+    layer_of_cell,
+    layer_of_structure,
+)
 from tests.openvino_core import core
 
 OPERATORS = {"RNN", "GRU", "LSTM", "Scan"}
@@ -44,6 +54,32 @@ def test_every_structure(name: str, kind: Any, path: Path) -> None:
     gg.to_onnx(layer, path, resets=True)
     if not layer.bidirectional:
         gg.to_onnx(layer, path, step=True)
+
+
+@pytest.mark.filterwarnings("ignore:cell .* runs on the reference engine")
+@pytest.mark.parametrize("name", ARRAYS)
+def test_cells_with_declared_axes(name: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    has_lengths = name != "step with merged axes"  # torch cannot reshape an empty batch
+    layer = layer_of_arrays(name, num_layers=1 + (not ARRAYS[name].inputs), bidirectional=True)
+    gg.to_onnx(layer_of_arrays(name), path, step=True)
+    # ONNX Runtime stores the constant factor of a matrix product in float32.
+    monkeypatch.setattr(onnx_verify, "TOLERANCE", 1e-7 if name == "CfC" else 1e-12)
+    gg.to_onnx(layer.double(), path, lengths=has_lengths, resets=True)
+    assert [node.op_type for node in onnx.load(path).graph.node].count("Scan") == 2 * layer.num_layers
+
+
+@pytest.mark.filterwarnings("ignore:cell .* runs on the reference engine")
+@pytest.mark.parametrize("name", ["DeltaRule", "MLSTM", "step with softmax", "step with maxima"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_arrays_with_numbers_that_are_not_finite(name: str, dtype: torch.dtype, path: Path) -> None:
+    layer = layer_of_arrays(name).to(dtype)
+    model = Session(gg.to_onnx(layer, path, lengths=False, defaults=True))
+    x = noise(0, 5, 5, layer.input_size).to(dtype)
+    x[1, 0, 0], x[2, 1, 1], x[1, 2, -1] = torch.inf, -torch.inf, torch.nan
+    x[:, 3] *= 1e4 if dtype == torch.float32 else 1e30
+    with gg.engine("reference"):
+        expected, _ = layer(x)
+    torch.testing.assert_close(model(input=x)["output"], expected.detach(), rtol=1e-4, atol=1e-4, equal_nan=True)
 
 
 def test_results_equal_the_layer_on_ragged_input(path: Path) -> None:

@@ -1,5 +1,6 @@
 """The torch functions on traced tensors that depend on positions: reductions, products, shapes, indexing."""
 
+import math
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
@@ -80,12 +81,14 @@ def _softmax(x: TracedTensor, dim: int, dtype: Any = None) -> Any:
 
 
 def _log_softmax(x: TracedTensor, dim: int, dtype: Any = None) -> Any:
-    return call("sub", x, _logsumexp(x, dim, True))
+    distance: Any = call("sub", x, torch.detach(_amax(x, dim, True)))  # type: ignore[arg-type]
+    return call("sub", distance, torch.log(_sum(torch.exp(distance), dim, True)))  # type: ignore[arg-type]
 
 
 def _logsumexp(x: TracedTensor, dim: Dim, keepdim: bool = False) -> Any:
-    largest = torch.detach(_amax(x, dim, True))  # type: ignore[arg-type]
-    total = torch.log(_sum(torch.exp(call("sub", x, largest)), dim, True)) + largest  # type: ignore[arg-type]
+    largest: Any = torch.detach(_amax(x, dim, True))  # type: ignore[arg-type]
+    finite = torch.where(abs(largest) == math.inf, 0.0, largest)
+    total = torch.log(_sum(torch.exp(call("sub", x, finite)), dim, True)) + finite  # type: ignore[arg-type]
     return total if keepdim else call("squeeze", total, dim)
 
 
@@ -382,10 +385,6 @@ def _to(x: TracedTensor, *args: Any, **kwargs: Any) -> TracedTensor:
     raise NotTraceable("a change of dtype or device")
 
 
-def _full_like(x: TracedTensor, number: float) -> TracedTensor:
-    return x.constant_like(number)
-
-
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sum": _sum, "mean": _mean, "amax": _amax, "amin": _amin, "var": _var, "std": _std, "norm": _norm,
     "linalg_vector_norm": lambda x, ord=2, dim=None, keepdim=False: _norm(x, ord, dim, keepdim),
@@ -399,7 +398,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "expand_as": lambda x, other: _expand(x, *other.shape), "to": _to, "narrow":
     lambda x, dim, start, length: _getitem(x, (*(slice(None),) * (dim % x.ndim), slice(start, start + length))),
     "zeros_like": lambda x: x.constant_like(0.0), "ones_like": lambda x: x.constant_like(1.0),
-    "full_like": _full_like,
+    "full_like": lambda x, number: x.constant_like(number),
 }  # fmt: skip
 """The functions by the names of torch's functions and methods."""
 

@@ -124,9 +124,8 @@ class _Leaves:
         def product(u: Any) -> Named:
             if not isinstance(u, TracedTensor) or u.shape != output.shape:
                 raise NotTraceable("a recurrent product with something that has not the shape of the output")
-            return self.gates(
-                "h", lambda g, axes: self.with_axes(Value("hh", (g, u.value), self.axes(axes), f"{g}_hh"))
-            )
+            value = _over_axes(u, output)
+            return self.gates("h", lambda g, axes: self.with_axes(Value("hh", (g, value), self.axes(axes), f"{g}_hh")))
 
         return RecurrentTerm(product, output) if self.cell.recurrent else None
 
@@ -183,12 +182,17 @@ def _as_state(cell: Cell, name: str, new: Any, old: TracedTensor) -> Value:
         raise NotTraceable(f"for state {name!r} a value that is not a tensor of numbers")
     if new.shape != old.shape:
         raise ShapeError(f"step must return state {name!r} as {old.described}, got {new.described}")
+    return _over_axes(new, old)
+
+
+def _over_axes(tensor: TracedTensor, like: TracedTensor) -> Value:
+    """The value of a tensor, over the axes of a tensor of the same shape."""
     renamed = {
         axis: Index(((to, 1),))
-        for axis, to in zip(new.dims, old.dims, strict=True)
-        if axis is not None and to is not None and axis != to and axis in new.value.axes
+        for axis, to in zip(tensor.dims, like.dims, strict=True)
+        if axis is not None and to is not None and axis != to and axis in tensor.value.axes
     }
-    return index(new.value, renamed)
+    return index(tensor.value, renamed)
 
 
 def _unique_names(order: list[Value]) -> dict[str, Value]:

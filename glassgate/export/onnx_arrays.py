@@ -1,0 +1,328 @@
+"""Emits a direction whose cell declares axes as ONNX nodes: a Scan over the steps, whose body is the graph of the step.
+
+A value of the graph becomes a tensor (N, *axes), or a tensor (*axes) if it depends only on parameters. Such tensors are
+computed before the loop.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx_ir as ir
+
+from glassgate.engines.symbolic.arrays.rewrite import in_primitives
+from glassgate.engines.symbolic.arrays.tensor import ROWS
+from glassgate.engines.symbolic.arrays.value import Index, Value, topological_order
+from glassgate.engines.symbolic.operations import MASKS, OPERATIONS
+from glassgate.export.network import ArraySpec
+from glassgate.export.onnx_elementwise import elementwise, number
+from glassgate.export.onnx_ops import Operators
+
+if TYPE_CHECKING:
+    from glassgate.export.onnx_layer import Call
+
+Axes = tuple[str, ...]
+
+
+def emit_arrays(
+    op: Operators, spec: ArraySpec, weights: Mapping[str, ir.Value], dtype: ir.DataType, call: "Call"
+) -> tuple[ir.Value, list[ir.Value]]:
+    """Emit the nodes of one direction; see `onnx_layer.emit_direction`. States are flat, (N, width)."""
+    x, shapes, rows = call.x, spec.inputs, sum(spec.inputs.rows("x"))
+    widths = {"x": spec.input_size} if shapes.inputs or not rows else {}
+    sequences = {"x": x} if widths else {}
+    if rows:
+        first = x if not shapes.inputs else op("Slice", x, *map(op.constant, ([0], [shapes.features], [2])))
+        gates = op("MatMul", first, op("Transpose", weights["weight_ih"], perm=[1, 0]))
+        sequences["gates"] = op("Add", gates, weights["bias_ih"]) if "bias_ih" in weights else gates
+        widths["gates"] = rows
+    if call.resets is not None:
+        sequences["reset"] = call.resets
+    if call.is_single_step:
+        at = {name: op.squeeze(value, 0) for name, value in sequences.items()}
+        new = StepEmitter(op, op, spec, weights, dtype).run(call.initial, at, call.initial)
+        return op.unsqueeze(new[0], 0), new
+    body = Operators(f"{op.scope}step.")
+    states = [body.input(f"{name}_prev", dtype, [ROWS, width]) for name, width in spec.widths.items()]
+    at = {
+        name: body.input(name, dtype, [ROWS, widths[name]])
+        if name in widths
+        else body.input(name, ir.DataType.BOOL, [ROWS])
+        for name in sequences
+    }
+    new = StepEmitter(body, op, spec, weights, dtype).run(states, at, call.initial)
+    results = [*new, new[0]]
+    if call.lengths is not None:
+        steps = op("Range", _integer(op, 0), op("Squeeze", op("Shape", x, start=0, end=1)), _integer(op, 1))
+        lengths = op("Cast", call.lengths, to=ir.DataType.INT64)
+        sequences["active"] = op("Less", op.unsqueeze(steps, 1), op.unsqueeze(lengths, 0))
+        at["active"] = body.input("active", ir.DataType.BOOL, [ROWS])
+        active = body.unsqueeze(at["active"], 1)
+        after = [*states, number(body, 0.0, dtype)]
+        results = [body("Where", active, value, old) for value, old in zip(results, after, strict=True)]
+    # Each output of a body must be a separate value, not an input of the body or the same value twice.
+    results = [body("Identity", value) for value in results]
+    for result, width in zip(results, [*spec.widths.values(), spec.output_size], strict=True):
+        result.dtype, result.shape = dtype, ir.Shape([ROWS, width])
+    *final, output = op.several(
+        "Scan",
+        len(results),
+        *call.initial,
+        *sequences.values(),
+        body=body.graph([*states, *at.values()], results, "step"),
+        num_scan_inputs=len(sequences),
+        scan_input_directions=[int(spec.reverse)] * len(sequences),
+        scan_output_directions=[int(spec.reverse)],
+    )
+    return output, final
+
+
+def _integer(op: Operators, value: int) -> ir.Value:
+    return op.constant(np.asarray(value, np.int64))
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """A value of the graph as a tensor. `axes` are those of the tensor; the first is `ROWS` if it depends on rows."""
+
+    value: ir.Value
+    axes: Axes
+
+
+class StepEmitter:
+    """Emits the graph of one step.
+
+    Args:
+        op: collects the nodes that depend on rows.
+        outer: collects the nodes that depend only on parameters.
+        spec: the direction.
+        weights: the parameters of the direction, by the names of `Cell.shapes`.
+        dtype: the dtype of numbers.
+    """
+
+    def __init__(
+        self, op: Operators, outer: Operators, spec: ArraySpec, weights: Mapping[str, ir.Value], dtype: ir.DataType
+    ) -> None:
+        self.op, self.outer, self.spec, self.weights, self.dtype = op, outer, spec, weights, dtype
+        self.sizes = spec.step.sizes
+        self.emitted: dict[Value, Emitted] = {}
+        self.leaves: dict[tuple[str, str], ir.Value] = {}
+        """The gates, states and inputs by operation and name, (N, width)."""
+        self.recurrent: dict[Value, dict[str, ir.Value]] = {}
+        """The recurrent product of each vector, by gate."""
+
+    def run(
+        self, states: Sequence[ir.Value], rows: Mapping[str, ir.Value], restart: Sequence[ir.Value]
+    ) -> list[ir.Value]:
+        """Emit the step. Return the new states, (N, width).
+
+        Args:
+            states: the states before the step, (N, width).
+            rows: "gates" (N, rows of `weight_ih`) if a gate reads the input, "x" (N, H_in) if the step or no gate
+                reads the input, and "reset" (N,) with resets.
+            restart: the states after a reset.
+        """
+        op, step, shapes = self.op, self.spec.step, self.spec.inputs
+        if "gates" in rows:
+            names = shapes.declaration.gates_that_read("x")
+            self.leaves |= self._split("ih", rows["gates"], names, shapes.rows("x"))
+        if shapes.inputs:
+            self.leaves |= self._split("input", rows["x"], shapes.inputs, [*map(prod, shapes.inputs.values())])
+        if "reset" in rows:
+            reset = op.unsqueeze(rows["reset"], 1)
+            states = [op("Where", reset, first, old) for first, old in zip(restart, states, strict=True)]
+        self.leaves |= {("state", name): value for name, value in zip(step.state, states, strict=True)}
+        self.batch = op("Shape", states[0], start=0, end=1)
+        primitive = in_primitives(step.states)
+        results = [primitive[value] for value in step.states]
+        values = topological_order(results)
+        uses = Counter(arg for value in values for arg in value.inputs)
+        is_factor = {v.args[0] for v in values if v.op == "sum" and uses[v.args[0]] == 1 and self._is_product(v)}
+        for value in values:
+            if value not in is_factor:
+                self.emitted[value] = self._emit(value)
+        return [
+            op("Reshape", self._full(self.emitted[value], (ROWS, *axes)), op.constant([0, width]))
+            for value, axes, width in zip(results, step.state.values(), self.spec.widths.values(), strict=True)
+        ]
+
+    def _split(
+        self, kind: str, value: ir.Value, names: Iterable[str], counts: Sequence[int]
+    ) -> dict[tuple[str, str], ir.Value]:
+        """The columns of a value (N, columns) by name."""
+        parts = [value]
+        if len(counts) > 1:
+            parts = [*self.op.several("Split", len(counts), value, self.op.constant([*counts]), axis=1)]
+        return {(kind, name): part for name, part in zip(names, parts, strict=True)}
+
+    def _emit(self, value: Value) -> Emitted:
+        op, args = value.op, value.args
+        if op in ("ih", "state", "input"):
+            return self._with_axes(self.leaves[op, args[0]], value.axes)
+        if op == "parameter":
+            return self._parameter(value, *args)
+        if op == "constant":
+            full = np.full(self._shape(value.axes), args[0], self.dtype.numpy())
+            return Emitted(self.outer.constant(full), value.axes)
+        if op == "hh":
+            return self._with_axes(self._product_with_state(args[1])[args[0]], value.axes)
+        if op in OPERATIONS:
+            return self._elementwise(value)
+        result: Emitted = getattr(self, f"_{op}")(value, *args)
+        return result
+
+    def _ops(self, *args: Emitted) -> Operators:
+        """Where an operation on these arguments is emitted."""
+        return self.op if any(ROWS in arg.axes for arg in args) else self.outer
+
+    def _shape(self, axes: Iterable[str]) -> list[int]:
+        """The shape of axes in Reshape, where 0 stands for the number of rows."""
+        return [0 if axis == ROWS else self.sizes[axis] for axis in axes]
+
+    def _with_axes(self, flat: ir.Value, axes: Axes) -> Emitted:
+        axes = (ROWS, *axes)
+        value = flat if len(axes) == 2 else self.op("Reshape", flat, self.op.constant(self._shape(axes)))
+        return Emitted(value, axes)
+
+    def _parameter(self, value: Value, name: str, gate: str | None) -> Emitted:
+        weight = self.weights[name]
+        if gate is not None:
+            counts = [prod(shape) for shape in self.spec.inputs.gates.values()]
+            k = [*self.spec.inputs.gates].index(gate)
+            weight = self.outer.rows(weight, sum(counts[:k]), sum(counts[: k + 1]))
+        return Emitted(self.outer("Reshape", weight, self.outer.constant(self._shape(value.axes))), value.axes)
+
+    def _product_with_state(self, u: Value) -> dict[str, ir.Value]:
+        """The pre-activations `W_hh u + b_hh` (N, rows) of each gate that reads the output."""
+        if u not in self.recurrent:
+            op, shapes, outer = self.op, self.spec.inputs, self.outer
+            axes = (ROWS, *self.spec.step.state[next(iter(self.spec.step.state))])
+            vector = op("Reshape", self._full(self.emitted[u], axes), op.constant([0, self.spec.output_size]))
+            matrix = self.weights["weight_hh"]
+            if self.spec.heads > 1:
+                matrix = outer.constant(self.spec.recurrent_matrix().numpy())
+            product = op("MatMul", vector, outer("Transpose", matrix, perm=[1, 0]))
+            product = op("Add", product, self.weights["bias_hh"]) if "bias_hh" in self.weights else product
+            parts = self._split("hh", product, shapes.declaration.gates_that_read("h"), shapes.rows("h"))
+            self.recurrent[u] = {name: part for (_, name), part in parts.items()}
+        return self.recurrent[u]
+
+    def _elementwise(self, value: Value) -> Emitted:
+        args = [self.emitted[arg] if isinstance(arg, Value) else arg for arg in value.args]
+        tensors = [arg for arg in args if isinstance(arg, Emitted)]
+        op, rows = self._ops(*tensors), (ROWS,) if any(ROWS in arg.axes for arg in tensors) else ()
+        axes = rows + value.axes
+        operands = [self._over(a, axes) if isinstance(a, Emitted) else number(op, float(a), self.dtype) for a in args]
+        return Emitted(elementwise(op, value.op, operands, self.dtype, value.name), axes)
+
+    def _over(self, x: Emitted, axes: Axes) -> ir.Value:
+        """The tensor with its axes in this order, and with axes of size 1 between them where they are missing."""
+        op, order = self._ops(x), [axis for axis in axes if axis in x.axes]
+        value = x.value if [*x.axes] == order else op("Transpose", x.value, perm=[x.axes.index(a) for a in order])
+        first = axes.index(order[0]) if order else len(axes)
+        missing = [k - first for k, axis in enumerate(axes) if k > first and axis not in x.axes]
+        return op.unsqueeze(value, *missing) if missing else value
+
+    def _full(self, x: Emitted, axes: Axes) -> ir.Value:
+        """The tensor with all of these axes."""
+        value = self._over(x, axes)
+        if {*axes} == {*x.axes}:
+            return value
+        op = self.op if ROWS in axes else self.outer
+        shape = [self.batch if axis == ROWS else op.constant([self.sizes[axis]]) for axis in axes]
+        return op("Expand", value, op.concat(shape, 0))
+
+    def _sum(self, value: Value, x: Value, axes: Axes) -> Emitted:
+        if x not in self.emitted:
+            a, b = x.inputs
+            return self._matrix_product(self.emitted[a], self.emitted[b], axes)
+        return self._reduce("ReduceSum", self.emitted[x], axes, value.name)
+
+    def _max(self, value: Value, x: Value, axes: Axes) -> Emitted:
+        """ReduceMax, plus NaN if a number is NaN, which runtimes may ignore."""
+        arg = self.emitted[x]
+        op = self._ops(arg)
+        nan = op("Where", op("IsNaN", arg.value), arg.value, number(op, 0.0, self.dtype))
+        largest = self._reduce("ReduceMax", arg, axes)
+        sum_of_nan = self._reduce("ReduceSum", Emitted(nan, arg.axes), axes)
+        return Emitted(op("Add", largest.value, sum_of_nan.value, name=value.name), largest.axes)
+
+    def _reduce(self, kind: str, x: Emitted, axes: Axes, name: str | None = None) -> Emitted:
+        op, positions = self._ops(x), [x.axes.index(axis) for axis in axes]
+        value = op(kind, x.value, op.constant(positions), keepdims=0, name=name)
+        return Emitted(value, tuple(axis for axis in x.axes if axis not in axes))
+
+    def _is_product(self, value: Value) -> bool:
+        """Whether a sum is a matrix product: of two values that both have the summed axes."""
+        x, over = value.args
+        if x.op != "mul" or len(x.inputs) != 2 or any(arg.op in MASKS for arg in x.inputs):
+            return False
+        a, b = x.inputs
+        return all(axis in a.axes and axis in b.axes for axis in over) and {*a.axes} != {*b.axes}
+
+    def _matrix_product(self, a: Emitted, b: Emitted, over: Axes) -> Emitted:
+        """The sum of `a * b` over axes, as a product of matrices. Other axes of both are axes of batches."""
+        if ROWS in b.axes and ROWS not in a.axes:
+            a, b = b, a
+        op = self._ops(a)
+        shared = [axis for axis in a.axes if axis in b.axes and axis not in (ROWS, *over)]
+        rows = [axis for axis in a.axes if axis not in (ROWS, *shared, *over)]
+        columns = [axis for axis in b.axes if axis not in (ROWS, *shared, *over)]
+        is_dense = not rows and not shared and ROWS in a.axes and ROWS not in b.axes
+        left = self._matrices(a, shared, None if is_dense else rows, over)
+        product = op("MatMul", left, self._matrices(b, shared, over, columns))
+        axes = (*a.axes[: ROWS in a.axes], *shared, *rows, *columns)
+        if len(rows) == len(columns) == 1 or (is_dense and len(columns) == 1):
+            return Emitted(product, axes)
+        return Emitted(op("Reshape", product, op.constant(self._shape(axes))), axes)
+
+    def _matrices(
+        self, x: Emitted, shared: Sequence[str], rows: Sequence[str] | None, columns: Sequence[str]
+    ) -> ir.Value:
+        """The tensor as (N, *shared, rows, columns); without rows if they are None."""
+        batch = (*x.axes[: ROWS in x.axes], *shared)
+        value = self._over(x, (*batch, *(rows or ()), *columns))
+        groups = [columns] if rows is None else [rows, columns]
+        if all(len(group) == 1 for group in groups):
+            return value
+        op, shape = self._ops(x), self._shape(batch) + [prod(self._shape(group)) for group in groups]
+        return op("Reshape", value, op.constant(shape))
+
+    def _cumsum(self, value: Value, x: Value, axis: str, reverse: bool) -> Emitted:
+        arg = self.emitted[x]
+        op = self._ops(arg)
+        position = _integer(op, arg.axes.index(axis))
+        return Emitted(op("CumSum", arg.value, position, reverse=int(reverse), name=value.name), arg.axes)
+
+    def _index(self, value: Value, x: Value, indices: Sequence[Index]) -> Emitted:
+        """A new order, a part, or another name of each axis: one Gather per axis that is not only renamed."""
+        arg = self.emitted[x]
+        op, result, axes = self._ops(arg), arg.value, [*arg.axes]
+        for axis, each in zip(x.axes, indices, strict=True):
+            at, own = axes.index(axis), [name for name, _ in each.terms]
+            position = each.offset + sum(
+                factor * np.arange(self.sizes[name]).reshape([-1 if name == other else 1 for other in own])
+                for name, factor in each.terms
+            )
+            position = np.asarray(position if each.modulus is None else position % each.modulus, np.int64)
+            if not np.array_equal(position, np.arange(self.sizes[axis])):
+                result = op("Gather", result, op.constant(position), axis=at)
+            axes[at : at + 1] = [f"{name} of {axis}" for name in own]  # a new name may equal one that is replaced later
+        return Emitted(result, tuple(axis.partition(" of ")[0] for axis in axes))
+
+    def _merge(self, value: Value, x: Value, merged: Axes, new: str) -> Emitted:
+        arg = self.emitted[x]
+        rest = tuple(axis for axis in arg.axes if axis not in merged)
+        op, axes = self._ops(arg), (*rest, new)
+        return Emitted(op("Reshape", self._over(arg, (*rest, *merged)), op.constant(self._shape(axes))), axes)
+
+    def _cat(self, value: Value, *args: Any) -> Emitted:
+        *values, axis, parts = args
+        tensors = [self.emitted[each] for each in values]
+        rest = tuple(a for a in value.axes if a != axis)
+        rest = (ROWS, *rest) if any(ROWS in tensor.axes for tensor in tensors) else rest
+        full = [self._full(tensor, (*rest, part)) for tensor, part in zip(tensors, parts, strict=True)]
+        return Emitted(self._ops(*tensors).concat(full, len(rest)), (*rest, axis))

@@ -1,0 +1,55 @@
+"""Cells that declare axes give the same results in C, JavaScript and sessions as on the reference engine."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import glassgate as gg
+from tests.engines.fuzz.drawing import check
+from tests.engines.fuzz.targets import FURTHER_BUILDS, TARGETS, Target, Trial, run_c, trial_of_layer
+from tests.export.cases import ARRAYS, layer_of_arrays
+
+SELECTED = [target for target in (*TARGETS, *FURTHER_BUILDS) if target.name.startswith("C ")]
+pytestmark = pytest.mark.filterwarnings("ignore:cell .* runs on the reference engine")
+
+
+@pytest.fixture(scope="module")
+def trials() -> list[Trial]:
+    """Every cell, in layers with one or two directions and one or two levels."""
+    trials = []
+    for k, name in enumerate(ARRAYS):
+        options: dict[str, Any] = {"bidirectional": bool(k % 2), "learn_initial_state": bool(k % 3)}
+        options |= {} if ARRAYS[name].inputs or k % 4 else {"num_layers": 2, "residual": True}
+        trials.append(trial_of_layer(name, layer_of_arrays(name, dtype=torch.float64, **options), L=4))
+    return trials
+
+
+@pytest.mark.parametrize("target", SELECTED, ids=lambda target: target.name)
+def test_every_cell_on_every_target(target: Target, trials: list[Trial], tmp_path: Path) -> None:
+    if "Clang" in target.name and not shutil.which("clang"):
+        pytest.skip("clang is not installed")
+    check(trials, [target], tmp_path)
+
+
+def test_numbers_that_are_not_finite(tmp_path: Path) -> None:
+    """Large inputs make some intermediate numbers infinite or NaN."""
+    trials = []
+    for name in ("DeltaRule", "MLSTM", "LinearAttention", "step with softmax", "step with maxima"):
+        trial = trial_of_layer(name, layer_of_arrays(name, dtype=torch.float64), L=6)
+        trial.x[2:] *= 1e200
+        with gg.engine("reference"):
+            trials.append(Trial(name, trial.layer, trial.x, trial.layer(trial.x)[0].detach(), 0.0))
+    assert any(trial.expected.isnan().any() for trial in trials)
+    for trial, result in zip(trials, run_c(trials, tmp_path, True, "gcc", "-O1"), strict=True):
+        torch.testing.assert_close(result, trial.expected.reshape(-1), equal_nan=True, rtol=1e-9, atol=1e-9)
+
+
+def test_one_step_of_a_chain_with_weights_in_a_file(tmp_path: Path) -> None:
+    chain = torch.nn.Sequential(torch.nn.Linear(5, 3), layer_of_arrays("GatedDeltaNet"), torch.nn.Linear(8, 2))
+    header, source = gg.to_c(chain, tmp_path, "net", weights="file")
+    assert "void net_step(net_state *s, const float *x, float *y);" in header.read_text()
+    assert "float layer0_forward_S[24];" in header.read_text()  # the memory is updated in place
+    assert "new_S" not in source.read_text()
