@@ -110,6 +110,10 @@ STEPS = {
         read(s.S, torch.nn.functional.normalize(a.k, dim=-1)),
         s.S / a.v.norm(dim=-1, keepdim=True)[..., None],
     ),
+    "layer and mean square norms": lambda a, s: (
+        torch.nn.functional.layer_norm(a.v, (4,), None, None, 1e-3),
+        torch.nn.functional.rms_norm(s.S, (3, 4), eps=0.1) + outer(a.k, a.v),
+    ),
     "maxima": lambda a, s: (s.S.amax(-2) * a.v, s.S * a.k.amin(-1, keepdim=True)[..., None]),
     "cumsum": lambda a, s: (read(s.S.cumsum(-2), a.k) + a.b.cumsum(-1)[..., None], s.S + outer(a.k, a.v)),
     "expand": lambda a, s: (a.b[..., None].expand(-1, 2, 4).cumsum(-1), a.b[..., None, None] + s.S * 0),
@@ -220,6 +224,10 @@ def test_shapes_that_do_not_fit():
         (
             lambda a, s: (torch.einsum("nhk,nkhv->nhv", a.k, s.S), s.S),
             r"'h' has the sizes 2 and 3, 'k' has the sizes 3 and 2; use one letter for each axis",
+        ),
+        (
+            lambda a, s: (a.v.view(-1, 7), s.S),
+            r"reshape of \(N, heads, value\) = \(N, 2, 4\) to 7 numbers per row, which has 8",
         ),
         (
             lambda a, s: (torch.cat([a.v, s.S], -1), s.S),

@@ -75,6 +75,27 @@ def _normalize(x: TracedTensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12
     return x / call("clamp", _norm(x, p, dim, True), eps)
 
 
+def _layer_norm(
+    x: TracedTensor, shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
+) -> Any:
+    positions = [*range(-len(shape), 0)]
+    centred = call("sub", x, _mean(x, positions, True))
+    return _scaled(centred, positions, weight, bias, eps)
+
+
+def _rms_norm(x: TracedTensor, shape: Sequence[int], weight: Any = None, eps: float | None = None) -> Any:
+    if eps is None:
+        raise NotTraceable("rms_norm without eps, whose value depends on the dtype")
+    return _scaled(x, [*range(-len(shape), 0)], weight, None, eps)
+
+
+def _scaled(x: Any, positions: list[int], weight: Any, bias: Any, eps: float) -> Any:
+    """Divide x by the root of its mean square over the positions, and apply weight and bias."""
+    x = x * torch.rsqrt(_mean(x * x, positions, True) + eps)
+    x = x if weight is None else x * weight
+    return x if bias is None else x + bias
+
+
 def _softmax(x: TracedTensor, dim: int, dtype: Any = None) -> Any:
     exponentials = torch.exp(call("sub", x, torch.detach(_amax(x, dim, True))))  # type: ignore[arg-type]
     return call("div", exponentials, _sum(exponentials, dim, True))  # type: ignore[arg-type]
@@ -370,7 +391,11 @@ def _reshape(x: TracedTensor, *sizes: Any) -> TracedTensor:
     flat = _flatten(x, leading) if x.ndim - leading > 1 else x
     if x.ndim == leading:
         flat = x.replaced(dims=(*x.dims, None))
-    return _unflatten(flat, leading, rest) if len(rest) != 1 else flat
+    if len(rest) != 1:
+        return _unflatten(flat, leading, rest)
+    if rest[0] not in (-1, flat.shape[leading]):
+        raise ShapeError(f"reshape of {x.described} to {rest[0]} numbers per row, which has {flat.shape[leading]}")
+    return flat
 
 
 def _outer(a: TracedTensor, b: TracedTensor) -> Any:
@@ -388,8 +413,9 @@ def _to(x: TracedTensor, *args: Any, **kwargs: Any) -> TracedTensor:
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sum": _sum, "mean": _mean, "amax": _amax, "amin": _amin, "var": _var, "std": _std, "norm": _norm,
     "linalg_vector_norm": lambda x, ord=2, dim=None, keepdim=False: _norm(x, ord, dim, keepdim),
-    "normalize": _normalize, "softmax": _softmax, "log_softmax": _log_softmax, "logsumexp": _logsumexp,
-    "cumsum": _cumsum, "unsqueeze": _unsqueeze, "squeeze": _squeeze, "permute": _permute, "transpose": _transpose,
+    "normalize": _normalize, "layer_norm": _layer_norm, "rms_norm": _rms_norm, "softmax": _softmax,
+    "log_softmax": _log_softmax, "logsumexp": _logsumexp, "cumsum": _cumsum, "unsqueeze": _unsqueeze,
+    "squeeze": _squeeze, "permute": _permute, "transpose": _transpose,
     "swapaxes": _transpose, "movedim": lambda x, a, b: _movedim(x, a, b), "expand": _expand, "matmul": _matmul,
     "bmm": _matmul, "linear": _linear, "einsum": _einsum, "getitem": _getitem, "select": _select, "split": _split,
     "split_with_sizes": _split, "chunk": _chunk, "unbind": _unbind, "cat": _cat, "concat": _cat, "concatenate": _cat,
