@@ -35,12 +35,18 @@ def command(argv: list[str]) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="name of a cell, such as GRU")
     parser.add_argument("--input-size", type=positive, default=96, metavar="N", help="input features (default: 96)")
     parser.add_argument("--hidden-size", type=positive, default=128, metavar="N", help="units (default: 128)")
+    parser.add_argument("--draw", metavar="FILE.svg", help="also write a diagram of the cell")
     arguments = parser.parse_args(argv)
     console = Console(highlight=False)
     if arguments.name is None:
+        if arguments.draw:
+            raise OptionError("--draw needs the name of a cell, such as `glassgate cells GRU --draw GRU.svg`")
         _print_list(console)
-    else:
-        _print_cell(console, _find(arguments.name), arguments.input_size, arguments.hidden_size)
+        return
+    cell = _find(arguments.name)
+    _print_cell(console, cell, arguments.input_size, arguments.hidden_size)
+    if arguments.draw:
+        _draw(cell, arguments.draw)
 
 
 def source(cell: type[gg.Cell]) -> tuple[str, str, str]:
@@ -97,6 +103,16 @@ def _print_cell(console: Console, cell_type: type[gg.Cell], input_size: int, hid
     console.print("\n\n".join(description), markup=False, soft_wrap=True)
     console.print(table)
     console.print(f"\n{_STEPS} steps of {_ROWS} rows: {choice}", markup=False, soft_wrap=True)
+
+
+def _draw(cell: type[gg.Cell], path: str) -> None:
+    """Write the diagram of a cell."""
+    try:
+        picture = gg.draw(cell())
+    except TypeError as error:
+        raise OptionError(f"--draw: {error}") from None
+    picture.save(path)
+    print(path)
 
 
 def _notation(cell: type[gg.Cell]) -> list[str]:

@@ -1,6 +1,7 @@
 """`glassgate cells`: the list of cells, and the description of one."""
 
 import inspect
+from pathlib import Path
 
 import pytest
 
@@ -39,11 +40,19 @@ def test_the_description_of_a_cell(capsys: pytest.CaptureFixture[str]) -> None:
     assert "cpu runs this call" in out
 
 
+def test_the_diagram_of_a_cell(tmp_path: Path) -> None:
+    file = tmp_path / "cell.svg"
+    assert main(["cells", "SGRN", f"--draw={file}"]) == 0
+    assert file.read_text("utf-8") == str(gg.draw(gg.cells.CLASSIC["SGRN"]()))
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["LST"], "cells: expected the name of a cell, got 'LST'; did you mean LSTM?"),
         (["walk"], "got 'walk'; `glassgate cells` lists them"),
+        (["--draw=x.svg"], "--draw needs the name of a cell"),
+        (["GRUD", "--input-size=3", "--draw=x.svg"], "--draw: cell GRUD: step uses the input itself, which no diagram"),
         (["GRUD", "--input-size=4"], "give another --input-size or --hidden-size"),
     ],
 )
