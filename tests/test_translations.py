@@ -105,6 +105,7 @@ def test_a_reader_of_a_tutorial_finds_an_answer_in_two_clicks(words: str) -> Non
     assert f"](docs/{name}.zh-CN.md)" in (ROOT / "README.zh-CN.md").read_text("utf-8")
     page = (ROOT / f"docs/{name}.zh-CN.md").read_text("utf-8")
     assert re.search(rf"^##+ {section}$", page, re.MULTILINE)
+    assert name != "student" or f"[{section}](#" in page
 
 
 def test_both_glossaries_have_the_same_terms() -> None:
