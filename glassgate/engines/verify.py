@@ -77,7 +77,7 @@ def _array_results(
     total: Any = sum((v * (k + 1 + v.detach().sign())).sum() for k, v in enumerate(new))
     d = torch.autograd.grad(total, list(leaves.values()), allow_unused=True, materialize_grads=True)
     values = {f"state {name!r}": v.detach() for name, v in zip(step.state, new, strict=True)}
-    return values | {f"the gradient of {key[1]!r}": v for key, v in zip(leaves, d, strict=True)}
+    return values | {f"the gradient of {key[1]!r}": v.detach() for key, v in zip(leaves, d, strict=True)}
 
 
 def _normal(generator: torch.Generator, shape: tuple[int, ...]) -> Tensor:
@@ -117,7 +117,7 @@ def _results(cell: Cell, weights: Weights, ih: Tensor, states: list[Tensor], noi
     values = {f"state {name!r}": v.detach() for name, v in zip(cell.state, new, strict=True)}
     if isinstance(total, Tensor):
         d = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)
-        values |= {f"the gradient of {name}": v for name, v in zip(leaves, d, strict=True)}
+        values |= {f"the gradient of {name}": v.detach() for name, v in zip(leaves, d, strict=True)}
     else:
         values |= {f"the gradient of {name}": torch.zeros_like(v) for name, v in leaves.items()}
     return values

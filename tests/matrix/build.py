@@ -17,7 +17,7 @@ from tests.matrix.environments import Environment
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(os.environ.get("GLASSGATE_MATRIX", ROOT / "build/matrix"))
 """The folder of the environments."""
-EXTRAS = "tasks,pictures,export"
+EXTRAS = "all"
 TEST_PACKAGES = ("pytest", "pytest-xdist", "hypothesis", "setuptools")
 DEBIAN_PACKAGES = "python3,python3-venv,python3-dev,gcc,libc6-dev,ca-certificates,git"
 ARM_WHEELS = [f"--platform=manylinux_{v}_aarch64" for v in ("2_28", "2_27", "2_17")] + [
@@ -61,7 +61,7 @@ def _install(environment: Environment, python: list[str], packages: Path, folder
     run([*pip, "--no-deps", f"torch=={environment.torch}"], env=variables)
     _without_cuda(packages)
     run([*pip, f".[{EXTRAS}]", *TEST_PACKAGES, *environment.others], env=variables, cwd=ROOT)
-    run([*python, "-m", "pip", "uninstall", "--quiet", "--yes", "glassgate"])  # the tests run in a checkout
+    run([*python, "-P", "-m", "pip", "uninstall", "--quiet", "--yes", "glassgate"])  # the tests run in a checkout
     (folder / "complete").touch()
 
 
@@ -75,7 +75,7 @@ def _without_cuda(packages: Path) -> None:
 
 def _python(version: str) -> str:
     """The interpreter with this version on this machine."""
-    candidates = [shutil.which(f"python{version}"), *Path.home().glob(f".pyenv/versions/{version}.*/bin/python")]
+    candidates = [*Path.home().glob(f".pyenv/versions/{version}.*/bin/python"), shutil.which(f"python{version}")]
     if sys.version.startswith(f"{version}."):
         candidates.insert(0, sys.executable)
     for candidate in filter(None, candidates):
