@@ -300,7 +300,7 @@ class ArrayKernels(Protocol):
     def why_not(self, steps: Steps, directions: Sequence[Direction], all_states: bool) -> Reason | None:
         """Why the kernels cannot run a call that the backend can run; None if they can."""
 
-    def run(self, steps: Steps, directions: Sequence[Direction]) -> list[Result]:
+    def run(self, steps: Steps, directions: Sequence[Direction], all_states: bool) -> list[Result]:
         """Run all directions of a layer. The caller has checked `why_not`."""
 
     def stepper(self, direction: Direction) -> SingleStepper:

@@ -106,7 +106,7 @@ class KernelEngine(NamedTuple):
     ) -> list[Result]:
         """Run all directions of a layer in one call. The caller has checked `why_not`."""
         if (arrays := self._array_kernels(directions)) is not None:
-            return arrays.run(steps, directions)
+            return arrays.run(steps, directions, all_states)
         record, operands = recordings is not None, operands_of(directions)
         if is_transformed():
             return results_of(directions, transforms.run(self.name, steps, directions), True, all_states)

@@ -97,7 +97,7 @@ class TracedCell:
         text = _text_of(step)
         if _text_of(self._repeated(cell, trace)) != text:
             raise _refusal(cell, "is not the same when it is run twice")
-        if missing_in_array_kernels(step) is None and (wrong := first_array_difference(cell, step)):
+        if wrong := first_array_difference(cell, step):
             raise _refusal(cell, f"gives another value for {wrong} than the graph that was traced from it")
         return _interned_array_steps.setdefault(text, step)
 
@@ -137,12 +137,6 @@ class TracedCell:
             # The first run of a step may cache a value. Such a step writes nothing when it runs again.
             self.watch = Watch(cell)
         raise _refusal(cell, f"writes to {changed}, which a kernel would not")
-
-
-def missing_in_array_kernels(step: ArrayStep) -> str | None:
-    """What kernels of cells with declared axes lack for a step, for messages; None if they lack nothing."""
-    lacks = {"hh": "multiplies a state by weight_hh", "input": "reads the input itself", "noise": "reads noise"}
-    return next((fault for op, fault in lacks.items() if any(value.op == op for value in step.values)), None)
 
 
 _interned_array_steps: dict[str, ArrayStep] = {}

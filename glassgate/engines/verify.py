@@ -1,14 +1,16 @@
 """Checks that the equations of a cell compute the same values and gradients as its step, on random numbers."""
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from glassgate.cell import Cell, Named, PreActivations, Weights
+from glassgate.cell import Cell, Named, PreActivations, RecurrentTerm, Weights
 from glassgate.engines.reference_step import advance
 from glassgate.engines.symbolic.arrays.evaluate import Key, new_states
+from glassgate.engines.symbolic.arrays.matrices import BIAS, WEIGHT, with_sums
 from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph_cell import GraphCell
@@ -41,9 +43,11 @@ def first_array_difference(cell: Cell, step: ArrayStep) -> str | None:
 
 
 def _first_array_difference(cell: Cell, step: ArrayStep) -> str | None:
-    generator = torch.Generator().manual_seed(0)
+    generator, step = torch.Generator().manual_seed(0), with_sums(step)
     blocks: dict[Key, tuple[int, tuple[str, ...]]] = {("ih", name): (_ROWS, axes) for name, axes in step.gates.items()}
     blocks |= {("state", name): (_ROWS, axes) for name, axes in step.state.items()}
+    blocks |= {("input", name): (_ROWS, axes) for name, axes in step.inputs.items()}
+    blocks |= {("noise", *value.args): (_ROWS, value.axes) for value in step.values if value.op == "noise"}
     blocks |= {("parameter", *value.args): (1, value.axes) for value in step.values if value.op == "parameter"}
     for draw in (_normal, _positive):
         leaves = {
@@ -58,14 +62,39 @@ def _first_array_difference(cell: Cell, step: ArrayStep) -> str | None:
 
 
 def _new_states_of_cell(cell: Cell, step: ArrayStep, values: Mapping[Key, Tensor]) -> Sequence[Tensor]:
+    like = next(iter(values.values()))
+
     def parameter(name: str) -> Any:
         own = {key[2]: v[0] for key, v in values.items() if key[:2] == ("parameter", name)}
-        return own[None] if None in own else Named(own, own.values())
+        if cell.parameters[name].per_gate:
+            blocks = {gate: [step.sizes[axis] for axis in axes] for gate, axes in step.gates.items()}
+            return Named(blocks, [own[g] if g in own else like.new_zeros(shape) for g, shape in blocks.items()])
+        if own:
+            return own[None]
+        return like.new_zeros([a if isinstance(a, int) else step.sizes[a] for a in cell.parameters[name].axes])
 
-    named = dict.fromkeys(key[1] for key in values if key[0] == "parameter")
-    a = PreActivations(Named(step.gates, [values["ih", name] * 1.0 for name in step.gates]), None)
-    s = Named(step.state, [values["state", name] * 1.0 for name in step.state])
-    return cell.new_state(a, s, Named(named, map(parameter, named)))
+    def product(u: Tensor) -> Named:
+        names, results = [name for name, half in step.reads.items() if "h" in half], []
+        for name in names:
+            shape = [step.sizes[axis] for axis in step.gates[name]]
+            result = u.new_zeros(len(u), *shape)
+            if ("parameter", WEIGHT, name) in values:
+                matrix = values["parameter", WEIGHT, name].reshape(prod(shape), -1)
+                result = (u.flatten(1) @ matrix.T).view(result.shape) + values["parameter", BIAS, name]
+            results.append(result)
+        return Named(names, results)
+
+    def leaves(op: str) -> Named:
+        own = {key[1]: v * 1.0 for key, v in values.items() if key[0] == op}
+        return Named(own, own.values())
+
+    ih, s = leaves("ih"), leaves("state")
+    hh = RecurrentTerm(product, next(iter(s))) if cell.recurrent else None
+    reads = {name: half for name, half in step.reads.items() if half != "xh" and cell.recurrent}
+    drawn = {name: 1.0 for name in cell.noise} | leaves("noise").__dict__
+    inputs = leaves("input") if step.inputs else None
+    a = PreActivations(ih, hh, Named(drawn, drawn.values()), reads=reads, input=inputs)
+    return cell.new_state(a, s, Named(cell.parameters, map(parameter, cell.parameters)))
 
 
 def _array_results(

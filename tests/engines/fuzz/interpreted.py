@@ -12,6 +12,7 @@ import pytest
 
 from glassgate.engines.llvm_cpu import compile as compiling
 from glassgate.engines.llvm_cpu import kernel, namespace
+from glassgate.engines.llvm_cpu.arrays import kernel as array_kernel
 from glassgate.engines.llvm_cpu.processor import Processor, pretend
 
 SMALL = Processor(32, 16)
@@ -59,6 +60,18 @@ def keep(vector: Vector, live: int) -> Vector:
 
 def put_total(address: int, vector: Vector) -> None:
     _numbers(address, 0, 1)[0] = np.broadcast_to(vector, LANES).sum()
+
+
+def add_total(address: int, vector: Vector) -> None:
+    _numbers(address, 0, 1)[0] += np.broadcast_to(vector, LANES).sum()
+
+
+def total(vector: Vector) -> Vector:
+    return np.full(LANES, np.broadcast_to(vector, LANES).sum())
+
+
+def gather(address: int, at: int, stride: int, live: int) -> Vector:
+    return np.array([_numbers(address, at + k * stride, 1)[0] if k < live else 0.0 for k in range(LANES)])
 
 
 def is_reset(resets: int, row: int) -> bool:
@@ -136,6 +149,13 @@ MATHEMATICS: dict[str, Any] = {
 }
 
 
+def memory_of(size: int) -> Callable[[], int]:
+    """Return the function that reserves memory on the stack of a kernel."""
+    memory = ctypes.create_string_buffer(size + 64)
+    _alive.append(memory)
+    return lambda: -(-ctypes.addressof(memory) // 64) * 64
+
+
 def _namespace(text: str) -> dict[str, Any]:
     names: dict[str, Any] = {
         "LANES": LANES,
@@ -144,6 +164,8 @@ def _namespace(text: str) -> dict[str, Any]:
             f.__name__: f
             for f in (words, load, store, keep, put_total, is_reset, write_row_addresses, write_state_addresses)
         },
+        **{f.__name__: f for f in (add_total, total, gather)},
+        **{f"memory_{size}": memory_of(int(size)) for size in {*re.findall(r"\bmemory_(\d+)\(", text)}},
         "shape_of_tiles": namespace.runtime.shape_of_tiles,
         "fill": lambda number: np.full(LANES, float(number)),
         "number": lambda address: _numbers(address, 0, 1)[0],
@@ -156,7 +178,7 @@ def _namespace(text: str) -> dict[str, Any]:
             f"transposed_microkernel_{sums}": transposed_microkernel(sums),
         }
         names[f"MAX_ROWS_{sums}"], names[f"MAX_AREA_{sums}"] = namespace.blocking(sums, SMALL)
-    return {f"_{name}": value for name, value in names.items()} | MATHEMATICS
+    return {f"_{name}": value for name, value in names.items()} | names | MATHEMATICS
 
 
 class Interpreter:
@@ -204,7 +226,8 @@ def interpreted(change: tuple[str, str] | None = None) -> Iterator[Interpreter]:
     interpreter = Interpreter(change)
     with pytest.MonkeyPatch.context() as patch, pretend(SMALL):
         patch.setattr(kernel, "_compiled", {})
-        patch.setattr(kernel, "compile_kernel", interpreter.compile_kernel)
+        for module in (kernel, array_kernel):
+            patch.setattr(module, "compile_kernel", interpreter.compile_kernel)
         try:
             yield interpreter
         finally:

@@ -12,6 +12,7 @@ import glassgate as gg
 from glassgate.engines.registry import BACKENDS
 from tests.compare import Results, noise
 from tests.engines.costs import EVERY
+from tests.engines.fuzz.array_writing import array_cells
 from tests.engines.fuzz.interpreted import interpreted
 from tests.engines.fuzz.writing import Written, cells
 
@@ -136,6 +137,31 @@ def test_torch_compile_equals_the_step(written):
     with interpreted():
         trial = Trial(written)
         agree(trial.call("cpu", compiled=True), trial.call("reference"))
+
+
+def try_arrays(written: Written) -> None:
+    """Check calls and streams of a generated cell that declares axes on kernels against the reference."""
+    trial, results = Trial(written), []
+    for engine in ("reference", "cpu"):
+        torch.manual_seed(written.seed)  # of zoneout
+        results.append(trial.call(engine))
+    agree(results[1], results[0])
+    if not trial.layer.bidirectional and "zoneout" not in written.options:
+        agree(trial.stream("auto"), trial.expected_stream())
+
+
+@examples(30, 10_000)
+@given(array_cells())
+def test_printed_kernels_of_arrays_equal_the_step(written):
+    with interpreted():
+        try_arrays(written)
+
+
+@pytest.mark.matrix
+@examples(5, 200)
+@given(array_cells())
+def test_compiled_kernels_of_arrays_equal_the_step(written):
+    try_arrays(written)
 
 
 def test_the_interpreter_detects_errors():

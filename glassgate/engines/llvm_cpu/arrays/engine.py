@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import prod
 
 import torch
 from torch import Tensor
@@ -15,11 +16,12 @@ from glassgate.engines.llvm_cpu.arrays.run import CompiledArrays, Operands, Rows
 from glassgate.engines.llvm_cpu.processor import Processor, host
 from glassgate.engines.reference_step import Step
 from glassgate.engines.symbolic.arrays.evaluate import evaluate
+from glassgate.engines.symbolic.arrays.matrices import BIAS, WEIGHT
 from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.arrays.value import topological_order
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.step import refusal
-from glassgate.engines.traced_cells import missing_in_array_kernels, traced_array_step
+from glassgate.engines.traced_cells import traced_array_step
 from glassgate.shapes import ShapeError
 
 
@@ -29,15 +31,13 @@ def why_not(steps: Steps, directions: Sequence[Direction], all_states: bool) -> 
         return Reason(f"kernels of array states need float32 or float64, got {steps.data.dtype}")
     if is_intercepted():
         return Reason("kernels of array states run eagerly, without torch.compile and transforms of torch.func")
-    if all_states:
-        return Reason("kernels of array states return only the output and the final states")
     for direction in directions:
-        if direction.noise:
-            return Reason("kernels of array states have no noise")
+        if "weight_hr" in direction.weights:
+            return Reason("kernels of array states have no projection")
+        if direction.cell.recurrent and direction.cell.heads > 1:
+            return Reason("kernels of array states have no blocks in weight_hh")
         try:
-            if (fault := _missing(direction)) is not None:
-                return Reason(fault)
-            program = _program(direction)
+            program = _program(direction, all_states)
         except ShapeError:
             return Reason("the shapes in its step do not fit")  # the reference engine raises an error about them
         if isinstance(program, str):
@@ -45,30 +45,56 @@ def why_not(steps: Steps, directions: Sequence[Direction], all_states: bool) -> 
     return None
 
 
-def run(steps: Steps, directions: Sequence[Direction]) -> list[Result]:
+def run(steps: Steps, directions: Sequence[Direction], all_states: bool) -> list[Result]:
     """See `ArrayKernels.run`."""
-    return [_run(steps, direction) for direction in directions]
+    return [_run(steps, direction, all_states) for direction in directions]
 
 
-def _run(steps: Steps, direction: Direction) -> Result:
-    program, weights, data = _program(direction), direction.weights, steps.data
+def _run(steps: Steps, direction: Direction, all_states: bool) -> Result:
+    program, weights, data = _program(direction, all_states), direction.weights, steps.data
     assert isinstance(program, ArrayProgram)
     dtype = torch.float64 if data.dtype == torch.float64 else torch.float32
+    rows, features = _rows(steps, len(direction.initial[0])), data[:, : weights["weight_ih"].shape[1]]
 
     def ready(v: Tensor) -> Tensor:
         return v.to(dtype).contiguous()
 
     initial = [*map(ready, direction.initial)]
     operands = Operands(
-        ready(linear(data, weights["weight_ih"], weights.get("bias_ih"))),
+        ready(linear(features, weights["weight_ih"], weights.get("bias_ih"))),
+        ready(data) if program.inputs else initial[0].new_empty(0),
+        ready(_noise(program, direction, rows, len(data))),
         initial,
         [*map(ready, direction.restart)] or initial,
         [ready(v) for v in _parameters(program, direction)],
     )
-    rows = _rows(steps, len(initial[0]))._replace(reverse=direction.reverse)
-    output, *final = _compiled(program, dtype, host().full_precision)(rows, operands)
-    result = result_type(data.dtype)
-    return Result((output.to(result),), tuple([v.to(result) for v in final]))
+    compiled = _compiled(program, dtype, host().full_precision)
+    results = compiled(rows._replace(reverse=direction.reverse), operands)
+    result, count = result_type(data.dtype), len(program.outputs)
+    return Result(tuple([v.to(result) for v in results[:count]]), tuple([v.to(result) for v in results[count:]]))
+
+
+def _noise(program: ArrayProgram, direction: Direction, rows: Rows, S: int) -> Tensor:
+    """The random numbers of all rows, (S, width): the drawn ones, or the mean of each."""
+    blocks = []
+    for name, axes in program.noise.items():
+        noise = direction.cell.noise[name]
+        if name not in direction.noise:
+            width = prod(program.sizes[axis] for axis in axes)
+            blocks.append(direction.initial[0].new_full((S, width), noise.mean))
+        elif noise.per_step:
+            blocks.append(direction.noise[name])
+        else:
+            blocks.append(direction.noise[name][_sequences(rows, S)])
+    return torch.cat(blocks, 1) if blocks else direction.initial[0].new_empty(0)
+
+
+def _sequences(rows: Rows, S: int) -> Tensor:
+    """The sequence of each row, (S,); 0 for padding."""
+    counts = (rows.lengths > torch.arange(len(rows.starts))[:, None]).sum(1)
+    sequences = torch.zeros(S, dtype=torch.int64)
+    sequences[: int(counts.sum())] = torch.arange(int(counts.sum())) - rows.starts.repeat_interleave(counts)
+    return sequences
 
 
 def stepper(direction: Direction) -> SingleStepper:
@@ -88,7 +114,7 @@ class _Stepper:
 
     def __init__(self, direction: Direction) -> None:
         weights = {name: w.detach().clone() for name, w in direction.weights.items()}
-        program, N = _program(direction), len(direction.initial[0])
+        program, N = _program(direction, False), len(direction.initial[0])
         assert isinstance(program, ArrayProgram)
         self.states: Sequence[Tensor] = [
             v.detach().clone(memory_format=torch.contiguous_format) for v in direction.initial
@@ -98,12 +124,18 @@ class _Stepper:
         self._rows = _layout(N, N, None)
         parameters = [v.contiguous() for v in _parameters(program, direction._replace(weights=weights))]
         gates = self._output.new_empty(N, self._weight.shape[1])
-        self._operands = Operands(gates, self.states, self.states, parameters)
+        input_size = sum(prod(program.sizes[axis] for axis in axes) for axes in program.inputs.values())
+        inputs = self._output.new_empty(N, input_size)
+        noise = _noise(program, direction, self._rows, N).contiguous()
+        self._operands = Operands(gates, inputs, noise, self.states, self.states, parameters)
         compiled = _compiled(program, self._output.dtype, host().full_precision)
         self._launch = compiled.stepper(self._rows, self._operands, self._output)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Run one step: from the input (N, H_in) to the output (N, H_out), which the next step overwrites."""
+        if self._operands.inputs.numel():
+            self._operands.inputs.copy_(x)
+            x = x[:, : len(self._weight)]
         if self._bias is None:
             torch.mm(x, self._weight, out=self._operands.gates)
         else:
@@ -130,40 +162,41 @@ def _layout(row_count: int, N: int, batch_sizes: tuple[int, ...] | None) -> Rows
 def _sizes(direction: Direction) -> tuple[int, int]:
     """The input size and the hidden size of a direction."""
     cell, columns, hidden_size = direction.cell, direction.weights["weight_ih"].shape[1], direction.initial[0].shape[1]
-    if not cell.inputs:
+    if cell.declaration is None or not cell.declaration.inputs:
         return columns, hidden_size
     return shapes_from_weights(cell, direction.weights, hidden_size).input_size, hidden_size
 
 
-def _missing(direction: Direction) -> str | None:
-    """What the kernels lack for the direction's cell. Its author cannot write the step in another way."""
-    step = traced_array_step(direction.cell, *_sizes(direction))
-    fault = None if isinstance(step, str) else missing_in_array_kernels(step)
-    if fault is None:
-        return None
-    return f"cell {direction.cell._class_name}: step {fault}, which kernels of cells with declared axes do not support"
-
-
-def _program(direction: Direction) -> ArrayProgram | str:
+def _program(direction: Direction, all_states: bool) -> ArrayProgram | str:
     """The passes of the direction's cell, or the reason why kernels cannot run them."""
     step = traced_array_step(direction.cell, *_sizes(direction))
-    return step if isinstance(step, str) else _program_of(step, direction.cell._class_name)
+    return step if isinstance(step, str) else _program_of(step, all_states, direction.cell._class_name)
 
 
 @lru_cache(1024)
-def _program_of(step: ArrayStep, name: str) -> ArrayProgram | str:
+def _program_of(step: ArrayStep, all_states: bool, name: str) -> ArrayProgram | str:
     """The passes of a step of the cell with this name, or the reason why kernels cannot run it."""
     try:
-        return ArrayProgram(step)
+        return ArrayProgram(step, all_states)
     except NotTraceable as error:
         return str(refusal(name, str(error)))
 
 
 def _parameters(program: ArrayProgram, direction: Direction) -> list[Tensor]:
     """The parameters that the kernels read, with their axes."""
-    named = Step(direction.cell, direction.weights, direction.initial[0].shape[1]).parameters
+    cell, weights = direction.cell, direction.weights
+    named = Step(cell, weights, direction.initial[0].shape[1]).parameters
+    of_gates: dict[tuple[str, str | None], Tensor] = {}
+    if cell.recurrent:
+        names = cell.gates_that_read("h")
+        counts = [prod(program.sizes[axis] for axis in program.step.gates[name]) for name in names]
+        bias = weights[BIAS] if BIAS in weights else weights[WEIGHT].new_zeros(sum(counts))
+        for kind, values in ((WEIGHT, weights[WEIGHT]), (BIAS, bias)):
+            of_gates |= {(kind, name): v for name, v in zip(names, values.split(counts), strict=True)}
 
     def own(name: str, gate: str | None) -> Tensor:
+        if (name, gate) in of_gates:
+            return of_gates[name, gate]
         value = getattr(named, name)
         tensor: Tensor = value if gate is None else getattr(value, gate)
         return tensor

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from glassgate.engines.llvm_cpu.arrays.nests import Store, divide
+from glassgate.engines.llvm_cpu.arrays.nests import Order, Store, divide
 from glassgate.engines.llvm_cpu.arrays.printer import print_step
 from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram, parameter_name
 from glassgate.engines.llvm_cpu.compile import Function, compile_kernel
 from glassgate.engines.llvm_cpu.processor import Processor
 
-HEADER = ("starts", "lengths", "reverse", "resets", "jobs", "chunk", "saved", "gates")
+HEADER = ("starts", "lengths", "reverse", "resets", "jobs", "chunk", "saved", "gates", "inputs", "noise")
 """The first arguments of both kernels:
 
 starts: the address of a table with the first row of each step.
@@ -23,7 +23,7 @@ resets: the address of the mask of resets, or 0.
 jobs: the number of jobs.
 chunk: the number of steps between saved states.
 saved: the address of the saved states, or 0.
-gates: the address of the pre-activations.
+gates, inputs, noise: the addresses of the pre-activations, of the inputs, and of the random numbers of all rows.
 
 The last two arguments are the first job and the end of the jobs."""
 TABLES = frozenset({"starts", "lengths"})
@@ -120,8 +120,8 @@ class _Kernel:
 
     def print_stores(self, stores: Sequence[Store]) -> None:
         """Append the nests of a step."""
-        nests = divide(stores, self.program.order)
-        lines, size = print_step(nests, dict(self.program.sizes), self.lanes, self.processor.registers)
+        order, sizes = Order(stores, self.program.order), dict(self.program.sizes)
+        lines, size = print_step(divide(stores, order), sizes, order, self.lanes, self.processor.registers)
         self._scratch_size = max(self._scratch_size, size)
         for line in lines:
             self.line(line)
@@ -159,10 +159,16 @@ class _Kernel:
     def _of_head(self, axes: Sequence[str]) -> str:
         return f" + _h * {self.program.size(axes)} * BYTES" if self.program.head in axes else ""
 
-    @property
-    def output_axes(self) -> tuple[str, ...]:
-        """The axes of the output."""
-        return next(iter(self.step.state.values()))
+    def of_results(self, prefix: str) -> None:
+        """Append the addresses of the row of each state that is a result, or of its gradient."""
+        for name in self.program.outputs:
+            self.of_row(f"_{prefix}_{name}", f"{prefix}_", {name: self.step.state[name]})
+
+    def read_rows(self) -> None:
+        """Append the addresses of all that a step reads from the rows of a call."""
+        self.of_row("_gates", "a_", self.program.gates)
+        self.of_row("_inputs", "x_", self.program.inputs)
+        self.of_row("_noise", "z_", self.program.noise)
 
     @property
     def saved_sizes(self) -> dict[str, int]:
@@ -177,7 +183,8 @@ class _Forward(_Kernel):
 
     def arguments(self) -> list[str]:
         names = [(prefix, s) for prefix in ("s", "r") for s in self.step.state]
-        return ["out", *(f"{prefix}_{name}" for prefix, name in [*names, *(("p", p) for p in self.parameters)])]
+        names = [*(("o", s) for s in self.program.outputs), *names, *(("p", p) for p in self.parameters)]
+        return [f"{prefix}_{name}" for prefix, name in names]
 
     def print_job(self) -> None:
         step, saved = self.step, self.saved_sizes
@@ -194,8 +201,8 @@ class _Forward(_Kernel):
             with self.loop("if _is_reset:"):
                 for name, axes in step.state.items():
                     self.copy(f"s_{name}", f"r_{name}", self.program.size(axes))
-            self.of_row("_gates", "a_", step.gates)
-            self.of_row("_out", "", {"out": self.output_axes})
+            self.read_rows()
+            self.of_results("o")
             self.print_stores(self.program.forward)
 
 
@@ -218,15 +225,23 @@ class _Backward(_Kernel):
             self.slot += -(-size // self.lanes) * self.lanes
 
     def arguments(self) -> list[str]:
-        names = [(prefix, s) for prefix in ("d", "r", "e") for s in self.step.state]
-        names += [(prefix, p) for prefix in ("p", "q") for p in self.parameters]
-        return ["work", "d_gates", "d_shared", "d_out", *(f"{prefix}_{name}" for prefix, name in names)]
+        names = [("u", s) for s in self.program.outputs]
+        names += [(prefix, s) for prefix in ("d", "r", "e") for s in self.step.state]
+        names += [("p", p) for p in self.parameters] + [("q", p) for p in self.summed]
+        factors = [*self.program.factors]
+        return ["work", "d_gates", "d_inputs", "d_shared", *(f"{prefix}_{name}" for prefix, name in names), *factors]
+
+    @property
+    def summed(self) -> dict[str, tuple[str, ...]]:
+        """The axes of the parameters whose gradients are sums over the steps."""
+        axes = self.program.parameter_axes
+        return {parameter_name(key): own for key, own in axes.items() if key not in self.program.products}
 
     def print_job(self) -> None:
         step, saved = self.step, self.saved_sizes
         for prefix in ("d", "r", "e"):
             self.of_job(prefix, step.state)
-        self.of_job("q", self.parameters)
+        self.of_job("q", self.summed)
         with self.loop("for _c in range((_length + _chunk - 1) // _chunk - 1, -1, -1):"):
             self.line("_begin = _c * _chunk")
             self.line("_stop = min(_begin + _chunk, _length)")
@@ -240,9 +255,12 @@ class _Backward(_Kernel):
                     self.print_stores(self.program.replay)
             with self.loop("for _k in range(_stop - 1, _begin - 1, -1):"):
                 self._find_step()
-                self.of_row("_d_gates", "g_", step.gates)
-                self._of_row_and_head()
-                self.of_row("_d_out", "d_", {"out": self.output_axes})
+                self.of_row("_d_gates", "g_", self.program.gates)
+                self.of_row("_d_inputs", "y_", self.program.inputs)
+                self._of_row_and_job("_d_shared", self.program.shared)
+                for name, axes in self.program.factors.items():
+                    self._of_row_and_job(f"_{name}", {name: axes})
+                self.of_results("u")
                 self.print_stores(self.program.backward)
                 with self.loop("if _is_reset:"):
                     for name, axes in step.state.items():
@@ -251,17 +269,17 @@ class _Backward(_Kernel):
                         self.for_each(size, f"store(e_{name}, _x, {{}}, {total})")
                         self.for_each(size, f"store(d_{name}, _x, {{}}, fill(0.0))")
 
-    def _of_row_and_head(self) -> None:
-        """Append the addresses of the gradients of gates that the heads share, with a row per step and head."""
-        widths = [self.program.size(axes) for axes in self.program.shared_gates.values()]
-        for k, name in enumerate(self.program.shared_gates):
+    def _of_row_and_job(self, base: str, blocks: Mapping[str, tuple[str, ...]]) -> None:
+        """Append the addresses of arrays that share a row per step and head."""
+        widths = [self.program.size(axes) for axes in blocks.values()]
+        for k, name in enumerate(blocks):
             row = f"(_row * {self.program.heads} + _h) * {sum(widths)}"
-            self.line(f"g_{name} = _d_shared + ({row} + {sum(widths[:k])}) * BYTES")
+            self.line(f"{name} = {base} + ({row} + {sum(widths[:k])}) * BYTES")
 
     def _find_step(self) -> None:
         """Append the addresses of the gates, states and kept sums of step `_k`."""
         self.find_row()
-        self.of_row("_gates", "a_", self.step.gates)
+        self.read_rows()
         self.line(f"_slot = _work + (_k - _begin) * {self.slot} * BYTES")
         for name in self.program.kept_states:
             self.line(f"n_{name} = _slot + {self.slot + self._offsets[name]} * BYTES")

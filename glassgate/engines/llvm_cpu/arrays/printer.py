@@ -4,10 +4,11 @@ The innermost axis of a nest is divided into vectors, which are unrolled. Values
 one number in all lanes, `v7_2` the third vector of the unrolled ones.
 """
 
-from collections.abc import Iterable, Iterator
-from math import prod
+from collections.abc import Iterable, Iterator, Sequence
 
-from glassgate.engines.llvm_cpu.arrays.nests import Nest, Store, is_sum, memory_of
+from glassgate.engines.llvm_cpu.arrays.layout import Layout, Place
+from glassgate.engines.llvm_cpu.arrays.moves import move_lines
+from glassgate.engines.llvm_cpu.arrays.nests import Move, Nest, Order, Store, is_view
 from glassgate.engines.llvm_cpu.dialect import KERNEL
 from glassgate.engines.lowering.expressions import Expression
 from glassgate.engines.symbolic.arrays.value import Value
@@ -18,70 +19,52 @@ MAX_UNROLLED = 8
 """The maximum number of unrolled vectors."""
 
 
-class StepPrinter:
-    """Prints the nests of one step in order. Each nest reads what earlier nests have kept.
+def print_step(
+    nests: Iterable[Nest | Move], sizes: dict[str, int], order: Order, lanes: int, registers: int
+) -> tuple[list[str], int]:
+    """Print the nests of one step in order.
 
     Args:
+        nests: the nests. Each reads what earlier nests have kept.
         sizes: the extent of each axis.
+        order: the order of loops.
         lanes: the numbers in a vector.
         registers: the vector registers of the processor.
 
-    Attributes:
-        scratch_size: the numbers in the scratch memory, which holds kept values and sums.
+    Returns:
+        the lines, and the numbers in the scratch memory.
     """
-
-    def __init__(self, sizes: dict[str, int], lanes: int, registers: int) -> None:
-        self.sizes, self.lanes, self.registers = sizes, lanes, registers
-        self.scratch_size = 0
-        self.variables: dict[Value, str] = {}
-        """The values of one number per head, which are variables of the kernel."""
-        self._places: dict[Value, int] = {}
-
-    def lines(self, nests: Iterable[Nest]) -> list[str]:
-        """The lines of a step."""
-        return [line for nest in nests for line in self._nest(nest)]
-
-    def _nest(self, nest: Nest) -> list[str]:
-        lines = _StraightLine(self, nest).lines() if not nest.axes else _Loops(self, nest).lines()
-        for node in (*nest.sums, *nest.kept):
-            self._places.setdefault(node, -1)  # values without axes are variables
-        return lines
-
-    def address(self, node: Value) -> str:
-        """The address of a leaf, of a kept value or of a sum."""
-        if (memory := memory_of(node)) is not None:
-            return memory.name
-        if self._places.get(node, -1) < 0:
-            self._places[node] = self.scratch_size
-            self.scratch_size += -(-prod(self.sizes[axis] for axis in node.axes) // self.lanes) * self.lanes
-        place = self._places[node]
-        return f"_scratch + {place} * BYTES" if place else "_scratch"
-
-    def is_read(self, node: Value) -> bool:
-        """Whether a value is a leaf, a sum, or kept by an earlier nest."""
-        return memory_of(node) is not None or is_sum(node) or node in self._places
+    layout, lines = Layout(sizes, order, lanes), list[str]()
+    for nest in nests:
+        if isinstance(nest, Move):
+            lines += move_lines(layout, nest.item)
+        elif not nest.axes:
+            lines += _StraightLine(layout, nest).lines()
+        else:
+            lines += _Loops(layout, nest, registers).lines()
+    return lines, layout.scratch_size
 
 
 class _Expressions:
     """Prints values, each once. Subclasses print how a value is read from memory.
 
     Args:
-        step: the printer of the step.
+        layout: the memory of the step.
         nest: the nest.
     """
 
     suffix = ""
     """The end of the names of values that are computed here."""
 
-    def __init__(self, step: StepPrinter, nest: Nest) -> None:
-        self.step, self.nest = step, nest
+    def __init__(self, layout: Layout, nest: Nest) -> None:
+        self.layout, self.nest = layout, nest
         self.roots = [s.inputs[0] for s in nest.sums] + [*nest.kept] + [store.value for store in nest.stores]
-        self.names: dict[Value, str] = dict(step.variables)
+        self.names: dict[Value, str] = dict(layout.variables)
         self._own = set(nest.kept)
 
     def is_read(self, node: Value) -> bool:
         """Whether the nest reads the value instead of computing it."""
-        return node not in self._own and self.step.is_read(node)
+        return is_view(node) or (node not in self._own and self.layout.is_computed(node))
 
     def read(self, node: Value) -> str:
         """The expression that reads a value."""
@@ -108,11 +91,9 @@ class _Expressions:
         operands = [self._operand(arg) for arg in node.args]
         if node.op == "where" and not any(isinstance(arg, Value) and arg in self.names for arg in node.args[1:]):
             operands[1] = Expression(f"fill({operands[1].text})")
+        if not any(isinstance(arg, Value) and arg in self.names for arg in node.args):
+            operands[0] = Expression(f"fill({operands[0].text})")
         return KERNEL.apply(node.op, operands).text
-
-    def operand(self, arg: Value | float) -> str:
-        """The name of a value, or a number."""
-        return self._operand(arg).text
 
     def _operand(self, arg: Value | float) -> Expression:
         if isinstance(arg, Value) and arg.op != "constant":
@@ -121,7 +102,8 @@ class _Expressions:
 
     def vector(self, node: Value) -> str:
         """The name of a value, or a vector of a constant."""
-        return f"fill({self.operand(node)})" if node.op == "constant" else self.operand(node)
+        text = self._operand(node).text
+        return f"fill({text})" if node.op == "constant" else text
 
     def store(self, store: Store, index: str, live: str) -> str:
         """The line that writes a result."""
@@ -135,65 +117,76 @@ class _StraightLine(_Expressions):
     """Prints a nest without axes."""
 
     def read(self, node: Value) -> str:
-        return f"fill(number({self.step.address(node)}))"
+        place = self.layout.place(node)
+        return f"fill(number({place.address} + {place.offset} * BYTES))"
 
     def lines(self) -> list[str]:
         lines = [*self.compute(self.roots)]
-        self.step.variables |= {node: self.names[node] for node in self.nest.kept}
+        self.layout.variables |= {node: self.names[node] for node in self.nest.kept}
         return lines + [self.store(store, "0", "1") for store in self.nest.stores]
 
 
 class _Loops:
-    """Prints a nest with one or two axes.
+    """Prints a nest with axes.
 
-    The loops, from the outside: blocks of the inner axis, if its vectors do not fit into the registers; the outer axis,
-    if there is one; the unrolled vectors.
+    The loops, from the outside: blocks of the inner axis, if its vectors do not fit into the registers; the outer axes;
+    the unrolled vectors.
     """
 
-    def __init__(self, step: StepPrinter, nest: Nest) -> None:
-        self.step, self.nest, self.lanes = step, nest, step.lanes
-        *outer, self.inner = nest.axes
-        self.outer = outer[0] if outer else ""
-        self.width = step.sizes[self.inner]
+    def __init__(self, layout: Layout, nest: Nest, registers: int) -> None:
+        self.layout, self.nest, self.lanes, self.registers = layout, nest, layout.lanes, registers
+        *self.outer, self.inner = nest.axes
+        self.width = layout.sizes[self.inner]
         self.totals = [s for s in nest.sums if not s.axes]
         """The sums over all axes."""
-        self.row_sums = [s for s in nest.sums if s.axes == (self.outer,)]
+        self.row_sums = [s for s in nest.sums if s.axes and self.inner not in s.axes]
         self.column_sums = [s for s in nest.sums if s.axes == (self.inner,)]
-        vectors, registers = -(-self.width // self.lanes), step.registers - RESERVED_REGISTERS
-        self.unrolled = min(vectors, MAX_UNROLLED, registers // max(1, len(self.column_sums)))
+        """The sums over all outer axes, which stay in registers."""
+        self.added = {s for s in nest.sums if self.inner in s.axes and len(s.axes) > 1}
+        """The sums over some of the outer axes, which are added in memory."""
+        vectors, free = -(-self.width // self.lanes), registers - RESERVED_REGISTERS
+        self.unrolled = min(vectors, MAX_UNROLLED, max(1, free // max(1, len(self.column_sums))))
         self.has_blocks = vectors > self.unrolled
+        self.variables = {axis: f"_i{k}" for k, axis in enumerate(self.outer)}
+        """The variables of the outer loops."""
         self.vectors = [_UnrolledVector(self, j) for j in range(self.unrolled)]
 
     def lines(self) -> list[str]:
         """The lines of the nest."""
         names = {s: f"v{s.serial}" for s in self.nest.sums}
         start = [f"{names[s]} = fill(0.0)" for s in self.totals]
-        for node in self._reads():
-            if not node.axes:
-                start += self._name_in_all_vectors(node, f"fill(number({self.step.address(node)}))")
-        if self.has_blocks:
-            # A row sum is the sum of the totals of several blocks.
-            start += [line for s in self.row_sums for line in self._clear(s)]
+        complete = {s for s in self.row_sums if len(s.axes) == len(self.outer) and not self.has_blocks}
+        """The row sums that are complete at the end of a row. Several rows or blocks add to the others."""
+        for s in self.nest.sums:
+            if s.axes:
+                self.layout.allocate(s, [axis for axis in self.nest.axes if axis in s.axes])
+            if s.axes and s.axes != (self.inner,) and s not in complete:
+                start += self._clear(s)
+        outside, inside = self._broadcasts()
         block = [f"{names[s]}_{j} = fill(0.0)" for s in self.column_sums for j in range(self.unrolled)]
-        row = [f"{names[s]} = fill(0.0)" for s in self.row_sums]
+        row = [*inside, *(f"{names[s]} = fill(0.0)" for s in self.row_sums)]
         if self.outer:
             block += [line for vector in self.vectors for line in vector.compute(self._read_once())]
-            row += [*self._broadcasts()]
         row += [line for vector in self.vectors for line in vector.lines()]
-        put = "add_total" if self.has_blocks else "put_total"
-        row += [f"{put}({self.step.address(s)} + _i * BYTES, {names[s]})" for s in self.row_sums]
+        for s in self.row_sums:
+            place = self.layout.allocate(s)
+            put = "put_total" if s in complete else "add_total"
+            row.append(f"{put}({place.address} + ({place.index(self.variables)}) * BYTES, {names[s]})")
         end = [v.write(s, f"{names[s]}_{v.number}") for s in self.column_sums for v in self.vectors]
-        if self.outer:
-            row = [f"for _i in range({self.step.sizes[self.outer]}):", *_indented(row)]
+        for axis in reversed(self.outer):
+            row = [f"for {self.variables[axis]} in range({self.layout.sizes[axis]}):", *_indented(row)]
         lines = [*block, *row, *end]
         if self.has_blocks:
             lines = [f"for _b in range(0, {self.width}, {self.unrolled * self.lanes}):", *_indented(lines)]
-        self.step.variables |= {s: names[s] for s in self.totals}
-        return [*start, *lines, *(f"{names[s]} = total({names[s]})" for s in self.totals)]
+        self.layout.variables |= {s: names[s] for s in self.totals}
+        for node in self.nest.kept:
+            self.layout.allocate(node)
+        return [*start, *outside, *lines, *(f"{names[s]} = total({names[s]})" for s in self.totals)]
 
     def _clear(self, s: Value) -> list[str]:
-        size = prod(self.step.sizes[axis] for axis in s.axes)
-        return [f"store({self.step.address(s)}, {k}, {self.lanes}, fill(0.0))" for k in range(0, size, self.lanes)]
+        """The lines that set a sum in memory to zero."""
+        address, size = self.layout.allocate(s).address, self.layout.size(s.axes)
+        return [f"for _i0 in range(0, {size}, {self.lanes}):", f"    store({address}, _i0, {self.lanes}, fill(0.0))"]
 
     def _reads(self) -> list[Value]:
         """The values that the nest reads, except variables."""
@@ -201,7 +194,7 @@ class _Loops:
         pending, seen = [*self.vectors[0].roots], set[Value]()
         while pending:
             node = pending.pop()
-            if node not in seen and node.op != "constant" and node not in self.step.variables:
+            if node not in seen and node.op != "constant" and node not in self.layout.variables:
                 seen.add(node)
                 if self.vectors[0].is_read(node):
                     reads[node] = None
@@ -210,56 +203,66 @@ class _Loops:
         return sorted(reads, key=lambda node: node.serial)
 
     def _read_once(self) -> list[Value]:
-        """The values along the inner axis that stay in registers while the outer axis is traversed."""
-        free = (self.step.registers - RESERVED_REGISTERS) // self.unrolled - len(self.column_sums)
+        """The values along the inner axis that stay in registers while the outer axes are traversed."""
+        free = (self.registers - RESERVED_REGISTERS) // self.unrolled - len(self.column_sums)
         return [node for node in self._reads() if node.axes == (self.inner,)][: max(0, free)]
 
-    def _broadcasts(self) -> Iterator[str]:
-        """The lines that read the values with one number per index of the outer axis."""
+    def _broadcasts(self) -> tuple[list[str], list[str]]:
+        """The lines that read values with one number per row: those outside of all loops, and those in each row."""
+        outside, inside = list[str](), list[str]()
         for node in self._reads():
-            if node.axes == (self.outer,):
-                yield from self._name_in_all_vectors(node, f"fill(number({self.step.address(node)} + _i * BYTES))")
-
-    def _name_in_all_vectors(self, node: Value, value: str) -> list[str]:
-        """The line that assigns a value which is the same in all unrolled vectors."""
-        name = f"v{node.serial}"
-        for vector in self.vectors:
-            vector.names[node] = name
-        return [f"{name} = {value}"]
+            if self.inner in node.axes:
+                continue
+            place, name = self.layout.place(node), f"v{node.serial}"
+            line = f"{name} = fill(number({place.address} + ({place.index(self.variables)}) * BYTES))"
+            (inside if node.axes else outside).append(line)
+            for vector in self.vectors:
+                vector.names[node] = name
+        return outside, inside
 
 
 class _UnrolledVector(_Expressions):
     """Prints one of the unrolled vectors of a nest. `number` is its position."""
 
     def __init__(self, loops: _Loops, number: int) -> None:
-        super().__init__(loops.step, loops.nest)
+        super().__init__(loops.layout, loops.nest)
         self.loops, self.number, self.suffix = loops, number, f"_{number}"
         position = number * loops.lanes
-        self.position = f"_b + {position}" if loops.has_blocks else f"{position}"
-        """The index along the inner axis."""
-        self.index = f"_i * {loops.width} + {self.position}" if loops.outer else self.position
-        """The index in a value with all axes of the nest."""
+        self.variables = loops.variables | {loops.inner: f"_b + {position}" if loops.has_blocks else f"{position}"}
         self.is_whole = loops.width % (loops.unrolled * loops.lanes) == 0
         self.live = f"{loops.lanes}"
         if not self.is_whole:
-            rest = f"{loops.width} - ({self.position})" if loops.has_blocks else f"{loops.width - position}"
-            self.live = rest
+            self.live = f"{loops.width} - (_b + {position})" if loops.has_blocks else f"{loops.width - position}"
+        self.index = self._contiguous(loops.nest.axes).index(self.variables)
+        """The index in a value with all axes of the nest."""
+
+    def _contiguous(self, axes: Sequence[str]) -> Place:
+        return Place("", self.layout.strides(axes))
 
     def read(self, node: Value) -> str:
-        index = self.index if {*node.axes} == {*self.nest.axes} else self.position
-        return f"load({self.step.address(node)}, {index}, {self.live})"
+        place = self.layout.place(node)
+        index, stride = place.index(self.variables), place.strides[self.loops.inner]
+        if stride == 1:
+            return f"load({place.address}, {index}, {self.live})"
+        return f"gather({place.address}, {index}, {stride}, {self.live})"
 
-    def write(self, node: Value, value: str) -> str:
-        """The line that keeps a value along the inner axis, or with all axes."""
-        index = self.index if {*node.axes} == {*self.nest.axes} else self.position
-        return f"store({self.step.address(node)}, {index}, {self.live}, {value})"
+    def write(self, node: Value, value: str, adds: bool = False) -> str:
+        """The line that keeps a value, or adds it to memory."""
+        place = self.layout.allocate(node)
+        index = place.index(self.variables)
+        if adds:
+            value = f"load({place.address}, {index}, {self.live}) + {value}"
+        return f"store({place.address}, {index}, {self.live}, {value})"
 
     def lines(self) -> list[str]:
         """The lines that compute everything in this vector."""
         loops, lines = self.loops, [*self.compute(self.roots)]
         for s in self.nest.sums:
-            name = f"v{s.serial}{self.suffix if loops.inner in s.axes else ''}"
             value = self.vector(s.inputs[0])
+            if s in loops.added:
+                lines.append(self.write(s, value, adds=True))
+                continue
+            name = f"v{s.serial}{self.suffix if loops.inner in s.axes else ''}"
             if not self.is_whole and loops.inner not in s.axes:
                 value = f"keep({value}, {self.live})"
             lines.append(f"{name} = {name} + {value}")
@@ -269,9 +272,3 @@ class _UnrolledVector(_Expressions):
 
 def _indented(lines: Iterable[str]) -> list[str]:
     return [f"    {line}" for line in lines]
-
-
-def print_step(nests: Iterable[Nest], sizes: dict[str, int], lanes: int, registers: int) -> tuple[list[str], int]:
-    """Print a step. Return its lines, and the numbers in its scratch memory."""
-    printer = StepPrinter(sizes, lanes, registers)
-    return printer.lines(nests), printer.scratch_size

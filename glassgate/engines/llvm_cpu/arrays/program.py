@@ -3,12 +3,15 @@
 Training saves the states before every `chunk`-th step. The backward pass of a chunk first replays its steps from these
 states. The replay keeps the states of each step, and the sums over several axes that the backward pass reads.
 
-Names of memories, each followed by the name of a gate, a state or a parameter:
+Names of memories, each followed by the name of a gate, a block of the input, a state or a parameter:
     a_, g_: a pre-activation, and its gradient.
+    x_, y_: a block of the input, and its gradient.
+    z_: random numbers.
     s_, n_, d_: a state before and after the step, and its gradient.
     p_, q_: a parameter, and its gradient, to which each step adds.
-    out, d_out: the output, and its gradient.
+    o_, u_: a state in the results of each step, and its gradient.
     k_0, k_1, ...: the kept sums.
+    f_0, f_1, ...: the factors of gradients of parameters.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,27 +19,19 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from glassgate.engines.llvm_cpu.arrays.nests import Memory, Store, is_sum, leaf, memory_of
+from glassgate.engines.llvm_cpu.arrays.nests import Memory, Store, is_moved, is_sum, is_view, leaf, memory_of
 from glassgate.engines.symbolic.arrays.differentiate import gradient
+from glassgate.engines.symbolic.arrays.matrices import with_sums
 from glassgate.engines.symbolic.arrays.rewrite import in_primitives, rewrite
 from glassgate.engines.symbolic.arrays.step import ArrayStep
-from glassgate.engines.symbolic.arrays.value import Value, topological_order
-from glassgate.engines.symbolic.graph import NotTraceable
-from glassgate.engines.symbolic.operations import MASKS, PRIMITIVES
+from glassgate.engines.symbolic.arrays.value import Index, Value, topological_order
+from glassgate.engines.symbolic.operations import MASKS
 
 Axes = tuple[str, ...]
-MOST_AXES = 2
-"""The maximum number of axes of a value per job."""
-PREFIXES = {"ih": "a_", "state": "s_", "parameter": "p_", "grad": "d_"}
+PREFIXES = {"ih": "a_", "input": "x_", "noise": "z_", "state": "s_", "parameter": "p_", "grad": "d_"}
 """The first letters of the names of memories, by the operation of the leaf that reads them."""
-_UNSUPPORTED = {
-    "max": "a maximum over an axis",
-    "cumsum": "a cumulative sum",
-    "index": "a part or another order of an axis",
-    "scatter": "a part or another order of an axis",
-    "merge": "two axes merged into one",
-    "cat": "a concatenation",
-}
+Factors = tuple[tuple[int, int], ...]
+"""Pairs of indices of factors. The gradient of a parameter is the sum of the products of the factors of each pair."""
 
 
 class ArrayProgram:
@@ -44,18 +39,26 @@ class ArrayProgram:
 
     Args:
         step: the step.
+        all_states: whether every state at every step is a result, or only the output.
 
     Attributes:
         head: the axis whose indices are independent of each other, so that each is a job; empty without such an axis.
         heads: the number of jobs per sequence.
-        gates, states: the axes of each gate and state in a job.
-        shared_gates: the gates that all jobs of a sequence read. Each job has its own gradients of them.
-        parameters: the axes of each parameter in a job. The key is the parameter's name and its gate or None.
+        gates, inputs, noise: the axes of each pre-activation, block of the input and random number, by name. Those of
+            a kind are in one row per step and sequence.
+        states: the axes of each state in a job.
+        outputs: the axes of each state that is a result of each step.
+        shared: the pre-activations and blocks of the input that all jobs of a sequence read, by the name of the memory
+            of their gradient. Each job has its own gradients of them.
+        parameter_axes, parameters: the axes of each parameter, and those in a job, by the parameter's name and its gate
+            or None.
         invariants: the parameters that are computed from the cell's own once per call, by name.
         order: the axes of values in a job, in the order of loops, outermost first.
         kept_states: the states that the backward pass reads.
         kept_sums: the axes of each sum that the replay keeps.
-        forward: stores the output and the new states. A new state replaces the old one.
+        factors: the axes of each factor of gradients of parameters, which the backward pass stores at each step.
+        products: the factors of the gradients of some parameters. The other gradients are sums over the steps.
+        forward: stores the results and the new states. A new state replaces the old one.
         replay: stores the new states and the sums that are kept.
         backward: stores the gradients.
 
@@ -63,24 +66,29 @@ class ArrayProgram:
         NotTraceable: the kernels cannot run the step.
     """
 
-    def __init__(self, step: ArrayStep) -> None:
-        self.step, self.invariants = _without_invariants(step)
-        step, self.sizes = self.step, step.sizes
+    def __init__(self, step: ArrayStep, all_states: bool = False) -> None:
+        self.step, self.invariants = _without_invariants(with_sums(step))
+        step, self.sizes = self.step, self.step.sizes
         self.parameter_axes: dict[tuple[str, str | None], Axes] = {
             value.args: value.axes for value in step.values if value.op == "parameter"
         }
+        self.gates = {name: axes for name, axes in step.gates.items() if "x" in step.reads[name]}
+        self.inputs = step.inputs
+        self.noise = {value.args[0]: value.axes for value in step.values if value.op == "noise"}
         self.head = self._independent_axis()
         self.heads = step.sizes[self.head] if self.head else 1
-        self.gates = {name: self._in_job(axes) for name, axes in step.gates.items()}
         self.states = {name: self._in_job(axes) for name, axes in step.state.items()}
-        self.shared_gates = {name: axes for name, axes in step.gates.items() if self.head and self.head not in axes}
+        self.outputs = {name: self.states[name] for name in list(self.states)[: None if all_states else 1]}
+        rows = {f"g_{name}": axes for name, axes in self.gates.items()}
+        rows |= {f"y_{name}": axes for name, axes in self.inputs.items()}
+        self.shared = {name: axes for name, axes in rows.items() if self.head and self.head not in axes}
         self.parameters = {key: self._in_job(axes) for key, axes in self.parameter_axes.items()}
         self.order = self._order_of_axes()
         d = gradient(step).leaves
-        keys = [("ih", g) for g in step.gates], [("state", s) for s in step.state]
-        d_leaves = [d.get(key) for key in [*keys[0], *keys[1], *(("parameter", *p) for p in self.parameters)]]
+        keys: list[Any] = [("ih", g) for g in self.gates] + [("input", x) for x in self.inputs]
+        keys += [("state", s) for s in step.state] + [("parameter", *p) for p in self.parameters]
         zero = Value("constant", (0.0,), ())
-        self._build([*step.states], [zero if value is None else value for value in d_leaves])
+        self._build([*step.states], [d.get(key, zero) for key in keys])
 
     def size(self, axes: Sequence[str]) -> int:
         """The number of elements in a job of a value with these axes."""
@@ -90,74 +98,153 @@ class ArrayProgram:
         return tuple(axis for axis in axes if axis != self.head)
 
     def _independent_axis(self) -> str:
-        """The first axis of all states, if no value depends on two of its indices; otherwise empty."""
+        """The first axis of all states, if no value depends on two of its indices; otherwise empty.
+
+        Without states of several axes it is empty too, because a job then has enough numbers only with this axis.
+        """
         states = [*self.step.state.values()]
         axis = states[0][0] if states[0] else ""
-        shared = [*self.step.gates.values(), *self.parameter_axes.values()]
+        shared = [*self.gates.values(), *self.inputs.values(), *self.noise.values(), *self.parameter_axes.values()]
         if not axis or any(axes[:1] != (axis,) for axes in [*states, *(axes for axes in shared if axis in axes)]):
             return ""
-        is_summed = any(is_sum(value) and axis in value.args[1] for value in self.step.values)
-        return "" if is_summed else axis
+        is_vector = all(len(axes) < 2 for axes in states)
+        return "" if is_vector or any(_depends_on_others(value, axis) for value in self.step.values) else axis
 
     def _order_of_axes(self) -> Axes:
-        blocks = [*self.states.values(), *self.gates.values(), *self.parameters.values()]
-        order = tuple(dict.fromkeys(axis for axes in sorted(blocks, key=len, reverse=True) for axis in axes))
-        for axes in blocks:
-            if [*axes] != sorted(axes, key=order.index):
-                raise NotTraceable(f"the axes ({', '.join(axes)}) in an order other than {', '.join(order)}")
-        return order
+        rows = map(self._in_job, (*self.gates.values(), *self.inputs.values(), *self.noise.values()))
+        blocks = [*self.states.values(), *self.parameters.values(), *rows]
+        axes = [axis for axes in sorted(blocks, key=len, reverse=True) for axis in axes]
+        return tuple(dict.fromkeys([*axes, *self._in_job(self.sizes)]))
+
+    def _sorted(self, axes: Axes) -> Axes:
+        return tuple(sorted(axes, key=self.order.index))
 
     def _build(self, new: list[Value], d_leaves: list[Value]) -> None:
         """Set the stores of all passes.
 
         Args:
             new: the new states.
-            d_leaves: the gradients of gates, old states and parameters.
+            d_leaves: the gradients of gates, blocks of the input, old states and parameters.
         """
         read = rewrite([*new, *d_leaves], self._read)
         primitive = in_primitives([read[value] for value in (*new, *d_leaves)])
         values = [primitive[read[value]] for value in (*new, *d_leaves)]
-        _check_supported(values)
         new, d = values[: len(new)], values[len(new) :]
-        output = Store(Memory("out", next(iter(self.states.values()))), new[0])
-        self.forward = _with_number_masks([output, *_stores("s_", self.states, new)])
-
         by_name = dict(zip(self.states, new, strict=True))
+        results = _stores("o_", self.outputs, [by_name[name] for name in self.outputs])
+        self.forward = _with_number_masks([*results, *_stores("s_", self.states, new)])
+
         self.kept_states = _states_read(d, by_name)
         kept = {name: self.states[name] for name in self.kept_states}
         after = {by_name[name]: leaf(Memory(f"n_{name}", axes)) for name, axes in kept.items()}
         d = _substitute(d, {value: n for value, n in after.items() if value.inputs})
         replayed = set(topological_order([by_name[name] for name in kept]))
         sums = [s for s in topological_order(d) if is_sum(s) and s in replayed and len(s.inputs[0].axes) > 1]
-        self.kept_sums = {f"k_{k}": tuple(sorted(s.axes, key=self.order.index)) for k, s in enumerate(sums)}
+        self.kept_sums = {f"k_{k}": self._sorted(s.axes) for k, s in enumerate(sums)}
         leaves = [leaf(Memory(name, axes)) for name, axes in self.kept_sums.items()]
         d = _substitute(d, dict(zip(sums, leaves, strict=True)))
         replay = _stores("n_", kept, [by_name[name] for name in kept]) + _stores("", self.kept_sums, sums)
         self.replay = _with_number_masks(replay)
-        parameters = {parameter_name(key): axes for key, axes in self.parameters.items()}
-        blocks = {f"g_{name}": axes for name, axes in self.gates.items()}
+        blocks = {f"g_{name}": self._in_job(axes) for name, axes in self.gates.items()}
+        blocks |= {f"y_{name}": self._in_job(axes) for name, axes in self.inputs.items()}
         blocks |= {f"d_{name}": axes for name, axes in self.states.items()}
-        count = len(blocks)
-        backward = _stores("", blocks, d[:count]) + _stores("q_", parameters, d[count:], adds=True)
+        backward = _stores("", blocks, d) + self._stores_of_parameters(d[len(blocks) :])
         self.backward = _with_number_masks(backward)
+
+    def _stores_of_parameters(self, d: Sequence[Value]) -> list[Store]:
+        """The stores of the gradients of parameters, or of their factors."""
+        self.factors: dict[str, Axes] = {}
+        self.products: dict[tuple[str, str | None], Factors] = {}
+        stores, indices = list[Store](), dict[Value, int]()
+        for (key, axes), value in zip(self.parameters.items(), d, strict=True):
+            pairs = _factors(value, axes)
+            if pairs is None:
+                stores.append(Store(Memory(f"q_{parameter_name(key)}", axes), value, adds=True))
+                continue
+            for factor in (factor for pair in pairs for factor in pair):
+                if factor not in indices:
+                    indices[factor] = len(indices)
+                    name = f"f_{indices[factor]}"
+                    self.factors[name] = self._sorted(factor.axes)
+                    stores.append(Store(Memory(name, self.factors[name]), factor))
+            self.products[key] = tuple((indices[a], indices[b]) for a, b in pairs)
+        return stores
 
     def _read(self, value: Value, args: tuple[Any, ...]) -> Value | None:
         """A rule for `rewrite`: leaves become reads from memory, and the axis `head` is removed."""
         axes = self._in_job(value.axes)
+        if value.op in ("index", "scatter"):
+            all_axes = value.args[0].axes if value.op == "index" else value.args[2]
+            indices = tuple(i for axis, i in zip(all_axes, args[1], strict=True) if axis != self.head)
+            args = args[0], indices, *(self._in_job(own) for own in args[2:])
+            if value.op == "index" and args[0].op == "constant":
+                return Value("constant", args[0].args, axes)
+        if is_sum(value) and self.head in args[1]:  # in a gradient: the caller adds the gradients of the heads
+            args = args[0], self._in_job(args[1])
+            if not args[1]:
+                summed: Value = args[0]
+                return summed
         if value.op not in PREFIXES:
             return Value(value.op, args, axes)
         name = parameter_name(args) if value.op == "parameter" else args[0]
         read = leaf(Memory(PREFIXES[value.op] + name, axes))
-        is_output = value.op == "grad" and name == next(iter(self.states))
-        result: Value = read + leaf(Memory("d_out", axes)) if is_output else read
+        is_result = value.op == "grad" and name in self.outputs
+        result: Value = read + leaf(Memory(f"u_{name}", axes)) if is_result else read
         return result
+
+
+def _depends_on_others(value: Value, axis: str) -> bool:
+    """Whether elements of a value depend on elements of its arguments at other indices of an axis."""
+    if value.op in ("sum", "max"):
+        return axis in value.args[1]
+    if value.op == "index":
+        own = Index(((axis, 1),))
+        indices = [*zip(value.args[0].axes, value.args[1], strict=True)]
+        return any((old == axis) != (index == own) or (index != own and _reads(index, axis)) for old, index in indices)
+    others = [arg for arg in value.args if not isinstance(arg, Value)]
+    return value.op in ("cumsum", "merge", "cat") and any(
+        axis == arg or (isinstance(arg, tuple) and axis in arg) for arg in others
+    )
+
+
+def _reads(index: Index, axis: str) -> bool:
+    return any(own == axis for own, _ in index.terms)
+
+
+def _factors(d: Value, axes: Axes) -> list[tuple[Value, Value]] | None:
+    """The pairs of values without common axes whose products have the sum `d`; None if `d` is not such a sum."""
+    if d.op == "add":
+        a, b = (_factors(term, axes) if isinstance(term, Value) else None for term in d.args)
+        return None if a is None or b is None else a + b
+    groups: list[Value] = []
+    pending, scalars = [d], list[Any]()
+    while pending:
+        factor = pending.pop()
+        if isinstance(factor, Value) and factor.op == "mul":
+            pending += factor.args
+        elif not isinstance(factor, Value) or not factor.axes:
+            scalars.append(factor)
+        else:
+            apart = [group for group in groups if not {*group.axes} & {*factor.axes}]
+            for group in groups:
+                factor = group * factor if {*group.axes} & {*factor.axes} else factor
+            groups = [*apart, factor]
+    if len(groups) != 2 or not {*groups[0].axes, *groups[1].axes} <= {*axes}:
+        return None
+    for scalar in scalars:
+        groups[0] = groups[0] * scalar
+    if constant := tuple(axis for axis in axes if axis not in groups[0].axes + groups[1].axes):
+        ones = Value("constant", (1.0,), constant)
+        groups[0] = Value("mul", (groups[0], ones), (*groups[0].axes, *constant))
+    return [(groups[0], groups[1])]
 
 
 def _without_invariants(step: ArrayStep) -> tuple[ArrayStep, dict[str, Value]]:
     """The step with new parameters in place of all that it computes from parameters only, and the values of these."""
     fixed: set[Value] = set()
     for value in step.values:
-        if value.op in ("parameter", "constant") or (value.inputs and fixed.issuperset(value.inputs)):
+        is_leaf = value.op in ("parameter", "constant")
+        if is_leaf or (value.inputs and value.op not in MASKS and fixed.issuperset(value.inputs)):
             fixed.add(value)
     read = {arg for value in step.values if value not in fixed for arg in value.inputs} | set(step.states)
     taken = {value.args[0] for value in step.values if value.op == "parameter"}
@@ -177,14 +264,6 @@ def _without_invariants(step: ArrayStep) -> tuple[ArrayStep, dict[str, Value]]:
 def parameter_name(key: tuple[Any, ...]) -> str:
     """The name of a parameter, or of the part of a parameter that belongs to a gate."""
     return "_".join(part for part in key if part is not None)
-
-
-def _check_supported(values: Sequence[Value]) -> None:
-    for value in topological_order(values):
-        if value.op not in PRIMITIVES and value.op not in ("memory", "constant", "sum"):
-            raise NotTraceable(_UNSUPPORTED.get(value.op, value.op))
-        if len(value.axes) > MOST_AXES:
-            raise NotTraceable(f"a value with more than {MOST_AXES} axes, ({', '.join(value.axes)}), besides heads")
 
 
 def _stores(prefix: str, blocks: Mapping[str, Axes], values: Iterable[Value], adds: bool = False) -> list[Store]:
@@ -217,12 +296,16 @@ def _with_number_masks(stores: Sequence[Store]) -> list[Store]:
     def argument(arg: object, user: Value) -> object:
         if not isinstance(arg, Value):
             return arg
-        if arg.op not in MASKS or {*arg.axes} == {*user.axes}:
+        if new[arg].op not in MASKS or {*arg.axes} == {*user.axes}:
             return new[arg]
         number = Value("where", (new[arg], 1.0, 0.0), arg.axes)
         return Value("ne", (number, 0.0), user.axes)
 
     for value in topological_order([store.value for store in stores]):
+        if (is_view(value) or is_moved(value)) and any(new[arg].op in MASKS for arg in value.inputs):
+            numbers = [Value("where", (new[a], 1.0, 0.0), a.axes) if isinstance(a, Value) else a for a in value.args]
+            new[value] = Value("ne", (Value(value.op, tuple(numbers), value.axes), 0.0), value.axes)
+            continue
         args = tuple([argument(arg, value) for arg in value.args])
         changed = any(a is not b for a, b in zip(args, value.args, strict=True))
         new[value] = Value(value.op, args, value.axes) if changed else value

@@ -1,7 +1,7 @@
 """Runs the kernels of a cell whose states are arrays, with autograd."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from math import prod
 from typing import Any, NamedTuple
@@ -50,11 +50,15 @@ class Operands(NamedTuple):
 
     Attributes:
         gates: (S, width) the pre-activations of all rows.
+        inputs: (S, H_in) the inputs of a cell that reads them; otherwise (0,).
+        noise: (S, width) the random numbers of all rows; otherwise (0,).
         initial, restart: (N, width) the states before the first step, and after a reset, by state.
         parameters: the parameters of the cell.
     """
 
     gates: Tensor
+    inputs: Tensor
+    noise: Tensor
     initial: Sequence[Tensor]
     restart: Sequence[Tensor]
     parameters: Sequence[Tensor]
@@ -62,7 +66,7 @@ class Operands(NamedTuple):
     @property
     def flat(self) -> list[Tensor]:
         """All operands, in order."""
-        return [self.gates, *self.initial, *self.restart, *self.parameters]
+        return [self.gates, self.inputs, self.noise, *self.initial, *self.restart, *self.parameters]
 
 
 class CompiledArrays:
@@ -85,7 +89,7 @@ class CompiledArrays:
         self._saved_size = sum(program.size(program.states[name]) for name in program.kept_states)
 
     def __call__(self, rows: Rows, operands: Operands) -> tuple[Tensor, ...]:
-        """Return the output of each row, (S, width), then the final states, (N, width)."""
+        """Return the results of each row, (S, width), then the final states, (N, width)."""
         flat = operands.flat
         if torch.is_grad_enabled() and any(v.requires_grad for v in flat):
             results: tuple[Tensor, ...] = _ArraysFunction.apply(self, rows, *flat)
@@ -95,55 +99,89 @@ class CompiledArrays:
     def operands_of(self, flat: Sequence[Tensor]) -> Operands:
         """The operands from the list `Operands.flat`."""
         count, remaining = len(self.program.states), iter(flat)
-        gates, initial, restart = next(remaining), [*islice(remaining, count)], [*islice(remaining, count)]
-        return Operands(gates, initial, restart, [*remaining])
+        gates, inputs, noise = islice(remaining, 3)
+        initial, restart = [*islice(remaining, count)], [*islice(remaining, count)]
+        return Operands(gates, inputs, noise, initial, restart, [*remaining])
 
     def forward(self, rows: Rows, operands: Operands, save: bool) -> tuple[tuple[Tensor, ...], Tensor]:
         """Run the forward pass. Return its results, and the saved states."""
         gates, final = operands.gates, [v.detach().clone() for v in operands.initial]
-        shape = len(gates), final[0].shape[1]
-        output = gates.new_empty(shape) if rows.is_dense else gates.new_zeros(shape)
+        make = gates.new_empty if rows.is_dense else gates.new_zeros
+        results = [make(len(gates), v.shape[1]) for v in final[: len(self.program.outputs)]]
         chunks = -(-len(rows.starts) // self.chunk) if save else 0
         saved = gates.new_empty(chunks, self._jobs(rows), self._saved_size)
-        arguments = [output, *final, *operands.restart, *operands.parameters]
-        threads.run(self._launches(self.kernels.forward, rows, saved, gates, [[]] * self._parts(rows), arguments))
-        return (output, *final), saved
+        arguments = [*results, *final, *operands.restart, *operands.parameters]
+        threads.run(self._launches(self.kernels.forward, rows, saved, operands, [[]] * self._parts(rows), arguments))
+        return (*results, *final), saved
 
-    def backward(
-        self, rows: Rows, operands: Operands, saved: Tensor, d_output: Tensor, d_final: Sequence[Tensor]
-    ) -> list[Tensor]:
+    def backward(self, rows: Rows, operands: Operands, saved: Tensor, d_results: Sequence[Tensor]) -> list[Tensor]:
         """Run the backward pass. Return the gradients of `Operands.flat`."""
-        gates, program = operands.gates, self.program
-        d_gates = torch.empty_like(gates) if rows.is_dense else torch.zeros_like(gates)
-        shared = [program.size(axes) for axes in program.shared_gates.values()]
+        gates, program, count = operands.gates, self.program, len(self.program.outputs)
+        empty = torch.empty_like if rows.is_dense else torch.zeros_like
+        d_gates, d_inputs = empty(gates), empty(operands.inputs)
+        shared = [program.size(axes) for axes in program.shared.values()]
         d_shared = gates.new_zeros(len(gates), program.heads, sum(shared))
-        d_initial = [v.clone(memory_format=torch.contiguous_format) for v in d_final]
+        d_initial = [v.clone(memory_format=torch.contiguous_format) for v in d_results[count:]]
         d_restart = [torch.zeros_like(v) for v in d_initial]
-        axes_of = program.parameter_axes.values()
-        d_by_job = [gates.new_zeros(self._jobs(rows), program.size(axes)) for axes in axes_of]
-        work = [gates.new_empty((self.chunk + 1) * self.kernels.slot) for _ in range(self._parts(rows))]
-        arguments = [
-            d_gates,
-            d_shared,
-            d_output,
-            *d_initial,
-            *operands.restart,
-            *d_restart,
-            *operands.parameters,
-            *d_by_job,
+        make = gates.new_empty if rows.is_dense else gates.new_zeros
+        factors = [make(len(gates), program.heads, program.size(axes)) for axes in program.factors.values()]
+        d_by_job = [
+            gates.new_zeros(self._jobs(rows), program.size(axes))
+            for key, axes in program.parameter_axes.items()
+            if key not in program.products
         ]
-        threads.run(self._launches(self.kernels.backward, rows, saved, gates, [[v] for v in work], arguments))
-        if shared:
-            widths = [prod(program.sizes[axis] for axis in axes) for axes in program.step.gates.values()]
-            by_gate = dict(zip(program.step.gates, d_gates.split(widths, 1), strict=True))
-            for name, total in zip(program.shared_gates, d_shared.sum(1).split(shared, 1), strict=True):
-                by_gate[name].copy_(total)
-        d_parameters = []
-        for d, parameter, axes in zip(d_by_job, operands.parameters, axes_of, strict=True):
-            of_heads = d.view(len(rows.lengths), program.heads, -1).sum(0)
-            total = of_heads if program.head in axes else of_heads.sum(0)
-            d_parameters.append(total.view_as(parameter))
-        return [d_gates, *d_initial, *d_restart, *d_parameters]
+        work = [gates.new_empty((self.chunk + 1) * self.kernels.slot) for _ in range(self._parts(rows))]
+        arguments = [d_gates, d_inputs, d_shared, *d_results[:count], *d_initial, *operands.restart, *d_restart]
+        arguments += [*operands.parameters, *d_by_job, *factors]
+        threads.run(self._launches(self.kernels.backward, rows, saved, operands, [[v] for v in work], arguments))
+        self._add_heads(d_shared, d_gates, d_inputs)
+        d_parameters = self._of_parameters(operands.parameters, d_by_job, factors)
+        return [d_gates, d_inputs, torch.zeros_like(operands.noise), *d_initial, *d_restart, *d_parameters]
+
+    def _add_heads(self, d_shared: Tensor, d_gates: Tensor, d_inputs: Tensor) -> None:
+        """Write the gradients of gates and inputs that the heads share: the sums over the heads."""
+        if not d_shared.numel():
+            return
+        program = self.program
+        by_name = dict[str, Tensor]()
+        for prefix, blocks, d in (("g_", program.gates, d_gates), ("y_", program.inputs, d_inputs)):
+            widths = [self._width(axes) for axes in blocks.values()]
+            if widths:
+                names = [f"{prefix}{name}" for name in blocks]
+                by_name |= dict(zip(names, d.split(widths, 1), strict=True))
+        shared = [program.size(axes) for axes in program.shared.values()]
+        for name, total in zip(program.shared, d_shared.sum(1).split(shared, 1), strict=True):
+            by_name[name].copy_(total)
+
+    def _width(self, axes: Sequence[str]) -> int:
+        return prod(self.program.sizes[axis] for axis in axes)
+
+    def _of_parameters(
+        self, parameters: Sequence[Tensor], d_by_job: Sequence[Tensor], factors: Sequence[Tensor]
+    ) -> list[Tensor]:
+        """The gradients of the parameters, from the sums of each job, or from the factors at each step."""
+        program, d_parameters, summed = self.program, list[Tensor](), iter(d_by_job)
+        for (key, axes), parameter in zip(program.parameter_axes.items(), parameters, strict=True):
+            if key in program.products:
+                total: Any = sum(self._product(factors, pair, axes) for pair in program.products[key])
+            else:
+                of_heads = next(summed).view(-1, program.heads, program.size(axes)).sum(0)
+                total = of_heads if program.head in axes else of_heads.sum(0)
+            d_parameters.append(total.reshape(parameter.shape))
+        return d_parameters
+
+    def _product(self, factors: Sequence[Tensor], pair: tuple[int, int], axes: Sequence[str]) -> Tensor:
+        """The sum over all steps of the products of two factors, over the axes of a parameter."""
+        program = self.program
+        names = [*program.factors]
+        a, b = (factors[k] for k in pair)
+        order = [axis for k in pair for axis in program.factors[names[k]]]
+        if program.head in axes:
+            total, order = torch.bmm(a.permute(1, 2, 0), b.transpose(0, 1)), [program.head, *order]
+        else:
+            total = a.flatten(0, 1).t() @ b.flatten(0, 1)
+        total = total.view([program.sizes[axis] for axis in order])
+        return total.permute([order.index(axis) for axis in axes])
 
     def _jobs(self, rows: Rows) -> int:
         return len(rows.lengths) * self.program.heads
@@ -158,18 +196,18 @@ class CompiledArrays:
 
         Args:
             rows: one row per sequence.
-            operands: the operands. A launch reads `gates`, and replaces the states in `initial`.
+            operands: the operands. A launch reads `gates` and `inputs`, and replaces the states in `initial`.
             output: (N, width) the memory of the output.
         """
         arguments = [output, *operands.initial, *operands.restart, *operands.parameters]
-        return self._launches(self.kernels.forward, rows, output[:0], operands.gates, [[]], arguments)[0]
+        return self._launches(self.kernels.forward, rows, output[:0], operands, [[]], arguments)[0]
 
     def _launches(
         self,
         function: Function,
         rows: Rows,
         saved: Tensor,
-        gates: Tensor,
+        operands: Operands,
         own: Sequence[Sequence[Tensor]],
         shared: Sequence[Tensor],
     ) -> list[Launch]:
@@ -177,7 +215,8 @@ class CompiledArrays:
         jobs = self._jobs(rows)
         header = [rows.starts.data_ptr(), rows.lengths.data_ptr(), int(rows.reverse)]
         header += [0 if rows.resets is None else rows.resets.data_ptr(), jobs, self.chunk]
-        header += [saved.data_ptr() if len(saved) else 0, gates.data_ptr()]
+        header += [saved.data_ptr() if len(saved) else 0]
+        header += [v.data_ptr() for v in (operands.gates, operands.inputs, operands.noise)]
         addresses = [v.data_ptr() for v in shared]
         launches = []
         for k, tensors in enumerate(own):
@@ -188,16 +227,20 @@ class CompiledArrays:
 
     def in_torch(self, rows: Rows, operands: Operands) -> tuple[Tensor, ...]:
         """The results of a call, computed step by step in torch, so that they can be differentiated to any order."""
-        step, sizes = self.program.step, self.program.sizes
+        program, step, sizes = self.program, self.program.step, self.program.sizes
 
         def shape(axes: Sequence[str]) -> list[int]:
             return [-1, *(sizes[axis] for axis in axes)]
 
-        widths = [prod(sizes[axis] for axis in axes) for axes in step.gates.values()]
-        keys = self.program.parameter_axes
+        blocks: list[tuple[str, Mapping[str, Sequence[str]], Tensor]] = [
+            ("ih", program.gates, operands.gates),
+            ("input", program.inputs, operands.inputs),
+            ("noise", program.noise, operands.noise),
+        ]
+        keys = program.parameter_axes
         parameters = {("parameter", *key): v[None] for key, v in zip(keys, operands.parameters, strict=True)}
-        states, lengths = [*operands.initial], rows.lengths
-        outputs: list[tuple[Tensor, Tensor]] = []
+        states, lengths, count = [*operands.initial], rows.lengths, len(program.outputs)
+        outputs: list[tuple[Tensor, list[Tensor]]] = []
         for k in range(len(rows.starts)):
             (alive,) = torch.nonzero(lengths > k, as_tuple=True)
             t = lengths[alive] - 1 - k if rows.reverse else torch.full_like(alive, k)
@@ -206,19 +249,22 @@ class CompiledArrays:
             if rows.resets is not None:
                 mask = rows.resets[index, None]
                 before = [torch.where(mask, r[alive], v) for r, v in zip(operands.restart, before, strict=True)]
-            gates = operands.gates[index].split(widths, 1)
             leaves: dict[tuple[Any, ...], Tensor] = dict(parameters)
-            leaves |= {("ih", g): v.view(shape(axes)) for (g, axes), v in zip(step.gates.items(), gates, strict=True)}
+            for op, axes_by_name, values in blocks:
+                widths = [self._width(axes) for axes in axes_by_name.values()]
+                split = values[index].split(widths, 1) if widths else ()
+                for (name, axes), v in zip(axes_by_name.items(), split, strict=True):
+                    leaves[op, name] = v.reshape(shape(axes))
             leaves |= {
                 ("state", s): v.reshape(shape(axes)) for (s, axes), v in zip(step.state.items(), before, strict=True)
             }
             new = [v.reshape(len(alive), -1) for v in new_states(step, leaves, len(alive))]
             states = [v.index_copy(0, alive, n) for v, n in zip(states, new, strict=True)]
-            outputs.append((index, new[0]))
-        output = operands.gates.new_zeros(len(operands.gates), states[0].shape[1])
-        for index, value in outputs:
-            output = output.index_copy(0, index, value)
-        return (output, *states)
+            outputs.append((index, new[:count]))
+        results = [operands.gates.new_zeros(len(operands.gates), v.shape[1]) for v in states[:count]]
+        for index, values_of_step in outputs:
+            results = [v.index_copy(0, index, n) for v, n in zip(results, values_of_step, strict=True)]
+        return (*results, *states)
 
 
 class _ArraysFunction(torch.autograd.Function):
@@ -236,9 +282,8 @@ class _ArraysFunction(torch.autograd.Function):
         saved, *flat = ctx.saved_tensors
         compiled, rows, differentiated = ctx.compiled, ctx.rows, torch.is_grad_enabled()
         if not (differentiated or is_intercepted() or any(map(is_batched, d_results))):
-            d_output, *d_final = in_memory(d_results)
-            operands = compiled.operands_of(flat)
-            return (None, None, *compiled.backward(rows, operands, saved, d_output.contiguous(), d_final))
+            d_results = tuple([v.contiguous() for v in in_memory(d_results)])
+            return (None, None, *compiled.backward(rows, compiled.operands_of(flat), saved, d_results))
         # Gradients that are differentiated again, or are batched, are computed in torch. Views of the operands are
         # distinct, even where the same tensor is an initial and a restart state.
         with torch.enable_grad():

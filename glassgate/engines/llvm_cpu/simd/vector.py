@@ -241,6 +241,8 @@ class MemoryFunctions(NamedTuple):
     """add_total(address, vector): adds the sum of the lanes to a number in memory."""
     total: Instruction
     """total(vector): a vector with the sum of the lanes in every lane."""
+    gather: Instruction
+    """gather(address, index, stride, live): reads the first `live` lanes, whose indices differ by `stride`."""
 
 
 @cache
@@ -303,4 +305,15 @@ def memory_functions(bits: int, lanes: int) -> MemoryFunctions:
     def total(builder, vector):
         return splat(builder, sum_of_lanes(builder, vector), lanes)
 
-    return MemoryFunctions(load, store, fill, number, keep, put_total, add_total, total)
+    @instruction(INT64, INT64, INT64, INT64)
+    def gather(builder, address, index, stride, live):
+        vector = V.zero
+        for lane in range(lanes):
+            at = builder.add(index, builder.mul(stride, INT64(lane)))
+            # A lane that is not live reads the first number of the array.
+            at = builder.select(builder.icmp_signed("<", INT64(lane), live), at, INT64(0))
+            element = builder.load(builder.gep(pointer_at(builder, address, V.element), [at]))
+            vector = builder.insert_element(vector, element, INT32(lane))
+        return vector
+
+    return MemoryFunctions(load, store, fill, number, keep, put_total, add_total, total, gather)

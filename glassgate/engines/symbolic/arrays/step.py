@@ -33,6 +33,8 @@ class ArrayStep:
             state is constant along an axis that its value lacks.
         named: all values that the author has named, by name. The names are unique.
         joined: pairs of different axes that the step combines because their sizes are equal.
+        reads: for each gate the halves of the weights in which it has rows: "x", "h" or "xh".
+        inputs: the axes of each block of the input that a step reads, by name.
     """
 
     sizes: Mapping[str, int]
@@ -41,6 +43,8 @@ class ArrayStep:
     states: tuple[Value, ...]
     named: Mapping[str, Value]
     joined: frozenset[tuple[str, str]]
+    reads: Mapping[str, str]
+    inputs: Mapping[str, tuple[str, ...]]
 
     @cached_property
     def values(self) -> list[Value]:
@@ -173,6 +177,8 @@ def trace_on(cell: Cell, shapes: Shapes, on_call: Callable[[Any, Any], None] | N
         tuple(results),
         _unique_names(order),
         frozenset(scope.joined),
+        {name: gate.reads for name, gate in declaration.gates.items()},
+        {name: leaves.axes(axes) for name, axes in declaration.inputs.items()},
     )
 
 

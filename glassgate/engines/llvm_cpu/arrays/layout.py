@@ -1,0 +1,96 @@
+"""Where the values of one step are: in memory, or in variables of the kernel."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from glassgate.engines.llvm_cpu.arrays.nests import Order, is_view, memory_of
+from glassgate.engines.symbolic.arrays.value import Index, Value
+
+
+@dataclass(frozen=True)
+class Place:
+    """The position of each element of a value in memory.
+
+    Attributes:
+        address: the address of an array.
+        strides: for each axis the distance of its elements in the array.
+        offset: the index of the first element in the array.
+    """
+
+    address: str
+    strides: Mapping[str, int]
+    offset: int = 0
+
+    def at(self, indices: Sequence[Index], axes: Sequence[str]) -> "Place":
+        """The place of the elements at one index per axis; `axes` are the axes of the value in this order."""
+        strides, offset = dict[str, int](), self.offset
+        for axis, index in zip(axes, indices, strict=True):
+            offset += self.strides[axis] * index.offset
+            for new, factor in index.terms:
+                strides[new] = strides.get(new, 0) + self.strides[axis] * factor
+        return Place(self.address, strides, offset)
+
+    def index(self, variables: Mapping[str, str]) -> str:
+        """The index of an element, from the variable of each axis. Axes without a variable are at index 0."""
+        terms = [_product(variables[a], stride) for a, stride in self.strides.items() if a in variables and stride]
+        return " + ".join([*terms, *([str(self.offset)] if self.offset or not terms else [])])
+
+
+def _product(variable: str, factor: int) -> str:
+    if factor == 1:
+        return variable
+    return f"{variable if variable.isidentifier() else f'({variable})'} * {factor}"
+
+
+class Layout:
+    """The memory of one step. Kept values and sums are in the scratch memory.
+
+    Args:
+        sizes: the extent of each axis.
+        order: the order of loops.
+        lanes: the numbers in a vector.
+
+    Attributes:
+        scratch_size: the numbers in the scratch memory.
+        variables: the values of one number, which are variables of the kernel.
+    """
+
+    def __init__(self, sizes: Mapping[str, int], order: Order, lanes: int) -> None:
+        self.sizes, self.order, self.lanes = sizes, order, lanes
+        self.scratch_size = 0
+        self.variables: dict[Value, str] = {}
+        self._places: dict[Value, Place] = {}
+
+    def sorted(self, axes: Iterable[str]) -> tuple[str, ...]:
+        """Axes in the order of loops, outermost first."""
+        return self.order(axes)
+
+    def size(self, axes: Iterable[str]) -> int:
+        """The number of elements of a value with these axes."""
+        return prod(self.sizes[axis] for axis in axes)
+
+    def strides(self, axes: Sequence[str]) -> dict[str, int]:
+        """The strides of a contiguous array."""
+        return {axis: self.size(axes[k + 1 :]) for k, axis in enumerate(axes)}
+
+    def allocate(self, value: Value, axes: Sequence[str] | None = None) -> Place:
+        """The place of a value in the scratch memory. For a new value, `axes` is the order of its elements."""
+        if value not in self._places:
+            address = f"_scratch + {self.scratch_size} * BYTES" if self.scratch_size else "_scratch"
+            axes = self.sorted(value.axes) if axes is None else axes
+            self._places[value] = Place(address, self.strides(axes))
+            self.scratch_size += -(-self.size(axes) // self.lanes) * self.lanes
+        return self._places[value]
+
+    def place(self, value: Value) -> Place:
+        """The place of a leaf, of a view, of a kept value or of a sum."""
+        if (memory := memory_of(value)) is not None:
+            return Place(memory.name, self.strides(memory.axes))
+        if is_view(value):
+            return self.place(value.args[0]).at(value.args[1], value.args[0].axes)
+        return self.allocate(value)
+
+    def is_computed(self, value: Value) -> bool:
+        """Whether a value is in memory or in a variable."""
+        return memory_of(value) is not None or value in self._places or value in self.variables

@@ -1,0 +1,53 @@
+"""Expands the products with the recurrent weights of a step into sums, with the rows of each gate as a parameter."""
+
+from dataclasses import replace
+from typing import Any
+
+from glassgate.engines.symbolic.arrays.rewrite import rewrite
+from glassgate.engines.symbolic.arrays.step import ArrayStep
+from glassgate.engines.symbolic.arrays.value import Value, rename
+
+WEIGHT, BIAS = "weight_hh", "bias_hh"
+"""The names of the parameters; each is a parameter per gate that reads h."""
+
+
+def with_sums(step: ArrayStep) -> ArrayStep:
+    """The step without "hh": with sums of products of the parameters `WEIGHT` and `BIAS` instead.
+
+    The parameter ("weight_hh", gate) has the axes of the gate, then those of the output, which are renamed. Its
+    elements are those of the gate's rows.
+    """
+    if not any(value.op == "hh" for value in step.values):
+        return step
+    sizes, leaves = dict(step.sizes), dict[tuple[str, str], Value]()
+
+    def another(axis: str, taken: list[str]) -> str:
+        size = sizes[axis]
+        while axis in taken or sizes.setdefault(axis, size) != size:
+            axis += "'"
+        return axis
+
+    def expand(value: Value, args: tuple[Any, ...]) -> Value | None:
+        if value.op != "hh":
+            return None
+        gate, u = args
+        own, output = step.gates[gate], next(iter(step.state.values()))
+        taken = [*own, *u.axes]
+        columns = list[str]()
+        for axis in output:
+            columns.append(another(axis, [*own, *columns, *(a for a in taken if a != axis)]))
+        for axis, column in zip(output, columns, strict=True):
+            u = rename(u, axis, column)
+        axes = (*own, *columns)
+        weight = leaves.setdefault((WEIGHT, gate), Value("parameter", (WEIGHT, gate), axes, f"{WEIGHT}_{gate}"))
+        bias = leaves.setdefault((BIAS, gate), Value("parameter", (BIAS, gate), own, f"{BIAS}_{gate}"))
+        product = Value("mul", (weight, u), axes)
+        result: Value = Value("sum", (product, tuple(columns)), own) + bias
+        return result
+
+    new = rewrite(step.states, expand)
+    merged = rewrite(new[state] for state in step.states)
+    states = tuple(merged[new[state]] for state in step.states)
+    for old, state in zip(step.states, states, strict=True):
+        state.name = state.name or old.name
+    return replace(step, sizes=sizes, states=states)
