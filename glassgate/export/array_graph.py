@@ -1,8 +1,9 @@
 """The graph of one step over named axes, with the weights of a direction. Emitters of C and JavaScript read it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from glassgate.engines.symbolic.arrays.evaluate import evaluate
 from glassgate.engines.symbolic.arrays.rewrite import in_primitives, rewrite
 from glassgate.engines.symbolic.arrays.value import Index, Value, index, topological_order
+from glassgate.export.array_places import Place, strides_of
 from glassgate.export.network import ArraySpec
 
 Axes = tuple[str, ...]
@@ -60,6 +62,37 @@ def array_graph(spec: ArraySpec) -> ArrayGraph:
     numbers = evaluate(sizes, constants, leaves) if constants else []
     arrays = {v: n[0].numpy() for v, n in zip(constants, numbers, strict=True)}
     return ArrayGraph(sizes, step.state, dict(zip(step.state, states, strict=True)), arrays)
+
+
+def input_places(spec: ArraySpec, graph: ArrayGraph, gates: str, x: str, start: str = "") -> dict[Value, Place]:
+    """The places of pre-activations and blocks of the input.
+
+    Args:
+        spec: the direction.
+        graph: its step.
+        gates: the array with the pre-activations of all gates.
+        x: the array with the input.
+        start: the expression of the index at which the input of the step begins in `x`; "" for 0.
+    """
+    shapes = spec.inputs
+    blocks = {
+        ("ih", name): (gates, at, "") for name, at in _starts(shapes.declaration.gates_that_read("x"), shapes.rows("x"))
+    }
+    blocks |= {
+        ("input", name): (x, at, start) for name, at in _starts(shapes.inputs, map(prod, shapes.inputs.values()))
+    }
+    places = {}
+    for leaf in graph.values:
+        if leaf.op in ("ih", "input"):
+            array, at, base = blocks[leaf.op, leaf.args[0]]
+            base = " + ".join([*([base] if base else []), *([str(at)] if at else [])])
+            places[leaf] = Place(array, strides_of(leaf.axes, graph.sizes), base)
+    return places
+
+
+def _starts(names: Iterable[str], counts: Iterable[int]) -> Iterable[tuple[str, int]]:
+    """The offset of each block of numbers that follow one another."""
+    return zip(names, accumulate(counts, initial=0), strict=False)
 
 
 def fixed_values(values: list[Value]) -> set[Value]:

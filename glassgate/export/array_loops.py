@@ -13,10 +13,9 @@ from glassgate.engines.symbolic.arrays.value import Value
 from glassgate.engines.symbolic.operations import MASKS
 from glassgate.export.array_graph import ArrayGraph
 from glassgate.export.array_nests import REDUCTIONS, VIEWS, Nest, Nests
+from glassgate.export.array_places import Place, Position, linear, strides_of
 
 Axes = tuple[str, ...]
-Position = Mapping[str, Expression]
-"""The index along each axis."""
 
 
 class Statements(NamedTuple):
@@ -36,42 +35,6 @@ class Statements(NamedTuple):
     variable: str
     array: str
     quotient: str
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where the elements of a value are.
-
-    Attributes:
-        array: the expression of the array.
-        strides: the distance of elements along each axis. The value is constant along other axes.
-        base: the expression of the index of the first element; "" for 0.
-    """
-
-    array: str
-    strides: Mapping[str, int]
-    base: str = ""
-
-    def element(self, at: Position) -> Expression:
-        """The element at a position."""
-        terms = {axis: stride for axis, stride in self.strides.items() if axis in at}
-        return Expression(f"{self.array}[{_linear(at, terms, 0, self.base).text}]")
-
-
-def _linear(at: Position, terms: Mapping[str, int], offset: int, base: str = "") -> Expression:
-    """The sum of indices, each multiplied by a factor, and of an offset."""
-    parts = [Expression(base)] if base else []
-    for axis, factor in terms.items():
-        index = at[axis]
-        parts.append(index if factor == 1 else Expression(f"{index.as_operand(PRODUCT)} * {factor}", PRODUCT))
-    if offset or not parts:
-        parts.append(Expression(str(offset)))
-    return parts[0] if len(parts) == 1 else Expression(" + ".join(part.as_operand(SUM) for part in parts), SUM)
-
-
-def strides_of(axes: Sequence[str], sizes: Mapping[str, int]) -> dict[str, int]:
-    """The strides of an array whose elements are in the order of these axes."""
-    return {axis: prod(sizes[inner] for inner in axes[k + 1 :]) for k, axis in enumerate(axes)}
 
 
 @dataclass
@@ -287,7 +250,7 @@ class _Printer:
         if value.op == "index":
             moved = {}
             for axis, each in zip(x.axes, value.args[1], strict=True):
-                position = _linear(at, dict(each.terms), each.offset)
+                position = linear(at, dict(each.terms), each.offset)
                 if each.modulus is not None:
                     position = Expression(f"{position.as_operand(PRODUCT)} % {each.modulus}", PRODUCT)
                 moved[axis] = position

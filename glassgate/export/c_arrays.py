@@ -1,13 +1,12 @@
 """The C function that computes one step of a direction whose cell declares axes."""
 
-from collections.abc import Iterable, Iterator
-from itertools import accumulate
-from math import prod
+from collections.abc import Iterator
 
 import torch
 
-from glassgate.export.array_graph import array_graph
-from glassgate.export.array_loops import Loops, Place, Statements, strides_of
+from glassgate.export.array_graph import array_graph, input_places
+from glassgate.export.array_loops import Loops, Statements
+from glassgate.export.array_places import Place, strides_of
 from glassgate.export.c_dialect import lanes_dialect, scalar_dialect
 from glassgate.export.c_step import PackedWeights
 from glassgate.export.network import ArraySpec
@@ -46,22 +45,13 @@ class ArrayFunction:
 
     def _lines(self) -> Iterator[str]:
         spec, names, graph = self.spec, self.lanes.names(), array_graph(self.spec)
-        sizes, shapes = graph.sizes, self.spec.inputs
+        sizes = graph.sizes
         arrays = {name: names.new(f"state_{name}") for name in spec.widths}
         new = {name: names.new(f"new_{name}") for name in spec.widths}
-        gates, rows = names.new("gates"), sum(shapes.rows("x"))
-        starts = _starts(shapes.declaration.gates_that_read("x"), shapes.rows("x"))
-        blocks = _starts(shapes.inputs, map(prod, shapes.inputs.values()))
-        places = {}
-        for leaf in graph.values:
-            strides = strides_of(leaf.axes, sizes)
-            match leaf.op:
-                case "ih":
-                    places[leaf] = Place(gates, strides, str(starts[leaf.args[0]] or ""))
-                case "input":
-                    places[leaf] = Place("x", strides, str(blocks[leaf.args[0]] or ""))
-                case "state":
-                    places[leaf] = Place(arrays[leaf.args[0]], strides)
+        gates, rows = names.new("gates"), sum(spec.inputs.rows("x"))
+        places = input_places(spec, graph, gates, "x")
+        states = {leaf: arrays[leaf.args[0]] for leaf in graph.values if leaf.op == "state"}
+        places |= {leaf: Place(array, strides_of(leaf.axes, sizes)) for leaf, array in states.items()}
         targets = dict[str, Place]()
         matrix = self._matrix(gates, rows) if rows else []
         offset = self.packed.offset
@@ -71,9 +61,9 @@ class ArrayFunction:
             targets[name] = Place(new[name] if name in buffered else arrays[name], strides_of(axes, sizes))
         body = [*matrix, *loops.lines()]
         self.packed.parts += loops.arrays
-        states = "".join(f", real *{array}" for array in arrays.values())
+        parameters = "".join(f", real *{array}" for array in arrays.values())
         yield f"/* {spec.label}: one step, {spec.input_size} -> {spec.output_size}. */"
-        yield f"static void {self.name}(const real *W, const real *x{states}) {{"
+        yield f"static void {self.name}(const real *W, const real *x{parameters}) {{"
         text = "\n".join(body)
         for name in ("W", "x", *arrays.values()):
             if f"{name}[" not in text and f"({name} " not in text and f"memcpy({name}" not in text:
@@ -99,8 +89,3 @@ class ArrayFunction:
             f"    for (int row = 0; row < {rows}; row++) {gates}[row] += W[k * {rows} + row] * x[k];",
             "}",
         ]
-
-
-def _starts(names: Iterable[str], counts: Iterable[int]) -> dict[str, int]:
-    """The offset of each block of numbers that follow one another."""
-    return dict(zip(names, accumulate(counts, initial=0), strict=False))

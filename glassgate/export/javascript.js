@@ -193,7 +193,7 @@ const runDirection = (direction, step, x, count, edits = [], start = null, earli
   let before = same ? statesAt(reverse ? to : from - 1) : first;
   for (let k = same; k < count; k++) {
     const t = reverse ? count - 1 - k : k;
-    step(weights, products, before, editAt(t), values, t, scratch);
+    step(weights, products, before, editAt(t), values, t, scratch, x);
     before = statesAt(t);
   }
   return { direction, values, first, last: before, x };

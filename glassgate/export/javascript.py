@@ -15,8 +15,9 @@ from glassgate.cell import Cell
 from glassgate.engines.axes import FEATURES, PROJECTED, UNITS, Axis
 from glassgate.engines.lowering.expressions import Expression
 from glassgate.engines.symbolic.equations import Equations
+from glassgate.export.javascript_arrays import ArrayEmitter
 from glassgate.export.javascript_dialect import JAVASCRIPT
-from glassgate.export.network import DirectionSpec, levels_of, with_equations
+from glassgate.export.network import ArraySpec, DirectionSpec, levels_of
 from glassgate.export.step_values import Affine, Constant, Input, Phase, Pointwise, Step, StepValue
 from glassgate.export.unit_loops import StepProgram, UnitLoop
 from glassgate.layers.edits import REPLACEMENT, SCALE, edited_equations
@@ -100,9 +101,12 @@ def emit(
     for level in levels_of(layer, operation):
         directions = []
         for spec in level.directions:
-            spec = with_equations(spec, operation)
             label = f"{name}.{spec.label}" if name else spec.label
-            emitted = _Emitter(replace(spec, equations=editable(rewrite(spec.equations))), label)
+            emitted: ArrayEmitter | _Emitter
+            if isinstance(spec, ArraySpec):
+                emitted = ArrayEmitter(spec, label)
+            else:
+                emitted = _Emitter(replace(spec, equations=editable(rewrite(spec.equations))), label)
             functions.append(emitted.text)
             directions.append(emitted.describe(layer.cell, weights))
         levels.append({"merge": level.merge, "residual": list(level.residual), "directions": directions})

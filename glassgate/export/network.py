@@ -183,8 +183,8 @@ def with_equations(spec: DirectionSpec | ArraySpec, operation: str) -> Direction
     if isinstance(spec, DirectionSpec):
         return spec
     raise ExportError(
-        f"{operation}: the cell of {spec.label} declares axes, and these programs store one number per unit; use "
-        "gg.to_onnx, or run the layer in Python (gg.freeze)"
+        f"{operation}: the cell of {spec.label} declares axes, and this format has one number per unit; use gg.to_c or "
+        "gg.to_onnx"
     )
 
 

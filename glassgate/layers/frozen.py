@@ -5,6 +5,7 @@ Its weights are packed: copied into blocks in the order in which kernels read th
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from math import prod
 from operator import attrgetter
 from typing import Any
 
@@ -228,7 +229,7 @@ class FrozenLayer(nn.Module):
         return Stream(self.spec, batch_size, self.stepper)
 
     def default_states(self, rows: int) -> States:
-        """Return the initial states of each part for a call without `hx`: zeros or learned states.
+        """Return the initial states of each part for a call without `hx`: declared or learned ones.
 
         Args:
             rows: the number of sequences.
@@ -236,7 +237,8 @@ class FrozenLayer(nn.Module):
         initial = []
         for part, learned in zip(self.spec.parts, self.learned, strict=True):
             vectors = learned or [
-                torch.zeros(width, dtype=self.compute_dtype, device=self._device) for width in part.widths.values()
+                torch.full((prod(form.shape),), form.start, dtype=self.compute_dtype, device=self._device)
+                for form in part.forms.values()
             ]
             initial.append(tuple([v.expand(rows, -1) for v in vectors]))
         return initial

@@ -57,8 +57,9 @@ class Network:
         rewrite = partial(name_wires, layer.cell, layer.proj_size > 0)
         script = emit(layer, self.weights, name, rewrite=rewrite)
         self.steps.append(script.steps)
-        kinds, units = ranges(layer.cell), layer.glassgate.parts[0].hidden_size
-        keeping = memory_of(layer.cell, units).keeping
+        kinds, keeping = ranges(layer.cell), dict[str, Any]()
+        if layer.cell.declaration is None:  # scripts of other cells store states, but no gates
+            keeping |= memory_of(layer.cell, layer.glassgate.parts[0].hidden_size).keeping
         for level in script.layer["levels"]:
             for direction in level["directions"]:
                 direction |= {"kinds": kinds, "keeping": [gate for gate in direction["gates"] if gate in keeping]}
