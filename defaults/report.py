@@ -70,6 +70,30 @@ defaults (694 pieces with a mean of 254 steps), as means over all steps except t
 | chunks | 2 | 26 | 446 | 344 s | 3.34 |
 
 On whole pieces, the network underfitted: it ended at 3.44 nats on training data and 3.63 on dev data.
+
+## The linear map of forecasts
+
+The `direct` model of forecasting adds a linear map of the look-back to the output of the network (`--linear`). Its
+weights are initially zero. The table has the squared error on test data with the defaults, one seed each, in units of
+the variance of the training data:
+
+| series | horizon, look-back | ridge regression | without the map | with the map |
+|---|---|---|---|---|
+| airline passengers, 144 months | 12, 24 | 0.0375 | 0.0751 | 0.0246 |
+| CO2, 900 weeks | 26, 104 | 0.0033 | 0.0078 | 0.0039 |
+| sunspots, 309 years | 11, 33 | 0.5266 | 0.6327 | 0.4095 |
+| sea surface temperature, 732 months | 12, 48 | 0.1910 | 0.2592 | 0.2028 |
+| electrical equipment, 257 months | 12, 24 | 0.0131 | 0.1180 | 0.0209 |
+| prescriptions, 204 months | 12, 36 | 0.0049 | 0.0265 | 0.0302 |
+| lynx, 114 years | 5, 20 | 0.0747 | 0.1859 | 0.1382 |
+| temperature in Seattle, 4,000 hours (two epochs) | 24, 72 | 0.0003 | 0.0078 | 0.0031 |
+| employment, 7 series of 120 months | 3, 12 | 0.0100 | 0.0099 | 0.0096 |
+| solar power, 289 half-hours | 12, 48 | 0.2004 | 0.1088 | 0.1101 |
+| oil temperature, 4,000 hours of ETTh1 (two epochs) | 24, 96 | 0.2246 | 0.3002 | 0.2275 |
+
+The map lowers the error on 9 of 11 sets. Ridge regression remains better on seven sets. The figures of forecasting in
+the first table are without the map. The series are from the packages sktime 1.2.0, statsmodels 0.15.0 and
+vega_datasets 0.9.0, and from the data of the [results](results.md).
 """
 
 

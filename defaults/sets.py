@@ -121,7 +121,7 @@ ETT = {"data": "ett/ETTh1.csv"}
 
 TAGS = {"label_column": "2"}
 CHINESE = {"target_tokens": "character"}
-HOURS = {"target": "OT", "look_back": 96, "dev_steps": 480, "test_steps": 1440, "every": 4}
+HOURS = {"target": "OT", "look_back": 96, "dev_steps": 480, "test_steps": 1440, "every": 4, "linear": False}
 
 SETS = (
     Set("tagging-tiny", "tagging", "parts of speech, 100 sentences", EWT, TAGS, ACCURACY, _examples(100, 100)),

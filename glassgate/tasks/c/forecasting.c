@@ -145,6 +145,11 @@ static void forecast(window *w, float result[HORIZON][RESULT_SIZE]) {
     memcpy(last, y + (LOOK_BACK - 1) * net_encoder_output_size, half * sizeof *last);
     if (DIRECTIONS == 2) memcpy(last + half, y + half, half * sizeof *last); /* the reverse direction ends there */
     net_steps_step(&steps, last, raw);
+#if LINEAR
+    float from_past[HORIZON * HEAD_SIZE];
+    net_linear_step(&linear, w->values, from_past);
+    for (int k = 0; k < HORIZON * HEAD_SIZE; k++) raw[k] += from_past[k];
+#endif
     for (int t = 0; t < HORIZON; t++) {
 #if CALENDAR
         float ahead_input[net_ahead_input_size], more[HEAD_SIZE];

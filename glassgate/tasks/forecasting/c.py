@@ -23,6 +23,10 @@ def export(task: Forecasting) -> Parts:
             f"the random paths of --head {options.head} with --model {options.model}",
             "train a run with --head quantiles, which needs no random numbers",
         )
+    if statistics.frequency.zone:
+        raise unsupported_error(
+            task, "time stamps with a time zone", "train on times without offsets, or export with --to onnx"
+        )
     network = task.network
     assert isinstance(network, Forecaster)
     modules, embedding_size = _modules(network), network.embedding_size
@@ -68,6 +72,7 @@ def export(task: Forecasting) -> Parts:
         "GAUSSIAN": options.head == "gaussian",
         "CALENDAR": statistics.num_known > 0,
         "SEVERAL": "series" in modules,
+        "LINEAR": "linear" in modules,
     }
     text = "\n".join([*code, template("forecasting.c", flags)])
     return Parts(
@@ -92,6 +97,8 @@ def _modules(network: Forecaster) -> dict[str, nn.Module]:
             modules |= {"encoder": network.encoder, "steps": network.segment, "embed": network.embed, "places": places}
     if isinstance(network, Direct | Segments) and network.sizes.known:
         modules["ahead"] = network.ahead
+    if isinstance(network, Direct) and network.linear is not None:
+        modules["linear"] = network.linear
     if network.series is not None:
         modules["series"] = network.series
     return modules

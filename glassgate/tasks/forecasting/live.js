@@ -38,7 +38,9 @@ models.forecasting = (info, run) => {
       const x = concatenate(window.values.map((value, t) => concatenate([[value], rowOf(past, counts.past, t), rowOf(known, counts.known, t), vector])));
       const { parts } = run(info.encoder, x, back, { edits });
       const last = finalOutputs(info.encoder, parts);
-      const raw = rowsOf(linear(info.steps, last, 1), horizon).map((row, k) => {
+      const fromPast = info.linear && linear(info.linear, Float32Array.from(window.values), 1);
+      const outputs = linear(info.steps, last, 1).map((value, k) => value + (fromPast ? fromPast[k] : 0));
+      const raw = rowsOf(outputs, horizon).map((row, k) => {
         if (!info.ahead) return row;
         const hidden = linear(info.ahead[0], concatenate([last, rowOf(known, counts.known, back + k)]), 1).map((value) => Math.max(0, value));
         const more = linear(info.ahead[1], hidden, 1);

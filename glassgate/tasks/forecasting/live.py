@@ -59,7 +59,8 @@ def _output_layers(model: Forecaster, network: Network) -> dict[str, Any]:
     match model:
         case Direct():
             ahead = [network.add_linear(model.ahead[k]) for k in (0, 2)] if model.sizes.known else None
-            return {"steps": network.add_linear(model.steps), "ahead": ahead}
+            linear = network.add_linear(model.linear) if model.linear is not None else None
+            return {"steps": network.add_linear(model.steps), "ahead": ahead, "linear": linear}
         case Recursive():
             return {"step": network.add_linear(model.step)}
         case Segments():

@@ -118,6 +118,7 @@ class Direct(Forecaster):
     """Encodes the past, and maps the last state to all steps of the horizon.
 
     Covariates known ahead are inputs of the encoder at past steps, and of a second network at each step of the horizon.
+    With the option `linear`, a linear map of the past values is added to the output. Its weights are initially zero.
     """
 
     def __init__(self, options: ForecastingOptions, sizes: Sizes, head: Head):
@@ -131,6 +132,9 @@ class Direct(Forecaster):
                 nn.ReLU(),
                 nn.Linear(options.hidden_size, head.size),
             )
+        self.linear = nn.Linear(self.back, options.horizon * head.size, bias=False) if options.linear else None
+        if self.linear is not None:
+            nn.init.zeros_(self.linear.weight)
 
     def forward(self, batch: Batch) -> Output:
         """Forecast from `values`, `(N, L)`, `known` and `past`, `(N, L, C)`, `series` and `scale`, `(N,)`."""
@@ -139,7 +143,10 @@ class Direct(Forecaster):
         parts = [window.values[:, : self.back, None], window.past, window.known[:, : self.back], vectors]
         _, state = self.encoder(torch.cat(parts, -1))
         last = self.dropout(last_outputs(self.encoder, state))
-        raw = self.steps(last).unflatten(-1, (self.horizon, self.head.size))
+        raw = self.steps(last)
+        if self.linear is not None:
+            raw = raw + self.linear(window.values[:, : self.back])
+        raw = raw.unflatten(-1, (self.horizon, self.head.size))
         if self.sizes.known:
             repeated_last = last[:, None].expand(-1, self.horizon, -1)
             raw = raw + self.ahead(torch.cat([repeated_last, window.known[:, self.back :]], -1))

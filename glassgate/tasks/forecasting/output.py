@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from glassgate.tasks.forecasting.series import Series
+from glassgate.tasks.forecasting.series.zones import with_zone
 from glassgate.tasks.pictures.charts import save_figure
 
 PICTURE = "forecasts.png"
@@ -69,7 +70,8 @@ def long_frame(origins: Sequence[OriginForecast], levels: Sequence[float]) -> An
     blocks = [
         [np.repeat(each.series.name, len(each.forecast.values)), _times(each), *_columns(each)] for each in origins
     ]
-    columns = [np.concatenate(column) for column in zip(*blocks, strict=True)]
+    columns: list[Any] = [np.concatenate(column) for column in zip(*blocks, strict=True)]
+    columns[1] = _in_zone(columns[1], origins[0].series)
     return pd.DataFrame(dict(zip(header(origins, levels), columns, strict=True)))
 
 
@@ -80,7 +82,7 @@ def wide_frame(origins: Sequence[OriginForecast], levels: Sequence[float]) -> An
     are NaN.
     """
     times = np.unique(np.concatenate([_times(each) for each in origins]))
-    columns = {origins[0].series.columns[1]: times}
+    columns: dict[str, Any] = {origins[0].series.columns[1]: _in_zone(times, origins[0].series)}
     for origin in origins:
         rows_of_series = np.searchsorted(times, _times(origin))
         names = [origin.series.name, *(f"{origin.series.name}_q{level:.3f}" for level in levels)]
@@ -88,6 +90,12 @@ def wide_frame(origins: Sequence[OriginForecast], levels: Sequence[float]) -> An
             columns[name] = np.full(len(times), np.nan)
             columns[name][rows_of_series] = values
     return pd.DataFrame(columns)
+
+
+def _in_zone(times: np.ndarray, series: Series) -> Any:
+    """Time stamps in the time zone of a series, if it has one."""
+    frequency = series.frequency
+    return with_zone(times, frequency.zone, frequency.is_local) if frequency.zone else times
 
 
 def _times(origin: OriginForecast) -> np.ndarray:

@@ -207,6 +207,10 @@ def test_runs_that_cannot_be_written(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(OptionError, match="cannot express the covariates of this forecasting run; train a run without"):
         write_program(task, tmp_path)
+    task = forecasting(path, lambda k: f"{np.datetime64('2024-03-01T00:00:00') + np.timedelta64(k, 'h')}Z")
+    path.unlink()
+    with pytest.raises(OptionError, match="cannot express time stamps with a time zone of this forecasting run; train"):
+        write_program(task, tmp_path)
     with pytest.raises(OptionError, match="name must be a C identifier, got 'a b'"):
         write_program(regression(), tmp_path, "a b")
     assert list(tmp_path.iterdir()) == []

@@ -118,6 +118,20 @@ def test_segments_follow_the_equations_of_the_paper() -> None:
     torch.testing.assert_close(output.forecast[..., 0], torch.stack(rows))
 
 
+def test_the_linear_map_of_the_past_is_added_to_the_output() -> None:
+    sizes = Sizes(known=1, series=2)
+    ours, _ = built(sizes, head="quantiles")
+    alone, _ = built(sizes, head="quantiles", linear=False)
+    given = batch(sizes)
+    assert not ours.linear.weight.any()
+    alone.load_state_dict({name: v for name, v in ours.state_dict().items() if name != "linear.weight"})
+    torch.testing.assert_close(ours(given).forecast, alone(given).forecast, rtol=0, atol=0)
+    nn.init.normal_(ours.linear.weight)
+    past = given["values"][:, 4:16] - given["values"][:, 15:16]
+    expected = alone(given).forecast + (past @ ours.linear.weight.T).view(5, 9, 3)
+    torch.testing.assert_close(ours(given).forecast, expected)
+
+
 @pytest.mark.parametrize("cell", ["gru", "lstm", "rnn", "gruv3", "layernormlstm"])
 def test_shared_values_of_segments_are_computed_once(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forecast and gradients are those of a sequence for each row and segment, at every depth; a row's state is

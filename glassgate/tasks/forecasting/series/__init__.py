@@ -7,6 +7,7 @@
 | `columns` | detects the roles, and parses numbers and time stamps |
 | `build` | groups the rows by series, and checks them |
 | `steps` | a series in memory or on disk |
+| `zones` | time zones, and the texts of time stamps |
 """
 
 from glassgate.tasks.forecasting.series.build import read_series

@@ -5,7 +5,7 @@ The numbers of all series are written as Arrow columns, in memory or, for a larg
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ def read_series(
         return _load_series(file, table, schema, progress)
 
     if table.path is not None and is_large([table.path]):
-        return open_cached([Path(table.path)], ["series", json.dumps(asdict(schema))], write, load)
+        return open_cached([Path(table.path)], ["series, 2", json.dumps(asdict(schema))], write, load)
     sink = pa.BufferOutputStream()
     _Rows(table, schema, None, Progress()).write(sink)
     return load(Arrow(sink.getvalue()))
@@ -137,6 +137,7 @@ class _Rows:
         static: the static properties of each series
         order: a permutation of the rows in which the rows of each series are adjacent
         bounds: the bounds of the series in `order`: series k is from `bounds[k]` to `bounds[k + 1]`
+        stamps: the parsed column of time stamps, with their zone and form
         notes: remarks for the user, such as a detected number format
     """
 
@@ -176,6 +177,7 @@ class _Rows:
         self.bounds = np.concatenate([[0], np.cumsum(np.bincount(series_of_row, minlength=len(self.names)))])
         self.order = np.argsort(series_of_row, kind="stable")
         self.values = {name: array.whole() for name, array in values.items()}
+        self.stamps = stamps
         if schema.time:
             self.times, chosen_format = stamps.finish()
             if chosen_format:
@@ -207,7 +209,8 @@ class _Rows:
                 "or pass the column that identifies the series with --series",
             )
         try:
-            return infer_frequency(times)
+            stamps, frequency = self.stamps, infer_frequency(times)
+            return replace(frequency, form=stamps.form, zone=stamps.zone, is_local=stamps.is_local)
         except ValueError:
             raise self._order_error(longest, 1, times) from None
 

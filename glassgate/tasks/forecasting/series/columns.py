@@ -12,6 +12,7 @@ from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.forecasting.series.reader import Table
 from glassgate.tasks.forecasting.series.schema import TIME_NAMES, Schema, format_time, infer_frequency
 from glassgate.tasks.forecasting.series.time_columns import find_time_columns, quarters_as_dates
+from glassgate.tasks.forecasting.series.zones import ISO_FORM, find_form, find_zone, offsets_of, to_local, zone_of_type
 
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
 """The texts that denote a missing number."""
@@ -231,6 +232,11 @@ class Stamps:
         table: the table, for messages
         name: the name of the column
         format: the format, as in `strptime`; detected if empty
+
+    Attributes:
+        zone: the time zone, a name or an offset; empty if the time stamps have none. Set by `finish`
+        is_local: whether the time stamps are in local time, as with steps of a day or longer; otherwise they are in UTC
+        form: the form in which the input is written, see `zones.find_form`; empty if it is unknown
     """
 
     def __init__(self, table: Table, name: str, format: str = ""):
@@ -239,6 +245,10 @@ class Stamps:
         self._candidates = [format] if format else list(FORMATS)
         self._is_format_given = bool(format)
         self._parts: dict[str, list[np.ndarray]] | None = None  # by format; "" for values that are not parsed
+        self._texts: list[str] = []  # the first and the last text of each part
+        self._offsets: list[np.ndarray] | None = []  # None if a time stamp has none
+        self.zone = self.form = ""
+        self.is_local = False
 
     def add(self, rows: np.ndarray, values: pd.Series) -> None:
         """Parse the next part of the column.
@@ -255,10 +265,16 @@ class Stamps:
         if pd.api.types.is_datetime64_any_dtype(values):
             stamps = values if values.dt.tz is None else values.dt.tz_convert(None)
             parts = {"": stamps.to_numpy("datetime64[us]")}
+            if values.dt.tz is not None:
+                self.zone, self.form = zone_of_type(values.dt.tz, values.iloc[0]), ISO_FORM
         elif pd.api.types.is_integer_dtype(values) and not self._is_format_given:
             parts = {"": values.to_numpy(np.int64)}
         else:
-            parts = self._parse_texts(rows, values.astype(str).str.strip())
+            texts = values.astype(str).str.strip()
+            parts = self._parse_texts(rows, texts)
+            self._texts += [texts.iloc[0], texts.iloc[-1]]
+            offsets = None if self._offsets is None else offsets_of(texts)
+            self._offsets = None if self._offsets is None or offsets is None else [*self._offsets, offsets]
         previous = self._parts or {format: [] for format in parts}
         self._parts = {format: [*previous[format], part] for format, part in parts.items() if format in previous}
 
@@ -299,7 +315,7 @@ class Stamps:
             regular = {format: stamps for format, stamps in distinct.items() if _is_regular(stamps)}
             if len(regular) == 1:
                 ((format, stamps),) = regular.items()
-                return stamps, format
+                return self._localised(stamps, format), format
             (format, stamps), (other_format, other_stamps) = list(distinct.items())[:2]
             index = int(np.argmax(stamps != other_stamps))
             time, other_time = format_time(stamps[index]), format_time(other_stamps[index])
@@ -309,7 +325,20 @@ class Stamps:
                 f"column; choose --time-format {format!r} for the first, --time-format {other_format!r} for the second",
             )
         ((format, stamps),) = distinct.items()
-        return stamps, ""
+        return self._localised(stamps, format), ""
+
+    def _localised(self, stamps: np.ndarray, format: str) -> np.ndarray:
+        """Set the zone and the form, and return the time stamps, in local time if a step is a day or longer."""
+        if stamps.dtype.kind != "M":
+            return stamps
+        if self._texts and self._offsets:
+            self.zone = find_zone(stamps, np.concatenate(self._offsets))
+        if self.zone and _has_whole_days(local := to_local(stamps, self.zone)):
+            self.is_local, stamps = True, local
+        if self._texts:
+            pairs = [(self._texts[0], stamps[0]), (self._texts[-1], stamps[-1])]
+            self.form = find_form(format, pairs, self.zone, self.is_local)
+        return stamps
 
     def _parse_error(self, rows: np.ndarray, values: pd.Series, index: int) -> DataError:
         value = values.iloc[index]
@@ -319,6 +348,12 @@ class Stamps:
             f"{None if pd.isna(value) else value!r}; correct it, name another column with --time, or name the format "
             "with --time-format",
         )
+
+
+def _has_whole_days(times: np.ndarray) -> bool:
+    """Whether the usual distance of the time stamps is a day or longer, in days, weeks or months."""
+    stamps = np.unique(times)
+    return len(stamps) > 1 and infer_frequency(stamps).has_whole_days
 
 
 def _is_regular(times: np.ndarray) -> bool:

@@ -1,11 +1,12 @@
 """The roles of the columns of a table of time series, and the frequency of its time stamps."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from glassgate.tasks.forecasting.series.zones import text_of
 from glassgate.tasks.wording import plural
 
 MISSING = ("error", "last")
@@ -66,6 +67,9 @@ class Frequency:
             numbers)
         count: the distance from one time stamp to the next: microseconds for "time", otherwise the number of units
         last_day: whether each time stamp is the last day of its month
+        form: the form in which time stamps are written, see `zones.find_form`; empty for the ISO form
+        zone: the time zone, a name or an offset from UTC; empty if the time stamps have none
+        is_local: whether the time stamps are local times of the zone; otherwise they are in UTC
 
     Example:
         >>> month = infer_frequency(np.array(["2024-01-31", "2024-02-29", "2024-03-31"], "datetime64[us]"))
@@ -76,6 +80,9 @@ class Frequency:
     unit: str
     count: int = 1
     last_day: bool = False
+    form: str = field(default="", compare=False)
+    zone: str = field(default="", compare=False)
+    is_local: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         if self.unit != TIME:
@@ -91,6 +98,11 @@ class Frequency:
         return self.unit != STEP
 
     @property
+    def has_whole_days(self) -> bool:
+        """Whether a step is a number of days, weekdays or months."""
+        return self.has_dates and (self.unit != TIME or self.count % _DAY == 0)
+
+    @property
     def season(self) -> int:
         """The number of steps in the usual season of a series with this frequency; 1 if there is none."""
         if self.unit == MONTH:
@@ -101,7 +113,7 @@ class Frequency:
         return steps or (_DAY // self.count if self.count < _DAY and _DAY % self.count == 0 else 1)
 
     def text(self, time: Any) -> str:
-        """Return a time stamp as text, without the time of day if a step is a day or longer.
+        """Return a time stamp as text, in the form of the input. In the ISO form, steps of days have no time of day.
 
         Example:
             >>> Frequency(MONTH).text(np.datetime64("2024-01-31", "us"))
@@ -109,9 +121,10 @@ class Frequency:
         """
         if not self.has_dates:
             return str(time)
+        if self.form:
+            return text_of(time, self.form, self.zone, self.is_local)
         text = format_time(time)
-        whole_days = self.unit != TIME or self.count % _DAY == 0
-        return text.removesuffix(" 00:00:00") if whole_days else text
+        return text.removesuffix(" 00:00:00") if self.has_whole_days else text
 
     def steps(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the number of steps from the first time stamp to each time stamp.
