@@ -139,7 +139,8 @@ def test_excel_unicode_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     rows = "".join(f'"{text}\n and more"\t{label}\r\n' for text, label in REVIEWS)
     (tmp_path / "a.txt").write_bytes(f"text\tlabel\r\n{rows}".encode("utf-16"))
     assert main(["look", f"{tmp_path}/a.txt"]) == 0
-    assert "texts in column 'text', labels in 'label', separated by tabs, encoding UTF-16; 60 texts" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "texts in column 'text', labels in 'label', separated by tabs, encoding UTF-16; 60 texts" in output
 
 
 GAP = [*VALUES[:50], "?", "?", *VALUES[50:]]
