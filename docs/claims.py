@@ -77,7 +77,7 @@ def solved(content: Content, language: int) -> str:
 def every(content: Content, language: int) -> str:
     """Return how many seeds solve each problem at each lag, with the median and the paper's numbers of sequences."""
     rows = [row for row in content["full"]["problems"] if row["forget_bias"] is None]
-    lags, own = sorted({row["lag"] for row in rows if row["lag"]}), ("its own", "自带")[language]
+    lags, own = sorted({row["lag"] for row in rows if row["lag"]}), ("its own", "固定")[language]
     head = [("problem", "问题")[language], ("cell", "单元")[language], *map(str, lags)]
     lines = []
     for problem in dict.fromkeys(row["problem"] for row in rows):

@@ -57,6 +57,17 @@ def test_a_chinese_page_has_the_structure_of_the_english_one(page: Path) -> None
 
 
 @pytest.mark.parametrize("page", CHINESE, ids=lambda page: page.stem)
+def test_a_chinese_page_has_the_numbers_of_the_english_one(page: Path) -> None:
+    assert numbers(page.read_text("utf-8")) == numbers(english(page))
+
+
+def numbers(text: str) -> list[str]:
+    """The numbers of at least two digits outside of code and addresses, sorted. Both languages write small ones as words."""
+    outside = re.sub(r"^```.*?^```$|`[^`]*`|\]\([^)]*\)", " ", text, flags=re.MULTILINE | re.DOTALL)
+    return sorted(re.findall(r"\d[\d,.:]*\d", outside))
+
+
+@pytest.mark.parametrize("page", CHINESE, ids=lambda page: page.stem)
 def test_a_chinese_page_links_to_chinese_pages_where_they_exist(page: Path) -> None:
     original = page.name.replace(".zh-CN", "")
     for name, note in re.findall(r"\[[^\]!]*\]\(([^)#:]+\.md)(?:#[^)]*)?\)(（英文）)?", page.read_text("utf-8")):
