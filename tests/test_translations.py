@@ -62,7 +62,7 @@ def test_a_chinese_page_has_the_numbers_of_the_english_one(page: Path) -> None:
 
 
 def numbers(text: str) -> list[str]:
-    """The numbers of at least two digits outside of code and addresses, sorted. Both languages write small ones as words."""
+    """The numbers of at least two digits outside of code and addresses, sorted. Smaller ones may be words."""
     outside = re.sub(r"^```.*?^```$|`[^`]*`|\]\([^)]*\)", " ", text, flags=re.MULTILINE | re.DOTALL)
     return sorted(re.findall(r"\d[\d,.:]*\d", outside))
 
