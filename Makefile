@@ -136,6 +136,8 @@ clean:
 	@set -o pipefail; .venv/clients/bin/python -m pip install --constraint tests/clients/constraints.txt \
 	  --no-build-isolation --editable '.[clients]' | $(progress)
 	@.venv/clients/bin/python -m pip install --quiet --no-deps --constraint constraints.txt silero-vad
+	@.venv/clients/bin/python -m pip install --quiet --no-deps --constraint tests/clients/constraints.txt \
+	  fla-core mlstm-kernels tirex-ts xlstm
 	@touch $@
 
 .venv/bin/python:

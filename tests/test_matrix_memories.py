@@ -1,4 +1,7 @@
-"""The cells with a matrix as memory, compared with the formulas of their papers in NumPy."""
+"""The cells with a matrix as memory, compared with the formulas of their papers in NumPy.
+
+`tests/clients/test_memories.py` compares them with the public recurrences of flash-linear-attention and mlstm-kernels.
+"""
 
 import numpy as np
 import pytest

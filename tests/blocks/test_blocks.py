@@ -1,7 +1,6 @@
 """Blocks, compared with the equations of the public implementations in NumPy, with weights in the public format.
 
-In a session without these packages, the equations stand for them: transformers (Qwen3-Next, Mamba-2), tirex-ts, xlstm
-and RWKV-LM.
+`tests/clients/test_memories.py` compares them with the public packages themselves.
 """
 
 import numpy as np
