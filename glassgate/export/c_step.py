@@ -8,6 +8,7 @@ import torch
 
 from glassgate.engines.axes import FEATURES, PROJECTED, UNITS
 from glassgate.engines.lowering.expressions import SIGNS_AND_ARITHMETIC, Expression
+from glassgate.engines.lowering.step import Key
 from glassgate.export.c_dialect import lanes_dialect, scalar_dialect
 from glassgate.export.c_means import move_means_into_weights
 from glassgate.export.network import DirectionSpec
@@ -15,14 +16,13 @@ from glassgate.export.step_values import (
     Affine,
     Constant,
     Input,
-    Phase,
     Pointwise,
     Product,
     Step,
     StepValue,
     SumOverUnits,
 )
-from glassgate.export.unit_loops import StepProgram, UnitLoop
+from glassgate.export.unit_loops import UnitLoop, UnitLoops
 
 
 @dataclass
@@ -85,7 +85,7 @@ class StepFunction:
         self.packed = PackedWeights(block)
         self.widths = {UNITS: spec.hidden_size, PROJECTED: spec.output_size, FEATURES: spec.input_size}
         self.state_sizes = {name: self.padded(spec.widths[name]) for name in self.step.states}
-        self.program = StepProgram(self.step)
+        self.program = UnitLoops(self.step)
         self._name_variables()
         self.text = "\n".join(self._lines())
 
@@ -131,27 +131,27 @@ class StepFunction:
     def _is_buffered(self, state: str) -> bool:
         """Whether a new state needs a buffer, because a later operation still reads the old state."""
         old, new = self.step.states[state], self.step.new_states[state]
-        storing_phase, has_one_block = self.program.storing_phase(state), self.state_sizes[state] == self.block
+        storing_phase, has_one_block = self.program.storing_key(state), self.state_sizes[state] == self.block
         for value in self.step.values:
             match value:
                 case Affine(products=products) if any(product.vector is old for product in products):
                     # A block computes its products before its new states, but after the new states of earlier blocks.
-                    phase = self.program.phase_of(value)
+                    phase = self.program.key_of(value)
                     if phase > storing_phase or (phase == storing_phase and not has_one_block):
                         return True
-                case Pointwise(args=args) if old in args and self.program.phase_of(value) > storing_phase:
+                case Pointwise(args=args) if old in args and self.program.key_of(value) > storing_phase:
                     return True
         others = (other for name, other in self.step.new_states.items() if name != state)
         return any(other is old for other in others) or isinstance(new, Input)
 
     def _unit_loop(self, loop: UnitLoop) -> Iterator[str]:
         """The lines of a loop over units. Adds the weights of the loop to `packed`."""
-        units = self.widths[loop.phase[1]]
-        affine = [value for value in loop.values if isinstance(value, Affine)]
+        units = self.widths[loop.axis]
+        affine = [value for value in loop.computed if isinstance(value, Affine)]
         for scalar in loop.scalars:
             if not self.program.is_inlined(scalar):
                 yield f"    const {self._type(scalar)} {self._variables[scalar]} = {self._expression(scalar).text};"
-        for total in loop.sums:
+        for total in loop.totals:
             yield f"    lanes {self._sum_names[total]} = broadcast(0);"
         rows = [self.packed.blocks_of(value.bias, units) for value in affine if value.bias is not None]
         products = list(self._matrix_products(affine, units, rows))
@@ -173,26 +173,26 @@ class StepFunction:
         yield from (f"            {line}" for line in self._pointwise(loop))
         yield "        }"
         yield "    }"
-        for total in loop.sums:
+        for total in loop.totals:
             yield f"    const real {self._variables[total]} = sum_lanes({self._sum_names[total]});"
         # Later phases load the stored values of this phase.
-        self._arrays |= {value: self._array_names[value] for value in loop.values if value in self.program.kept}
+        self._arrays |= {value: self._array_names[value] for value in loop.computed if value in self.program.kept}
 
     def _pointwise(self, loop: UnitLoop) -> Iterator[str]:
         """Lines that compute the pointwise operations of one register of units, after the matrix products."""
-        for value in loop.values:
+        for value in loop.computed:
             if isinstance(value, Pointwise) and not self.program.is_inlined(value):
                 yield f"const {self._type(value)} {self._variables[value]} = {self._expression(value).text};"
             if value in self.program.kept:
                 store = "store_mask" if value.is_mask else "store"
                 yield f"{store}({self._array_names[value]} + at, {self._variables[value]});"
-        units = self.widths[loop.phase[1]]
-        for total in loop.sums:
-            x = self._as_lanes(total.x, loop.phase).text
+        units = self.widths[loop.axis]
+        for total in loop.totals:
+            x = self._as_lanes(total.x, loop.key).text
             yield f"{self._sum_names[total]} += {f'first_lanes({x}, {units} - at)' if units % self.block else x};"
-        for name in loop.results:
+        for name in loop.names:
             target = self._new_names.get(name) or self._arrays[self.step.states[name]]
-            yield f"store({target} + at, {self._as_lanes(self.program.results[name], loop.phase).text});"
+            yield f"store({target} + at, {self._as_lanes(self.program.outcome[name], loop.key).text});"
 
     def _matrix_products(self, affine: Sequence[Affine], units: int, rows: list[np.ndarray]) -> Iterator[str]:
         """Lines that compute the matrix products of one block together.
@@ -257,7 +257,7 @@ class StepFunction:
         """The expression that loads numbers, or truth values that are stored as ones and zeros."""
         return f"{'load_mask' if value.is_mask else 'load'}({address})"
 
-    def _read(self, arg: StepValue | float, phase: Phase) -> Expression:
+    def _read(self, arg: StepValue | float, phase: Key) -> Expression:
         """The expression of a value in a phase: of lanes or, for a scalar, of one number."""
         match arg:
             case float() | int():
@@ -266,13 +266,13 @@ class StepFunction:
                 return Expression(str(int(arg.numbers.item())))
             case Constant(is_scalar=True):
                 return self.scalars.number(float(arg.numbers.item()))
-            case Pointwise() if self.program.is_inlined(arg) and (arg.is_scalar or self.program.phase_of(arg) == phase):
+            case Pointwise() if self.program.is_inlined(arg) and (arg.is_scalar or self.program.key_of(arg) == phase):
                 return self._expression(arg)
-        if isinstance(arg, Input) or (arg in self.program.kept and self.program.phase_of(arg) != phase):
+        if isinstance(arg, Input) or (arg in self.program.kept and self.program.key_of(arg) != phase):
             return Expression(self._load(arg, f"{self._arrays[arg]} + at"))
         return Expression(self._variables[arg])
 
-    def _as_lanes(self, arg: StepValue | float, phase: Phase) -> Expression:
+    def _as_lanes(self, arg: StepValue | float, phase: Key) -> Expression:
         """The expression of a value as lanes. A scalar is broadcast."""
         expression = self._read(arg, phase)
         if isinstance(arg, StepValue) and not arg.is_scalar:
@@ -282,7 +282,7 @@ class StepFunction:
 
     def _expression(self, value: Pointwise) -> Expression:
         """The expression of an operation: on one number for a scalar, otherwise on lanes."""
-        phase = self.program.phase_of(value)
+        phase = self.program.key_of(value)
         vectors = [arg for arg in value.args if isinstance(arg, StepValue) and not arg.is_scalar]
         if not vectors:
             expression = self.scalars.apply(value.op, [self._read(arg, phase) for arg in value.args])

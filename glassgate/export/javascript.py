@@ -14,12 +14,13 @@ import numpy as np
 from glassgate.cell import Cell
 from glassgate.engines.axes import FEATURES, PROJECTED, UNITS, Axis
 from glassgate.engines.lowering.expressions import Expression
+from glassgate.engines.lowering.step import Key
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.export.javascript_arrays import ArrayEmitter
 from glassgate.export.javascript_dialect import JAVASCRIPT
 from glassgate.export.network import ArraySpec, DirectionSpec, levels_of
-from glassgate.export.step_values import Affine, Constant, Input, Phase, Pointwise, Step, StepValue
-from glassgate.export.unit_loops import StepProgram, UnitLoop
+from glassgate.export.step_values import Affine, Constant, Input, Pointwise, Step, StepValue
+from glassgate.export.unit_loops import UnitLoop, UnitLoops
 from glassgate.layers.edits import REPLACEMENT, SCALE, edited_equations
 from glassgate.layers.stack import Recurrent
 
@@ -133,7 +134,7 @@ class _Emitter:
         self.widths = {UNITS: spec.hidden_size, PROJECTED: spec.output_size, FEATURES: spec.input_size}
         self.arrays: dict[str, np.ndarray] = {}
         self.products: dict[str, list[dict[str, Any]]] = {}
-        self.program = StepProgram(self.step)
+        self.program = UnitLoops(self.step)
         self.results = {value: name for name, value in {**self.step.gates, **self.step.new_states}.items()}
         self.names = JAVASCRIPT.names()
         self.variables = self._named_variables()
@@ -238,27 +239,27 @@ class _Emitter:
         return f"{self.now[name]}[{self._offset(axis)} + u]"
 
     def _unit_loop(self, loop: UnitLoop) -> Iterator[str]:
-        phase, variables = loop.phase, self.variables
+        phase, variables = loop.key, self.variables
         for scalar in loop.scalars:
             if not self.program.is_inlined(scalar):
                 yield f"const {variables[scalar]} = {self._expression(scalar).text};"
-        for total in loop.sums:
+        for total in loop.totals:
             yield f"let {variables[total]} = 0;"
-        sums = {value: self._affine(value) for value in loop.values if isinstance(value, Affine)}
+        sums = {value: self._affine(value) for value in loop.computed if isinstance(value, Affine)}
         for lines, _ in sums.values():
             yield from lines
-        yield f"for (let u = 0; u < {self.widths[phase[1]]}; u++) {{"
-        for value in loop.values:
+        yield f"for (let u = 0; u < {self.widths[loop.axis]}; u++) {{"
+        for value in loop.computed:
             if isinstance(value, Affine):
                 yield f"  const {variables[value]} = {sums[value][1]};"
             elif not self.program.is_inlined(value):
                 yield f"  const {variables[value]} = {self._expression(value).text};"
             if value in self.stored:
-                yield f"  {self._current(self.stored[value], phase[1])} = {self._read(value, phase).text};"
-        for total in loop.sums:
+                yield f"  {self._current(self.stored[value], loop.axis)} = {self._read(value, phase).text};"
+        for total in loop.totals:
             yield f"  {variables[total]} += {self._read(total.x, phase).text};"
-        for name in loop.results:
-            yield f"  {self._current(name, phase[1])} = {self._read(self.program.results[name], phase).text};"
+        for name in loop.names:
+            yield f"  {self._current(name, loop.axis)} = {self._read(self.program.outcome[name], phase).text};"
         yield "}"
 
     def _affine(self, value: Affine) -> tuple[list[str], str]:
@@ -298,7 +299,7 @@ class _Emitter:
         """The name under which a value is stored."""
         return self.stored.get(value) or self.results[value]
 
-    def _read(self, arg: StepValue | float, phase: Phase) -> Expression:
+    def _read(self, arg: StepValue | float, phase: Key) -> Expression:
         """The expression of a value in a phase."""
         match arg:
             case float() | int():
@@ -308,11 +309,11 @@ class _Emitter:
             case Constant():
                 self.arrays[self.variables[arg]] = arg.numbers
                 return Expression(f"{self.variables[arg]}[u]")
-            case Pointwise() if self.program.is_inlined(arg) and (arg.is_scalar or self.program.phase_of(arg) == phase):
+            case Pointwise() if self.program.is_inlined(arg) and (arg.is_scalar or self.program.key_of(arg) == phase):
                 return self._expression(arg)
-        if isinstance(arg, Affine | Pointwise) and not arg.is_scalar and self.program.phase_of(arg) != phase:
+        if isinstance(arg, Affine | Pointwise) and not arg.is_scalar and self.program.key_of(arg) != phase:
             return Expression(self._current(self._stored_name(arg), arg.axis))
         return Expression(f"{self.variables[arg]}[u]" if isinstance(arg, Input) else self.variables[arg])
 
     def _expression(self, value: Pointwise) -> Expression:
-        return JAVASCRIPT.apply(value.op, [self._read(arg, self.program.phase_of(value)) for arg in value.args])
+        return JAVASCRIPT.apply(value.op, [self._read(arg, self.program.key_of(value)) for arg in value.args])

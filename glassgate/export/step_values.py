@@ -34,14 +34,11 @@ from glassgate.engines.lowering.ir import (
     Value,
     operands,
 )
-from glassgate.engines.lowering.step import Levels
+from glassgate.engines.lowering.step import levels_of
 from glassgate.engines.lowering.step_graph import row_axis
 from glassgate.engines.symbolic.operations import MASKS
 from glassgate.export.lowered import base_extents, lowered_pass
 from glassgate.export.network import DirectionSpec
-
-Phase = tuple[int, Axis]
-"""The level of a phase, and the axis of its loop: units of the cell, or projected units."""
 
 
 @dataclass(eq=False)
@@ -285,8 +282,7 @@ def _fuse_affine(results: Mapping[str, StepValue]) -> dict[str, StepValue]:
         the results by name.
     """
     values = topologically_sorted(results.values())
-    levels = levels_of(values)
-    level = {value: levels[value] for value in values}
+    level = levels_of(values, operands_of, needs_all_units)
     uses = Counter(operand for value in values for operand in operands_of(value)) + Counter(results.values())
     replaced: dict[StepValue, StepValue] = {}
 
@@ -299,12 +295,12 @@ def _fuse_affine(results: Mapping[str, StepValue]) -> dict[str, StepValue]:
                 a, b = current(a), current(b)
                 affine = [arg for arg in (a, b) if isinstance(arg, Affine) and uses[arg] <= 1]
                 constants = [arg for arg in (a, b) if isinstance(arg, Constant) and not arg.is_scalar]
-                if affine and len(affine) + len(constants) == 2 and all(level[arg] == levels[value] for arg in affine):
+                if affine and len(affine) + len(constants) == 2 and all(level[arg] == level[value] for arg in affine):
                     biases = [arg.bias for arg in affine if arg.bias is not None] + [arg.numbers for arg in constants]
                     bias = sum(biases[1:], biases[0]) if biases else None
                     products = [product for arg in affine for product in arg.products]
                     merged = Affine(value.name, value.axis, bias, products)
-                    uses[merged], level[merged] = uses[value], levels[value]
+                    uses[merged], level[merged] = uses[value], level[value]
                     replaced[value] = merged
     for value in values:
         target = current(value)
@@ -318,13 +314,9 @@ def _fuse_affine(results: Mapping[str, StepValue]) -> dict[str, StepValue]:
     return {name: current(value) for name, value in results.items()}
 
 
-def levels_of(values: Iterable[StepValue]) -> Levels[StepValue]:
-    """The levels of values. Products with values that the step only reads can start at once. Sums need a loop."""
-
-    def needs_all_units(value: StepValue, operand: StepValue) -> bool:
-        return isinstance(value, SumOverUnits) or (isinstance(value, Affine) and not isinstance(operand, Input))
-
-    return Levels(values, operands_of, needs_all_units)
+def needs_all_units(value: StepValue, operand: StepValue) -> bool:
+    """Whether a value reads all units of an operand. Products with inputs of the step can start at once."""
+    return isinstance(value, SumOverUnits) or (isinstance(value, Affine) and not isinstance(operand, Input))
 
 
 def operands_of(value: StepValue) -> Iterator[StepValue]:

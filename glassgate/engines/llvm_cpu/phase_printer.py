@@ -64,7 +64,7 @@ class PhasePrinter:
         self._writes: list[str] = []
         self._texts: dict[Value, Expression] = {}
         """The expression of each value: its name, or the operation if it is used once."""
-        values = step.needed_values(phase)
+        values = phase.values
         computed = [value for value in values if self._is_operation(value)]
         self._uses = Counter(arg for value in computed for arg in self.graph.operands(value))
         self._read_by_units = {
@@ -102,7 +102,7 @@ class PhasePrinter:
         They are printed as one expression.
         """
         phase = self.phase
-        stored = {store.value for store in (*phase.writes, *phase.keeps, *phase.row_sums)} | phase.temporaries.keys()
+        stored = {store.value for store in (*phase.writes, *phase.keeps, *phase.row_sums)} | {*phase.temporaries}
         sums, reads, inlined = set[Value](), set[Value](), set[Value]()
         for value in values:
             operation = self.graph.operations.get(value)

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from glassgate.engines.lowering.ir import Carry, Value
-from glassgate.engines.lowering.step import Phases
 from glassgate.engines.triton_gpu.dialect import TRITON
 from glassgate.engines.triton_gpu.kernel import HEAD_WIDTHS, Kernel, Pointer
+from glassgate.engines.triton_gpu.phases import Phases
 from glassgate.engines.triton_gpu.products import gate_offset
 
 UNIT = {"H": ("unit", "unit_ok"), "P": ("out", "out_ok")}

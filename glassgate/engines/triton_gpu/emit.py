@@ -1,4 +1,4 @@
-"""Writes each phase of a pass as a Triton kernel. `lowering/step.py` splits a pass, `launch.py` launches kernels."""
+"""Writes each phase of a pass as a Triton kernel. `phases.py` divides a step, `launch.py` launches kernels."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,10 +18,10 @@ from glassgate.engines.lowering.ir import (
     Sum,
     Value,
 )
-from glassgate.engines.lowering.step import Phase, Phases
 from glassgate.engines.triton_gpu.addresses import Addresses
 from glassgate.engines.triton_gpu.dialect import TRITON
 from glassgate.engines.triton_gpu.kernel import Kernel, StepKernels
+from glassgate.engines.triton_gpu.phases import Phase, Phases
 from glassgate.engines.triton_gpu.products import Product
 
 STAGES = 3
@@ -49,7 +49,7 @@ def write_step_kernels(phases: Phases, title: str, ragged: bool) -> StepKernels:
         begin = Writer(phases, f"{title}_begin", ragged, phases.by_rows).write_kernel(None, (), first)
     steps = []
     for phase in rest:
-        name = title if len(rest) == 1 else f"{title}_{phase.number}"
+        name = title if len(rest) == 1 else f"{title}_{phase.level}"
         ahead = first if phase is rest[-1] and begin else None
         if phases.by_rows and phase.products:
             steps.append(Writer(phases, f"{name}_products", ragged, False).write_kernel(None, phase.products, None))

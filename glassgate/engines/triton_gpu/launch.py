@@ -4,7 +4,7 @@ There are three kinds of kernels for a loop:
 
 - Kernel A ("solo") runs all steps in one launch. A program computes all units (or one head) of some sequences.
 - Kernel B ("grid") runs all steps in one launch. A program computes some units. All programs wait at barriers.
-- Kernel C ("steps") is launched for each step, once per phase of the step (`lowering/step.py`).
+- Kernel C ("steps") is launched for each step, once per phase of the step (`phases.py`).
 """
 
 import linecache
@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from glassgate.engines.lowering.step import Phases
 from glassgate.engines.triton_gpu.emit import write_step_kernels
 from glassgate.engines.triton_gpu.kernel import COUNTER_DISTANCE, HEAD_WIDTHS, Kernel, StepKernels, join_directions
 from glassgate.engines.triton_gpu.mathematics import functions_called_in
 from glassgate.engines.triton_gpu.persistent import write_persistent_kernel
+from glassgate.engines.triton_gpu.phases import Phases
 
 PREAMBLE = "import triton\nimport triton.language as tl\n"
 """The first lines of a module of kernels."""

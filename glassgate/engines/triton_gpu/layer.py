@@ -12,7 +12,6 @@ from glassgate.engines.contract import Direction, Recording, Steps, result_type
 from glassgate.engines.lowering.forward import Form, kept_port
 from glassgate.engines.lowering.ir import Port, Role
 from glassgate.engines.lowering.passes import lowered_pass
-from glassgate.engines.lowering.step import Phases
 from glassgate.engines.plan import Plan, Sizes, by_direction, operands_of, plan_of, state_result_count
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.trace import build_trace
@@ -20,6 +19,7 @@ from glassgate.engines.triton_gpu.costs import COSTS
 from glassgate.engines.triton_gpu.emit import write_step_kernels
 from glassgate.engines.triton_gpu.launch import LoopKernels, module_text
 from glassgate.engines.triton_gpu.passes import PassRun, run_loops
+from glassgate.engines.triton_gpu.phases import Phases
 from glassgate.engines.triton_gpu.precision import Precision, saved_type
 from glassgate.engines.triton_gpu.rows import Rows
 from glassgate.engines.triton_gpu.select import Chip, select_kernel

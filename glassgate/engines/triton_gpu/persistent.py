@@ -9,9 +9,9 @@ from functools import lru_cache
 
 from glassgate.engines.lowering.expressions import Expression
 from glassgate.engines.lowering.ir import Block, Carry, Contract, Line, Stack, Value
-from glassgate.engines.lowering.step import Phase, Phases
 from glassgate.engines.triton_gpu.emit import Writer
 from glassgate.engines.triton_gpu.kernel import Kernel
+from glassgate.engines.triton_gpu.phases import Phase, Phases
 from glassgate.engines.triton_gpu.products import Product
 
 
@@ -79,7 +79,7 @@ class _PersistentWriter(Writer):
 
     def phase_lines(self, phase: Phase, iteration: str) -> list[str]:
         """The lines of a phase of a step. Phase 0 runs one step ahead of the other phases."""
-        self.is_next_step = not phase.number
+        self.is_next_step = not phase.level
         self.loads, self.body = [], []
         if self.is_next_step and iteration != "0":
             current = {c.before for c in phase.carries}

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from glassgate.engines.lowering.ir import Contract, Line, Value
-from glassgate.engines.lowering.step import Phases
+from glassgate.engines.triton_gpu.phases import Phases
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import torch
 
-from glassgate.engines.lowering.step import Phases
 from glassgate.engines.triton_gpu import costs
 from glassgate.engines.triton_gpu.emit import STAGES
 from glassgate.engines.triton_gpu.kernel import Kernel
 from glassgate.engines.triton_gpu.launch import Blocks, KernelChoice
+from glassgate.engines.triton_gpu.phases import Phases
 from glassgate.engines.triton_gpu.products import gate_count
 from glassgate.user_warning import warn_user
 

@@ -20,7 +20,6 @@ import glassgate as gg
 from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.forward import Form, forward_pass
 from glassgate.engines.lowering.ir import Role, Shift
-from glassgate.engines.lowering.step import Phases
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.engines.symbolic.trace import build_trace
 from glassgate.engines.triton_gpu.costs import COSTS
@@ -28,6 +27,7 @@ from glassgate.engines.triton_gpu.emit import write_step_kernels
 from glassgate.engines.triton_gpu.kernel import CONSTANTS, Kernel, Pointer, join_directions, kernel_in_graph
 from glassgate.engines.triton_gpu.launch import ALL_REGISTERS, Blocks, compile_module, module_text
 from glassgate.engines.triton_gpu.persistent import write_persistent_kernel
+from glassgate.engines.triton_gpu.phases import Phases
 from glassgate.engines.triton_gpu.select import Chip, blocks_of, estimate_grid, estimate_solo
 
 CELLS = {

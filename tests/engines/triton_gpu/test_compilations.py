@@ -12,13 +12,13 @@ from triton.runtime.jit import create_function_from_signature
 import glassgate as gg
 from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.forward import Form, forward_pass
-from glassgate.engines.lowering.step import Phases
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.engines.symbolic.trace import build_trace
 from glassgate.engines.triton_gpu import launch, passes
 from glassgate.engines.triton_gpu.costs import COSTS
 from glassgate.engines.triton_gpu.emit import write_step_kernels
 from glassgate.engines.triton_gpu.launch import Blocks, KernelChoice
+from glassgate.engines.triton_gpu.phases import Phases
 from glassgate.engines.triton_gpu.select import Chip, blocks_of, select_kernel
 from tests.simulated_gpu import simulated_gpu, to_gpu
 

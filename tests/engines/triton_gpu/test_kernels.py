@@ -9,7 +9,6 @@ import glassgate as gg
 from glassgate.engines.contract import Direction
 from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.forward import Form, forward_pass
-from glassgate.engines.lowering.step import Phases
 from glassgate.engines.plan import format_plans, operands_of
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.engines.symbolic.trace import build_trace
@@ -20,6 +19,7 @@ from glassgate.engines.triton_gpu.costs import COSTS
 from glassgate.engines.triton_gpu.emit import write_step_kernels
 from glassgate.engines.triton_gpu.kernel import Kernel
 from glassgate.engines.triton_gpu.launch import Blocks, KernelChoice, Launch, OtherArguments, options_with_fewest_spills
+from glassgate.engines.triton_gpu.phases import Phases
 from glassgate.engines.triton_gpu.select import Chip, blocks_of, estimate_solo, select_kernel
 from tests.compare import check
 from tests.engines.triton_gpu.test_layers import in_gpu, run

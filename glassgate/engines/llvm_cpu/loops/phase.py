@@ -7,6 +7,7 @@ from glassgate.engines.axes import Axis
 from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Column
 from glassgate.engines.llvm_cpu.loops.memory import Carry, StateBefore, Store
 from glassgate.engines.lowering.ir import Value
+from glassgate.engines.lowering.step import Phase as StepPhase
 from glassgate.engines.lowering.step_graph import WeightRows
 
 MAX_GATES = 4
@@ -62,27 +63,22 @@ class RowSum(NamedTuple):
 
 
 @dataclass(eq=False)
-class Phase:
+class Phase(StepPhase[Value]):
     """One loop over rows and units.
 
     Attributes:
-        level: the largest number of row sums and matrix products on a path from a leaf to a value of the phase.
-            Products of the state before the step do not count.
-        axis: the axis of its units.
         products: the matrix products, which are computed first.
         writes: the results that the phase stores.
         keeps: the values that only training stores.
         row_sums: the sums over units that are complete after this phase.
-        temporaries: the values that a later phase reads from temporary memory, in the order of insertion.
+        temporaries: the values that a later phase reads from temporary memory.
     """
 
-    level: int
-    axis: Axis
     products: list[Product] = field(default_factory=list)
     writes: list[Store | Carry] = field(default_factory=list)
     keeps: list[Store] = field(default_factory=list)
     row_sums: list[RowSum] = field(default_factory=list)
-    temporaries: dict[Value, None] = field(default_factory=dict)
+    temporaries: list[Value] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:

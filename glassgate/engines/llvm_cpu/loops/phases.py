@@ -15,13 +15,13 @@ from glassgate.engines.llvm_cpu.loops.phase import MAX_GATES, LeftOperand, Phase
 from glassgate.engines.lowering.forward import Form
 from glassgate.engines.lowering.ir import Block, Elementwise, Role, Size, Sum, Value
 from glassgate.engines.lowering.passes import lowered_pass
-from glassgate.engines.lowering.step import Levels
+from glassgate.engines.lowering.step import Key, StepProgram
 from glassgate.engines.lowering.step_graph import StepGraph, WeightRows
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.trace import Trace
 
 
-class Step:
+class Step(StepProgram[Value, Phase]):
     """The step of one direction, forward or backward.
 
     Args:
@@ -33,7 +33,6 @@ class Step:
         memory: the columns of inputs and results.
         buffers: the memory that it reads and writes.
         states: the states whose value before the step is read.
-        phases: the phases in order.
         barriers: the phases that are followed by a barrier.
         groups: the phases in groups. All phases of a group run on one row before the next row. A phase with products is
             a group of its own, and a barrier ends a group.
@@ -48,32 +47,31 @@ class Step:
         self.memory = Memory(equations, trace, self.graph, backward)
         self.buffers = self.memory.buffers
         results, kept = self.memory.results, self.memory.kept
-        self.values = self.graph.with_operands(store.value for store in (*results, *kept))
+        super().__init__(self.graph.with_operands(store.value for store in (*results, *kept)), Phase)
         before = {self.memory.state_before(value) for value in self.values}
         self.states = tuple(name for name in equations.state if name in before)
         self._overwritten = {result.overwritten for result in results if isinstance(result, Carry)}
         self._recomputed = self._find_recomputed()
-        levels = Levels(self.values, self.graph.operands, self._needs_all_units)
-        self._level = {value: levels[value] for value in self.values}
         self._delay_gradients()
-        axes = {UNITS, *map(self.graph.axis_of, self.values)} - {PER_ROW}
-        keys = {(level, axis) for level in self._level.values() for axis in axes}
-        self._by_level_and_axis = {key: Phase(*key) for key in sorted(keys)}
         self.result_columns = {
             result.value: result.to for result in results if isinstance(result, Store) and not result.added
         }
-        self.row_sums: list[Value] = []
+        stores: list[tuple[Key, Store | Carry]] = [(self._storing_key(result), result) for result in results]
+        keeps = [(self.key_of(store.value), store) for store in kept if not self.is_read(store.value)]
+        self.divide([(key, store.value) for key, store in (*stores, *keeps)])
         self._add_products()
-        for result in results:
-            self._storing_phase(result).writes.append(result)
-        for store in kept:
-            if self.graph.is_computed(store.value) and not self._is_row_sum(store.value):
-                self.phase_of(store.value).keeps.append(store)
-        self._add_row_sums()
-        self._find_temporaries()
+        for key, result in stores:
+            self.phases[key].writes.append(result)
+        for key, store in keeps:
+            self.phases[key].keeps.append(store)
         self._keep_input_terms()
-        self.phases = [phase for phase in self._by_level_and_axis.values() if not phase.is_empty]
-        self.products = [product for phase in self.phases for product in phase.products]
+        self.row_sums = [value for phase in self.phases.values() for value in phase.sums]
+        for phase in self.phases.values():
+            phase.row_sums = [self._row_sum(value) for value in phase.sums]
+            published = (value for value in phase.published if value not in self.result_columns)
+            phase.temporaries = list(dict.fromkeys([*published, *phase.stored]))
+        self.phases = {key: phase for key, phase in self.phases.items() if not phase.is_empty}
+        self.products = [product for phase in self.phases.values() for product in phase.products]
         for number, product in enumerate(self.products):
             product.number = number
         self.barriers = self._barriers()
@@ -81,23 +79,50 @@ class Step:
         self._temporary_of = self._temporaries()
         self.temporaries = {temporary.buffer: temporary for temporary in self._temporary_of.values()}
         in_place = {temporary.kept for temporary in self._temporary_of.values()}
-        for phase in self.phases:
+        for phase in self.phases.values():
             phase.writes += [Store(value, Column(self._temporary_of[value].buffer)) for value in phase.temporaries]
             phase.keeps = [store for store in phase.keeps if store.to not in in_place]
 
-    # The levels of values.
+    # The graph of the values.
 
-    def _is_row_sum(self, value: Value) -> bool:
+    def operands(self, value: Value) -> tuple[Value, ...]:
+        """See `StepGraph.operands`."""
+        return self.graph.operands(value)
+
+    def axis_of(self, value: Value) -> Axis:
+        """The axis of a value within a row."""
+        return self.graph.axis_of(value)
+
+    def is_product(self, value: Value) -> bool:
+        """Whether a value is the result of a matrix product."""
+        return self.graph.product(value) is not None
+
+    def is_sum(self, value: Value) -> bool:
+        """Whether a value is a sum over units."""
         return isinstance(self.graph.operations.get(value), Sum)
 
-    def _needs_all_units(self, value: Value, operand: Value) -> bool:
-        """Whether a value needs all units of an operand, which must be complete before the phase begins."""
-        is_product = self.graph.product(value) is not None
-        return self._is_row_sum(value) or (is_product and self.memory.state_before(operand) is None)
+    def is_read(self, value: Value) -> bool:
+        """Whether a value is an input, or a sum, which its phase stores in memory."""
+        return not self.graph.is_computed(value) or self.is_sum(value)
+
+    def is_in_results(self, value: Value) -> bool:
+        """Whether a value is in a column of the results."""
+        return value in self.result_columns
+
+    def is_recomputed(self, value: Value) -> bool:
+        """Whether each phase computes a value again: a mask, a number per row, or a value that costs little."""
+        recomputed = value in self._recomputed and value not in self.result_columns
+        return value.type.dtype == "bool" or super().is_recomputed(value) or recomputed
+
+    def needs_all_units(self, value: Value, operand: Value) -> bool:
+        """Whether a value needs all units of an operand. The state before the step is complete."""
+        return super().needs_all_units(value, operand) and (
+            self.is_sum(value) or self.memory.state_before(operand) is None
+        )
 
     def _reads_overwritten(self, value: Value) -> bool:
         """Whether a value is the total gradient of a state, which reads a gradient that the step overwrites."""
-        return not self._overwritten.isdisjoint(self.graph.operands(value))
+        return not self._overwritten.isdisjoint(self.operands(value))
 
     def _find_recomputed(self) -> set[Value]:
         """Return the values that cost less to recompute than to store and read."""
@@ -128,36 +153,28 @@ class Step:
     def _delay_gradients(self) -> None:
         """Assign the total gradient of each state to the level of its first use.
 
-        Later in the step, the gradient for the previous step overwrites a term of it, see `_storing_phase`.
+        Later in the step, the gradient for the previous step overwrites a term of it, see `_storing_key`.
         """
         first_use: dict[Value, int] = {}
         for value in self.values:
-            waits = self.graph.product(value) is not None or self._is_row_sum(value)
-            for arg in self.graph.operands(value):
-                used = self._level[value] - waits
+            waits = self.is_product(value) or self.is_sum(value)
+            for arg in self.operands(value):
+                used = self.level[value] - waits
                 first_use[arg] = min(first_use.get(arg, used), used)
         for value in self.values:
             if self._reads_overwritten(value):
-                self._level[value] = max(0, first_use.get(value, 0))
+                self.level[value] = max(0, first_use.get(value, 0))
 
-    def _units_of(self, value: Value) -> Axis:
-        axis = self.graph.axis_of(value)
-        return UNITS if axis == PER_ROW else axis
-
-    def phase_of(self, value: Value) -> Phase:
-        """The phase of the level and the units of a value."""
-        return self._by_level_and_axis[self._level[value], self._units_of(value)]
-
-    def _storing_phase(self, result: Store | Carry) -> Phase:
+    def _storing_key(self, result: Store | Carry) -> Key:
         """Return the phase that stores a result.
 
         The gradient for the previous step overwrites the gradient from the following step, so all reads come first.
         """
-        level = self._level[result.value]
+        level, axis = self.key_of(result.value)
         if isinstance(result, Carry):
-            readers = (v for v in self.values if result.overwritten in self.graph.operands(v))
-            level = max([level, *(self._level[v] for v in readers)])
-        return self._by_level_and_axis[level, self._units_of(result.value)]
+            readers = (v for v in self.values if result.overwritten in self.operands(v))
+            level = max([level, *(self.level[v] for v in readers)])
+        return level, axis
 
     # The contents of phases.
 
@@ -216,39 +233,18 @@ class Step:
                 lists.append(((gate,), column))
         return lists
 
-    def _add_row_sums(self) -> None:
-        """Add each sum over units to the phase that computes its terms. Sums are numbered in the order of phases."""
-        sums = [value for value in self.values if self._is_row_sum(value)]
-        for phase in self._by_level_and_axis.values():
-            for value in sums:
-                (added,) = self.graph.operands(value)
-                if self.phase_of(added) is phase:
-                    phase.row_sums.append(RowSum(len(self.row_sums), added, self._kept_column(value)))
-                    self.row_sums.append(value)
+    def _row_sum(self, value: Value) -> RowSum:
+        (added,) = self.operands(value)
+        return RowSum(self.row_sums.index(value), added, self._kept_column(value))
 
     def _kept_column(self, value: Value) -> Column | None:
         return next((store.to for store in self.memory.kept if store.value is value), None)
-
-    def _find_temporaries(self) -> None:
-        """Find the temporaries: the values that a phase reads from earlier phases.
-
-        The phases are searched from the last to the first, because a phase that computes a temporary may read others.
-        """
-        for phase in self._by_level_and_axis.values():
-            for product in phase.products:
-                if product.column is None and self.memory.state_before(product.left) is None:
-                    self.phase_of(product.left).temporaries[product.left] = None
-        for phase in reversed(self._by_level_and_axis.values()):
-            for value in self.needed_values(phase):
-                is_stored = not self.graph.is_computed(value) or self._is_row_sum(value) or value in self.result_columns
-                if not (self.computes(phase, value) or is_stored):
-                    self.phase_of(value).temporaries[value] = None
 
     def _keep_input_terms(self) -> None:
         """In training, the last phase that reads a kept input term (W_ih x) adds the bias to it in place."""
         for store in self.memory.kept:
             if not self.graph.is_computed(store.value):
-                readers = [p for p in self._by_level_and_axis.values() if store.value in set(self.needed_values(p))]
+                readers = [phase for phase in self.phases.values() if store.value in phase.values]
                 readers[-1].keeps.append(store)
 
     @cached_property
@@ -265,17 +261,18 @@ class Step:
         left = self._left_operands
         barriers = [
             phase
-            for phase in self.phases
-            if left & phase.temporaries.keys() or left & {w.value for w in phase.writes if isinstance(w, Store)}
+            for phase in self.phases.values()
+            if left & {*phase.temporaries} or left & {w.value for w in phase.writes if isinstance(w, Store)}
         ]
         next_step_too = any(self.memory.state_before(v) or v not in self.result_columns for v in left)
-        if next_step_too and self.phases[-1] not in barriers:
-            barriers.append(self.phases[-1])
+        last = [*self.phases.values()][-1]
+        if next_step_too and last not in barriers:
+            barriers.append(last)
         return barriers
 
     def _groups(self) -> list[list[Phase]]:
         groups: list[list[Phase]] = []
-        for phase in self.phases:
+        for phase in self.phases.values():
             before = groups[-1][-1] if groups else None
             if before is None or phase.products or before.products or before in self.barriers:
                 groups.append([])
@@ -283,10 +280,10 @@ class Step:
         return groups
 
     def _temporaries(self) -> dict[Value, Temporary]:
-        temporaries = [value for phase in self.phases for value in phase.temporaries]
+        temporaries = [value for phase in self.phases.values() for value in phase.temporaries]
         readers: dict[Value, set[int]] = {value: set() for value in temporaries}
         for number, phases in enumerate(self.groups):
-            for value in (value for phase in phases for value in self.needed_values(phase)):
+            for value in (value for phase in phases for value in phase.values):
                 if value in readers:
                     readers[value].add(number)
         memory = {}
@@ -298,27 +295,7 @@ class Step:
             memory[value] = Temporary(value, buffer, in_one_group, kept)
         return memory
 
-    # The values of a phase.
-
-    def computes(self, phase: Phase, value: Value) -> bool:
-        """Return whether a phase computes a value itself instead of reading it."""
-        if not self.graph.is_computed(value) or self._is_row_sum(value):
-            return False
-        recomputed = value in self._recomputed and value not in self.result_columns
-        is_cheap = value.type.dtype == "bool" or self.graph.axis_of(value) == PER_ROW or recomputed
-        return is_cheap or self.phase_of(value) is phase
-
-    def needed_values(self, phase: Phase) -> list[Value]:
-        """Return all values that a phase computes or reads, each after its operands."""
-        needed: set[Value] = set()
-        pending = [store.value for store in (*phase.writes, *phase.keeps, *phase.row_sums)] + [*phase.temporaries]
-        while pending:
-            value = pending.pop()
-            if value not in needed:
-                needed.add(value)
-                if self.computes(phase, value) and self.graph.product(value) is None:
-                    pending += self.graph.operands(value)
-        return sorted(needed, key=self.graph.order.__getitem__)
+    # The memory of values.
 
     def left_operand(self, product: Product) -> LeftOperand:
         """The row vectors that a product reads."""
@@ -341,4 +318,4 @@ class Step:
 
     def input_columns(self, phase: Phase) -> int:
         """The number of gates whose input product a phase reads."""
-        return len({value for value in self.needed_values(phase) if self.memory.is_input_term(value)})
+        return len({value for value in phase.values if self.memory.is_input_term(value)})
