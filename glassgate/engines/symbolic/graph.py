@@ -89,7 +89,48 @@ def _refusing_method(operation: str) -> Callable[..., Any]:
 
 def _operator_pair(op: str) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
     """An operator and its reflected version, for example `__add__` and `__radd__`."""
-    return lambda a, b: make(op, a, b), lambda a, b: make(op, b, a)
+    return lambda a, b: a.operation(op, a, b), lambda a, b: a.operation(op, b, a)
+
+
+class Symbolic:
+    """A value of a step that is traced: Python's operators, and the methods that functions in `operations.py` call."""
+
+    __slots__ = ()
+
+    def operation(self, op: str, *args: Any) -> Any:
+        """An elementwise operation on values and numbers."""
+        raise NotImplementedError
+
+    def elementwise(self, op: str, *args: Any) -> Any:
+        """An elementwise operation on this value and further arguments."""
+        return self.operation(op, self, *args)
+
+    def refuse(self, reason: str) -> None:
+        """Raise `NotTraceable`."""
+        raise NotTraceable(reason)
+
+    def __neg__(self) -> Any:
+        return self.operation("neg", self)
+
+    def __abs__(self) -> Any:
+        return self.operation("abs", self)
+
+    def __invert__(self) -> Any:
+        return self.operation("bitwise_not", self)
+
+    __add__, __radd__ = _operator_pair("add")
+    __sub__, __rsub__ = _operator_pair("sub")
+    __mul__, __rmul__ = _operator_pair("mul")
+    __truediv__, __rtruediv__ = _operator_pair("div")
+    __pow__, __rpow__ = _operator_pair("pow")
+    __and__, __rand__ = _operator_pair("bitwise_and")
+    __or__, __ror__ = _operator_pair("bitwise_or")
+    __xor__, __rxor__ = _operator_pair("bitwise_xor")
+    __lt__, __gt__ = _operator_pair("lt")
+    __le__, __ge__ = _operator_pair("le")
+    __eq__, _ = _operator_pair("eq")
+    __ne__, _ = _operator_pair("ne")
+    __hash__ = object.__hash__
 
 
 @dataclass(eq=False, slots=True)
@@ -117,7 +158,7 @@ class Call:
 
 
 @dataclass(eq=False, slots=True)
-class Node:
+class Node(Symbolic):
     """One value of a step: an elementwise operation of `OPERATIONS`, a row-wide operation, or a leaf.
 
     Row-wide operations:
@@ -165,13 +206,9 @@ class Node:
         """A constant with the shape of this value."""
         return Node("constant", (float(value),), self.axis)
 
-    def elementwise(self, op: str, *args: Any) -> "Node":
-        """An elementwise operation on this value and further arguments."""
-        return make(op, self, *args)
-
-    def refuse(self, reason: str) -> None:
-        """Raise `NotTraceable`."""
-        raise NotTraceable(reason)
+    def operation(self, op: str, *args: Any) -> Any:
+        """An elementwise operation, see `make`."""
+        return make(op, *args)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
@@ -210,20 +247,6 @@ class Node:
         "a shift of bits"
     )
 
-    def __neg__(self) -> "Node":
-        return make("neg", self)
-
-    def __abs__(self) -> "Node":
-        return make("abs", self)
-
-    def __invert__(self) -> "Node":
-        return make("logical_not", _expect_mask(self, "~"))
-
-    __add__, __radd__ = _operator_pair("add")
-    __sub__, __rsub__ = _operator_pair("sub")
-    __mul__, __rmul__ = _operator_pair("mul")
-    __truediv__, __rtruediv__ = _operator_pair("div")
-    __pow__, __rpow__ = _operator_pair("pow")
     __iadd__, __isub__ = _in_place_operator("add", "+="), _in_place_operator("sub", "-=")
     __imul__, __itruediv__, __ipow__ = (
         _in_place_operator("mul", "*="),
@@ -231,22 +254,14 @@ class Node:
         _in_place_operator("pow", "**="),
     )
     __iand__ = __ior__ = __ixor__ = _refusing_method("writing to a mask")
-    __and__, __rand__ = _operator_pair("bitwise_and")
-    __or__, __ror__ = _operator_pair("bitwise_or")
-    __xor__, __rxor__ = _operator_pair("bitwise_xor")
-    __lt__, __gt__ = _operator_pair("lt")
-    __le__, __ge__ = _operator_pair("le")
-    __eq__, _ = _operator_pair("eq")
-    __ne__, _ = _operator_pair("ne")
-    __hash__ = object.__hash__
 
 
 def make(op: str, *args: Any) -> Node:
     """Return a node for an elementwise operation, or a simpler node or number with the same value."""
     if _tracing.refusals is not None:
         _check_mode()
-    if op in _MASK_OPERATORS:
-        op, args = _MASK_OPERATORS[op][0], tuple([_expect_mask(arg, _MASK_OPERATORS[op][1]) for arg in args])
+    if op in MASK_OPERATORS:
+        op, args = MASK_OPERATORS[op][0], tuple([_expect_mask(arg, MASK_OPERATORS[op][1]) for arg in args])
     values = [_operand(arg) for arg in args]
     if op == "where" and isinstance(values[0], Node) and values[0].op not in MASKS:
         raise NotTraceable("torch.where with a condition that is not a mask")
@@ -268,7 +283,11 @@ def make(op: str, *args: Any) -> Node:
 
 
 _LOGICAL = ("logical_and", "logical_or", "logical_not")
-_MASK_OPERATORS = {"bitwise_and": ("logical_and", "&"), "bitwise_or": ("logical_or", "|"), "bitwise_xor": ("ne", "^")}
+MASK_OPERATORS = {
+    "bitwise_and": ("logical_and", "&"), "bitwise_or": ("logical_or", "|"), "bitwise_xor": ("ne", "^"),
+    "bitwise_not": ("logical_not", "~"),
+}  # fmt: skip
+"""For each operator of masks: the operation, and the sign for messages."""
 
 
 def _expect_mask(value: Any, sign: str) -> "Node":

@@ -39,7 +39,9 @@ def conflicts(step: Step) -> list[str]:
             # Each step has rows of its own in a buffer with a row per step. It overwrites other buffers.
             is_same_row = buffer is same and (number == later or buffer.kind.row_per is not RowPer.STEP)
             if {kind, other} == {"read", "write"} and is_same_row and columns & others:
-                found.append(f"{kind} in step {number} and {other} in step {later}: {buffer}, columns {columns & others}")
+                found.append(
+                    f"{kind} in step {number} and {other} in step {later}: {buffer}, columns {columns & others}"
+                )
     return found
 
 

@@ -48,17 +48,17 @@ def _amax(x: TracedTensor, dim: Dim = None, keepdim: bool = False) -> TracedTens
 
 
 def _amin(x: TracedTensor, dim: Dim = None, keepdim: bool = False) -> Any:
-    return -_reduce("max", -x, dim, keepdim)  # type: ignore[operator]
+    return -_reduce("max", -x, dim, keepdim)
 
 
 def _mean(x: TracedTensor, dim: Dim = None, keepdim: bool = False) -> Any:
-    return _reduce("sum", x, dim, keepdim) / float(prod(x.shape[k] for k in _positions(x, dim)))  # type: ignore[operator]
+    return _reduce("sum", x, dim, keepdim) / float(prod(x.shape[k] for k in _positions(x, dim)))
 
 
 def _var(x: TracedTensor, dim: Dim = None, unbiased: bool = True, keepdim: bool = False, correction: int = 1) -> Any:
     count = prod(x.shape[k] for k in _positions(x, dim))
     distance = call("sub", x, _mean(x, dim, True))
-    return _sum(distance * distance, dim, keepdim) / float(count - (correction if unbiased else 0))  # type: ignore[operator]
+    return _sum(distance * distance, dim, keepdim) / float(count - (correction if unbiased else 0))
 
 
 def _std(x: TracedTensor, dim: Dim = None, unbiased: bool = True, keepdim: bool = False, correction: int = 1) -> Any:
@@ -68,7 +68,7 @@ def _std(x: TracedTensor, dim: Dim = None, unbiased: bool = True, keepdim: bool 
 def _norm(x: TracedTensor, p: Any = 2, dim: Dim = None, keepdim: bool = False, ord: Any = None) -> Any:
     if (p if ord is None else ord) not in (2, 2.0, "fro", None):
         raise NotTraceable(f"a norm of order {p}")
-    return torch.sqrt(_sum(x * x, dim, keepdim))  # type: ignore[operator,arg-type]
+    return torch.sqrt(_sum(x * x, dim, keepdim))
 
 
 def _normalize(x: TracedTensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None) -> Any:

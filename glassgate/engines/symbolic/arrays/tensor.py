@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from glassgate.engines.symbolic.arrays.value import Index, Value, elementwise_function, index, make
-from glassgate.engines.symbolic.graph import NotTraceable
+from glassgate.engines.symbolic.graph import NotTraceable, Symbolic
 from glassgate.shapes import ShapeError
 
 ROWS = "N"
@@ -53,7 +53,7 @@ class Scope:
         return axis
 
 
-class TracedTensor:
+class TracedTensor(Symbolic):
     """A value with the positions of its axes.
 
     Args:
@@ -110,13 +110,15 @@ class TracedTensor:
         """A constant with the shape of this tensor."""
         return self.replaced(self.value.constant_like(number))
 
-    def elementwise(self, op: str, *args: Any) -> Any:
-        """An elementwise operation on this tensor and further arguments."""
-        return make_tensor(op, self, *args)
+    def operation(self, op: str, *args: Any) -> Any:
+        """An elementwise operation, see `make_tensor`."""
+        return make_tensor(op, *args)
 
-    def refuse(self, reason: str) -> None:
-        """Raise `NotTraceable`."""
-        raise NotTraceable(reason)
+    def __matmul__(self, other: Any) -> Any:
+        return call("matmul", self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return call("matmul", other, self)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
@@ -136,33 +138,9 @@ class TracedTensor:
 
     __bool__ = __iter__ = __len__ = __contains__ = __float__ = __int__ = __index__ = __setitem__ = _refuse_use
     __array__ = __iadd__ = __isub__ = __imul__ = __itruediv__ = _refuse_use
-    __hash__ = object.__hash__
 
     def __repr__(self) -> str:
         return f"TracedTensor{self.described}"
-
-
-def _operator(op: str, swapped: bool = False) -> Callable[..., Any]:
-    def apply(a: TracedTensor, b: Any) -> Any:
-        operands = (b, a) if swapped else (a, b)
-        return call(op, *operands) if op == "matmul" else make_tensor(op, *operands)
-
-    return apply
-
-
-for _sign, _op in {
-    "add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "pow": "pow", "matmul": "matmul",
-    "and": "logical_and", "or": "logical_or",
-}.items():  # fmt: skip
-    setattr(TracedTensor, f"__{_sign}__", _operator(_op))
-    setattr(TracedTensor, f"__r{_sign}__", _operator(_op, swapped=True))
-for _sign, _op, _swapped in (
-    ("lt", "lt", False), ("gt", "lt", True), ("le", "le", False), ("ge", "le", True), ("eq", "eq", False),
-    ("ne", "ne", False),
-):  # fmt: skip
-    setattr(TracedTensor, f"__{_sign}__", _operator(_op, _swapped))
-for _sign, _op in {"neg": "neg", "abs": "abs", "invert": "logical_not"}.items():
-    setattr(TracedTensor, f"__{_sign}__", lambda x, op=_op: make_tensor(op, x))
 
 
 def call(name: str, *args: Any, **kwargs: Any) -> Any:

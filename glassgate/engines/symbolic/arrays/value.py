@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from glassgate.engines.symbolic.graph import NotTraceable
+from glassgate.engines.symbolic.graph import MASK_OPERATORS, NotTraceable, Symbolic
 from glassgate.engines.symbolic.operations import ALIASES, COMPOSED, MASKS, OPERATIONS
 from glassgate.engines.symbolic.simplify import simplify
 
@@ -28,7 +28,7 @@ class Index:
 
 
 @dataclass(eq=False, slots=True)
-class Value:
+class Value(Symbolic):
     """One value of a step, for each row and each index of its axes.
 
     Leaves:
@@ -73,73 +73,13 @@ class Value:
         """A constant."""
         return Value("constant", (float(number),), ())
 
-    def elementwise(self, op: str, *args: Any) -> Any:
-        """An elementwise operation on this value and further arguments."""
-        return make(op, self, *args)
-
-    def refuse(self, reason: str) -> None:
-        """Raise `NotTraceable`."""
-        raise NotTraceable(reason)
+    def operation(self, op: str, *args: Any) -> Any:
+        """An elementwise operation, see `make`."""
+        return make(op, *args)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         return elementwise_function(func.__name__, make)(*args, **(kwargs or {}))
-
-    def __neg__(self) -> Any:
-        return make("neg", self)
-
-    def __add__(self, other: Any) -> Any:
-        return make("add", self, other)
-
-    def __radd__(self, other: Any) -> Any:
-        return make("add", other, self)
-
-    def __sub__(self, other: Any) -> Any:
-        return make("sub", self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return make("sub", other, self)
-
-    def __mul__(self, other: Any) -> Any:
-        return make("mul", self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return make("mul", other, self)
-
-    def __truediv__(self, other: Any) -> Any:
-        return make("div", self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return make("div", other, self)
-
-    def __lt__(self, other: Any) -> Any:
-        return make("lt", self, other)
-
-    def __le__(self, other: Any) -> Any:
-        return make("le", self, other)
-
-    def __gt__(self, other: Any) -> Any:
-        return make("lt", other, self)
-
-    def __ge__(self, other: Any) -> Any:
-        return make("le", other, self)
-
-    def __eq__(self, other: Any) -> Any:
-        return make("eq", self, other)
-
-    def __ne__(self, other: Any) -> Any:
-        return make("ne", self, other)
-
-    def __and__(self, other: Any) -> Any:
-        return make("logical_and", self, other)
-
-    def __or__(self, other: Any) -> Any:
-        return make("logical_or", self, other)
-
-    def __invert__(self) -> Any:
-        return make("logical_not", self)
-
-    __hash__ = object.__hash__
 
     def __repr__(self) -> str:
         args = ", ".join(map(_argument_text, self.args))
@@ -177,6 +117,7 @@ def elementwise_function(name: str, make: Any) -> Any:
 
 def make(op: str, *args: Any) -> Any:
     """Return a value for an elementwise operation, or a simpler value or number that is equal."""
+    op = MASK_OPERATORS[op][0] if op in MASK_OPERATORS else op
     values = [arg if isinstance(arg, Value) else float(arg) for arg in args]
     if op in ("logical_and", "logical_or", "logical_not"):
         values = [v if isinstance(v, Value) and v.op in MASKS else make("ne", v, 0.0) for v in values]
