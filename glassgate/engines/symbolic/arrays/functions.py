@@ -68,7 +68,7 @@ def _std(x: TracedTensor, dim: Dim = None, unbiased: bool = True, keepdim: bool 
 def _norm(x: TracedTensor, p: Any = 2, dim: Dim = None, keepdim: bool = False, ord: Any = None) -> Any:
     if (p if ord is None else ord) not in (2, 2.0, "fro", None):
         raise NotTraceable(f"a norm of order {p}")
-    return torch.sqrt(_sum(x * x, dim, keepdim))
+    return torch.sqrt(_sum(x * x, dim, keepdim))  # type: ignore[arg-type]
 
 
 def _normalize(x: TracedTensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None) -> Any:
