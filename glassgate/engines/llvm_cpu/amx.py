@@ -12,7 +12,7 @@ import llvmlite.binding as llvm
 
 from glassgate.engines.llvm_cpu.cache import CacheEntry, path_of, read, write
 from glassgate.engines.llvm_cpu.processor import FEW_ROWS, Processor, host, with_integers
-from glassgate.engines.llvm_cpu.sizes import INTEGERS
+from glassgate.engines.llvm_cpu.sizes import Arithmetic
 from glassgate.system import SYSTEM
 
 TRIAL = "glassgate.engines.llvm_cpu.trial"
@@ -21,13 +21,13 @@ TIME_LIMIT = 300
 """The time limit of the trial in seconds. It usually takes a few seconds."""
 
 
-def processor_for(terms: int) -> Processor:
-    """Return this machine's processor with the method of multiplication for `terms`, see `KernelSizes`."""
-    if terms == 0:
+def processor_for(arithmetic: Arithmetic) -> Processor:
+    """Return this machine's processor with the method of multiplication for an arithmetic."""
+    if arithmetic is Arithmetic.FULL:
         return host().full_precision
-    if terms == INTEGERS:
+    if arithmetic is Arithmetic.INTEGERS:
         return with_integers(host()) if not host().integers else host()
-    processor = host()._replace(terms=terms)
+    processor = host()._replace(terms=arithmetic.terms)
     if processor.tiles or processor.bfloat16 != "avx512bf16" or obstacle() is not None:
         return processor
     return with_amx(processor)
@@ -38,16 +38,16 @@ def with_amx(processor: Processor) -> Processor:
     return processor._replace(tiles="amx")
 
 
-def is_faster(terms: int, rows: int) -> bool:
-    """Return whether `terms` matrix products in bfloat16 are faster than one in float32, for this number of rows."""
-    processor = processor_for(terms).of_rows(rows)
-    return bool(processor.bfloat16 if terms == 1 else processor.tiles)
+def is_faster(arithmetic: Arithmetic, rows: int) -> bool:
+    """Return whether products in bfloat16 are faster than products in float32, for this number of rows."""
+    processor = processor_for(arithmetic).of_rows(rows)
+    return bool(processor.bfloat16 if arithmetic is Arithmetic.BFLOAT16 else processor.tiles)
 
 
-def describe_method(terms: int = 1, rows: int = 1) -> str:
+def describe_method(arithmetic: Arithmetic = Arithmetic.BFLOAT16, rows: int = 1) -> str:
     """Describe how products in bfloat16 are computed. The arguments are as in `is_faster`."""
-    processor, three = processor_for(terms), terms > 1
-    if not is_faster(terms, rows):
+    processor, three = processor_for(arithmetic), arithmetic is Arithmetic.SPLIT_BFLOAT16
+    if not is_faster(arithmetic, rows):
         limit = f"more than {FEW_ROWS} sequences" if processor.tiles else f"AMX-BF16 ({obstacle()})"
         return "none, computed in float32" + (f'; "high" needs {limit}' if three else "")
     if processor.tiles:

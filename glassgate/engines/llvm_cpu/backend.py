@@ -51,10 +51,12 @@ class CPU:
     def explain(self, steps: Steps, directions: Sequence[Direction]) -> str | None:
         """Describe how products in bfloat16 are computed; None if the call does not request them."""
         from glassgate.engines.llvm_cpu.amx import describe_method
-        from glassgate.engines.llvm_cpu.layer import requested_terms
+        from glassgate.engines.llvm_cpu.layer import requested_arithmetic
 
-        terms = requested_terms(result_type(steps.data.dtype), operands_of(list(directions)))
-        return f"products in bfloat16: {describe_method(terms, len(directions[0].initial[0]))}" if terms else None
+        arithmetic = requested_arithmetic(result_type(steps.data.dtype), operands_of(list(directions)))
+        if not arithmetic:
+            return None
+        return f"products in bfloat16: {describe_method(arithmetic, len(directions[0].initial[0]))}"
 
     def freeze(
         self, directions: Sequence[Direction], precision: str, scales: Sequence[Weights]
@@ -62,8 +64,9 @@ class CPU:
         """See `Freezer.freeze`."""
         from glassgate.engines.llvm_cpu.amx import is_faster
         from glassgate.engines.llvm_cpu.packed import PackedLayer
+        from glassgate.engines.llvm_cpu.sizes import Arithmetic
 
-        if precision == "bfloat16" and not is_faster(1, rows=1):
+        if precision == "bfloat16" and not is_faster(Arithmetic.BFLOAT16, rows=1):
             return Reason(
                 "precision='bfloat16' needs a processor with AVX512-BF16 or AMX-BF16, and this one has neither; "
                 "use precision='float32' or 'int8'"

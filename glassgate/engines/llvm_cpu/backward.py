@@ -108,7 +108,7 @@ class BackwardPlan(KernelPlan):
             totals: list[Operand] = [(self.d_weights[bias], first_row * sizes.bytes) for bias in biases]
             right_head = table, offset + head * width * sizes.bytes
             out = RowVectors(start, width * sizes.bytes, width)
-            task = outer(d_head, args.ROWS, right_head, out, totals, sizes.bits, gradient.added, sizes.terms)
+            task = outer(d_head, args.ROWS, right_head, out, totals, sizes.bits, gradient.added, sizes.arithmetic)
             self.rounds_after[0].append(task)
 
     def _right_operand(self, right: KindColumn | StateBefore) -> tuple[Operand, int]:

@@ -81,9 +81,9 @@ class ForwardPlan(KernelPlan):
 
     def _round_operand(self, rows: RowVectors, out: Argument) -> tuple[list[ParallelTask], RowVectors]:
         """Return the tasks that round rows for the input GEMM, if any, and the rows that the GEMM reads."""
-        if not self.sizes.effective_input_terms:
+        if not self.sizes.effective_input_arithmetic:
             return [], rows
-        task, rounded_rows = round_rows(rows, out, args.ROWS, self.sizes.effective_input_terms)
+        task, rounded_rows = round_rows(rows, out, args.ROWS, self.sizes.effective_input_arithmetic)
         self.row_sizes[out] = rounded_rows.pitch
         return [task], rounded_rows
 

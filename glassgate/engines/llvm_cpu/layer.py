@@ -15,7 +15,7 @@ from glassgate.engines.llvm_cpu.passes import cached_backward_pass, cached_forwa
 from glassgate.engines.llvm_cpu.plan import have_few_rows
 from glassgate.engines.llvm_cpu.prepared import PreparedPasses
 from glassgate.engines.llvm_cpu.processor import host
-from glassgate.engines.llvm_cpu.sizes import KernelSizes
+from glassgate.engines.llvm_cpu.sizes import Arithmetic, KernelSizes
 from glassgate.engines.memory import COMPUTE_DTYPE, empty_rows, first_rows, to_contiguous
 from glassgate.engines.plan import Plan, by_direction, needed_weights, results_by_direction, state_result_count
 
@@ -99,12 +99,12 @@ class Layer(NamedTuple):
 
         Matrix products are computed in bfloat16 if this is requested and faster for this number of sequences.
         """
-        terms = 0 if self.plans[0].trace.records_factors else requested_terms(dtype, operands)
-        if terms and not is_faster(terms, self._sequence_count(operands)):
-            terms = 0
-        N = KernelSizes.capacity(self._sequence_count(operands), terms)
+        arithmetic = Arithmetic.FULL if self.plans[0].trace.records_factors else requested_arithmetic(dtype, operands)
+        if arithmetic and not is_faster(arithmetic, self._sequence_count(operands)):
+            arithmetic = Arithmetic.FULL
+        N = KernelSizes.capacity(self._sequence_count(operands), arithmetic)
         pairs = by_direction(self.plans, operands)
-        return tuple([KernelSizes(*plan.sizes(tensors, data)._replace(N=N), terms) for plan, tensors in pairs])
+        return tuple([KernelSizes(*plan.sizes(tensors, data)._replace(N=N), arithmetic) for plan, tensors in pairs])
 
     def _sequence_count(self, operands: Sequence[Tensor]) -> int:
         return operands[len(self.plans[0].weights)].shape[0]
@@ -118,14 +118,15 @@ class Layer(NamedTuple):
         return layout, data, to_contiguous(operands, dtype)
 
 
-def requested_terms(dtype: torch.dtype, operands: Sequence[Tensor]) -> int:
-    """Return the requested `KernelSizes.terms`: 1 for bfloat16 results, torch's precision setting for float32 results.
+def requested_arithmetic(dtype: torch.dtype, operands: Sequence[Tensor]) -> Arithmetic:
+    """Return the requested arithmetic: bfloat16 for bfloat16 results, torch's precision setting for float32 results.
 
-    Only float32 parameters allow bfloat16 products. For other parameters the result is 0.
+    Only float32 parameters allow bfloat16 products. Other parameters have products in full precision.
 
     Args:
         dtype: the dtype of the layer's results.
         operands: the operands of the layer.
     """
-    terms = {torch.bfloat16: 1, torch.float32: allowed_bfloat16_terms()}
-    return terms.get(dtype, 0) if operands[0].dtype is torch.float32 else 0
+    if operands[0].dtype is not torch.float32 or dtype not in (torch.bfloat16, torch.float32):
+        return Arithmetic.FULL
+    return Arithmetic(allowed_bfloat16_terms()) if dtype is torch.float32 else Arithmetic.BFLOAT16

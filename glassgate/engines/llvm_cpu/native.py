@@ -5,18 +5,19 @@ from functools import cache, lru_cache
 from glassgate.engines.llvm_cpu.amx import processor_for
 from glassgate.engines.llvm_cpu.compile import Function, compile_kernel
 from glassgate.engines.llvm_cpu.processor import Processor
+from glassgate.engines.llvm_cpu.sizes import Arithmetic
 
 
-def compile_native(text: str, bits: int = 64, terms: int = 0, **values: int) -> Function:
+def compile_native(text: str, bits: int = 64, arithmetic: Arithmetic = Arithmetic.FULL, **values: int) -> Function:
     """Compile a function from its text. Its parameters become the fields of a record, see `with_fields`.
 
     Args:
         text: the function as Python code. `{NAME}` is replaced by a value.
         bits: the size of a number in a vector.
-        terms: the method of multiplication, see `KernelSizes.terms`.
+        arithmetic: the method of multiplication.
         values: the value of each `NAME`.
     """
-    return _native(text, bits, tuple(values.items()), processor_for(terms))
+    return _native(text, bits, tuple(values.items()), processor_for(arithmetic))
 
 
 @cache

@@ -19,7 +19,7 @@ from glassgate.engines.llvm_cpu.loops.batch import BatchLayout, batch_layout
 from glassgate.engines.llvm_cpu.partition import fits_one_thread, one_thread_partition
 from glassgate.engines.llvm_cpu.passes import ForwardPass, cached_forward_pass
 from glassgate.engines.llvm_cpu.processor import host
-from glassgate.engines.llvm_cpu.sizes import INTEGERS, KernelSizes
+from glassgate.engines.llvm_cpu.sizes import Arithmetic, KernelSizes
 from glassgate.engines.llvm_cpu.tasks import Launch, join_launches
 from glassgate.engines.llvm_cpu.workspace import align_up
 from glassgate.engines.memory import empty, first_rows, to_contiguous
@@ -35,15 +35,20 @@ class PackedDirection:
     Args:
         direction: the cell and its contiguous weights, which are not copied. All weights that are not quantised have
             the same floating-point dtype.
-        terms: the arithmetic of the matrix products in the loop, see `KernelSizes.terms`.
-        input_terms: the arithmetic of the input GEMM, if it differs.
+        arithmetic: the arithmetic of the matrix products in the loop.
+        input_arithmetic: the arithmetic of the input GEMM, if it differs.
         scales: the scales (rows,) of each quantised matrix, by name.
     """
 
     def __init__(
-        self, direction: Direction, terms: int, input_terms: int | None = None, scales: Weights | None = None
+        self,
+        direction: Direction,
+        arithmetic: Arithmetic,
+        input_arithmetic: Arithmetic | None = None,
+        scales: Weights | None = None,
     ) -> None:
-        self._direction, self._terms, self._input_terms, self._scales = direction, terms, input_terms, scales or {}
+        self._direction, self._scales = direction, scales or {}
+        self._arithmetic, self._input_arithmetic = arithmetic, input_arithmetic
         self._lock = threading.Lock()
         self._packed: dict[object, list[Tensor]] = {}
         """The packed weights, by processor and by whether calls are recorded."""
@@ -69,8 +74,9 @@ class PackedDirection:
         rows, D = weights["weight_ih"].shape
         H = rows // len(self._direction.cell.gates)
         P = weights["weight_hr"].shape[0] if "weight_hr" in weights else H
-        sizes = KernelSizes(N, D, H, P, bits, self._terms, self._input_terms)
-        has_few_inputs = 0 < D <= MAX_FEW_INPUTS and self._direction.cell.heads == 1 and not sizes.effective_input_terms
+        sizes = KernelSizes(N, D, H, P, bits, self._arithmetic, self._input_arithmetic)
+        is_full = sizes.effective_input_arithmetic is Arithmetic.FULL
+        has_few_inputs = 0 < D <= MAX_FEW_INPUTS and self._direction.cell.heads == 1 and is_full
         return sizes._replace(has_few_inputs=has_few_inputs)
 
     def packed_weights(self, plan: Plan, N: int) -> list[Tensor]:
@@ -113,12 +119,13 @@ class PackedLayer(NamedTuple):
     def of(directions: Sequence[Direction], precision: str, scales: Sequence[Weights]) -> "PackedLayer":
         """Return the layer with these weights. The arguments are those of `frozen.freeze`."""
         if precision != "int8":
-            return PackedLayer([PackedDirection(direction, int(precision == "bfloat16")) for direction in directions])
+            arithmetic = Arithmetic.BFLOAT16 if precision == "bfloat16" else Arithmetic.FULL
+            return PackedLayer([PackedDirection(direction, arithmetic) for direction in directions])
         packed = []
         for direction, direction_scales in zip(directions, scales, strict=True):
-            input_terms = INTEGERS if "weight_ih" in direction_scales else 0
-            terms = INTEGERS if direction_scales.keys() - {"weight_ih"} else 0
-            packed.append(PackedDirection(direction, terms, input_terms, direction_scales))
+            input_arithmetic = Arithmetic.INTEGERS if "weight_ih" in direction_scales else Arithmetic.FULL
+            arithmetic = Arithmetic.INTEGERS if direction_scales.keys() - {"weight_ih"} else Arithmetic.FULL
+            packed.append(PackedDirection(direction, arithmetic, input_arithmetic, direction_scales))
         return PackedLayer(packed)
 
     def run(

@@ -154,7 +154,7 @@ class ForwardPass(LayerPass):
     ) -> None:
         self.plans, self.sizes = plans, sizes
         compute_dtype = torch.float64 if sizes[0].bits == 64 else torch.float32
-        rounds_output = sizes[0].terms > 0 and dtype is torch.bfloat16
+        rounds_output = sizes[0].arithmetic > 0 and dtype is torch.bfloat16
         kernel_plans = [
             cached_forward_plan(plan, size, save, all_states, rounds_output, few, processor)
             for plan, size, few in zip(plans, sizes, few_rows, strict=True)

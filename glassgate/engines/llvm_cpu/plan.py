@@ -21,7 +21,7 @@ from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Kind, RowPer, bias_
 from glassgate.engines.llvm_cpu.loops.phase import Product
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.simd.blocking import size_of_sums
-from glassgate.engines.llvm_cpu.sizes import INTEGERS, KernelSizes
+from glassgate.engines.llvm_cpu.sizes import Arithmetic, KernelSizes
 from glassgate.engines.llvm_cpu.tasks import Bindings, Operand, ParallelTask
 from glassgate.engines.llvm_cpu.workspace import align_up
 from glassgate.engines.plan import Plan
@@ -84,7 +84,7 @@ class KernelPlan:
     ) -> None:
         self.plan, self.sizes, self.is_backward, self.few_rows = plan, sizes, backward, few_rows
         self.cell, self.trace = cell, trace = plan.cell, plan.trace
-        self.processor = processor_for(sizes.terms).of_rows(sizes.N)
+        self.processor = processor_for(sizes.arithmetic).of_rows(sizes.N)
         step_inputs = sizes.D if sizes.has_few_inputs and trace.ih else 0
         compiled = kernel_of(plan.equations, trace, sizes.bits, backward, self.processor, step_inputs)
         self.step, self.kernel, self._function = compiled
@@ -112,7 +112,7 @@ class KernelPlan:
         self.quantised_matrices: list[QuantisedMatrix] = []
         self.input_gates = gate_indices(cell.gates, trace.ih)
         matrices = [(args.product_argument("weights", p.number), *self._matrix_of(p)) for p in self.step.products]
-        packed = [self._pack(*matrix, sizes.terms) for matrix in matrices]
+        packed = [self._pack(*matrix, sizes.arithmetic) for matrix in matrices]
         for k, p in enumerate(packed):
             layout = {"block_pitch": p.pitch, "gates": p.gate_offsets, "row_pitch": p.row_pitch}
             self._constants |= {args.product_argument(label, k): value for label, value in layout.items()}
@@ -202,7 +202,7 @@ class KernelPlan:
 
     def element_size(self, buffer: Buffer) -> int:
         """Return the size of an element of a buffer in bytes."""
-        terms = self.sizes.terms
+        terms = self.sizes.arithmetic.terms
         return 2 * terms if terms and buffer.kind in args.ROUNDED_KINDS else self.sizes.bytes
 
     def _scratch(self) -> tuple[dict[Argument, int], list[Argument]]:
@@ -273,7 +273,7 @@ class KernelPlan:
         start = address(weight_buffer(self.cell, "weight_ih"))
         matrix = Matrix(start, gate_count, gate_count * sizes.H, sizes.D, sizes.bits)
         to = args.product_argument("weights_ih", part)
-        return self._pack(to, matrix, gates, 1, transposed, sizes.effective_input_terms)
+        return self._pack(to, matrix, gates, 1, transposed, sizes.effective_input_arithmetic)
 
     def _matrix_of(self, product: Product) -> tuple[Matrix, Sequence[int], int, bool]:
         """Return the matrix of a product in the loop, its gates, its number of heads, and whether it is transposed."""
@@ -284,7 +284,7 @@ class KernelPlan:
         return matrix, weight.gates or (0,), weight.heads, weight.is_transposed
 
     def _pack(
-        self, to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, transposed: bool, terms: int
+        self, to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, transposed: bool, arithmetic: Arithmetic
     ) -> MicrokernelMatrix:
         """Pack the rows of some gates. With `few_rows`, matrices of full precision are read without packing.
 
@@ -294,16 +294,16 @@ class KernelPlan:
             chosen: the indices of the gates, in order.
             heads: the number of heads.
             transposed: whether the transpose is packed.
-            terms: the arithmetic of the product, see `KernelSizes.terms`.
+            arithmetic: the arithmetic of the product.
         """
-        if self.few_rows and heads == 1 and not terms and (not transposed or _are_adjacent(chosen)):
+        if self.few_rows and heads == 1 and not arithmetic and (not transposed or _are_adjacent(chosen)):
             return unpacked_matrix(matrix, chosen, transposed)
-        if terms == INTEGERS:
+        if arithmetic is Arithmetic.INTEGERS:
             integers = QuantisedMatrix.of(to, matrix, chosen, heads)
             self.quantised_matrices.append(integers)
             self.weight_sizes[to] = integers.packed.size
             return integers.packed
-        packed = pack(to, matrix, chosen, heads, transposed, terms)
+        packed = pack(to, matrix, chosen, heads, transposed, arithmetic)
         self.weight_sizes[to] = packed.size
         self.packing += packed.tasks
         return packed

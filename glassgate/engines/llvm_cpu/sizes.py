@@ -1,12 +1,28 @@
 """The sizes of a call, and the arithmetic of its matrix products on this processor."""
 
+from enum import IntEnum
 from typing import NamedTuple
 
 from glassgate.engines.axes import FEATURES, PER_ROW, PROJECTED, UNITS, Axis
 from glassgate.engines.plan import Sizes
 
-INTEGERS = -1
-"""A value of `KernelSizes.terms`: matrices are quantised to 8-bit integers."""
+
+class Arithmetic(IntEnum):
+    """The arithmetic of matrix products. A positive value is the number of bfloat16 products per product."""
+
+    INTEGERS = -1
+    """Matrices and rows are quantised to 8-bit integers."""
+    FULL = 0
+    """The dtype of the data."""
+    BFLOAT16 = 1
+    """Both operands are rounded to bfloat16."""
+    SPLIT_BFLOAT16 = 3
+    """Each operand is the sum of two bfloat16 numbers. The product of the low parts is omitted."""
+
+    @property
+    def terms(self) -> int:
+        """The number of bfloat16 products per product; 0 without bfloat16."""
+        return max(self, 0)
 
 
 class KernelSizes(NamedTuple):
@@ -15,9 +31,8 @@ class KernelSizes(NamedTuple):
     Attributes:
         N: the largest batch size of a call, see `capacity`.
         D, H, P, bits: as in `Sizes`.
-        terms: the arithmetic of matrix products. 0 is the dtype of the data, `INTEGERS` is 8-bit integers, and n > 0 is
-            a sum of n products in bfloat16; see `Processor.terms`.
-        input_terms: the arithmetic of the input GEMM, if it differs.
+        arithmetic: the arithmetic of matrix products.
+        input_arithmetic: the arithmetic of the input GEMM, if it differs.
         has_few_inputs: whether the input has so few columns that each step computes its own input product. Such a pass
             keeps no values for a backward pass.
     """
@@ -27,8 +42,8 @@ class KernelSizes(NamedTuple):
     H: int
     P: int
     bits: int
-    terms: int = 0
-    input_terms: int | None = None
+    arithmetic: Arithmetic = Arithmetic.FULL
+    input_arithmetic: Arithmetic | None = None
     has_few_inputs: bool = False
 
     @property
@@ -37,21 +52,21 @@ class KernelSizes(NamedTuple):
         return Sizes(*self[:5])
 
     @property
-    def effective_input_terms(self) -> int:
+    def effective_input_arithmetic(self) -> Arithmetic:
         """The arithmetic of the input GEMM."""
-        return self.terms if self.input_terms is None else self.input_terms
+        return self.arithmetic if self.input_arithmetic is None else self.input_arithmetic
 
     def extent(self, axis: Axis) -> int:
         """Return the number of values along an axis of a row."""
         return {FEATURES: self.D, UNITS: self.H, PROJECTED: self.P, PER_ROW: 1}[axis]
 
     @staticmethod
-    def capacity(N: int, terms: int) -> int:
+    def capacity(N: int, arithmetic: Arithmetic) -> int:
         """Return the largest batch size of the calls that share a pass with a call of N sequences: a power of two.
 
         Calls of any batch size thus share few passes. Methods for bfloat16 are chosen for one batch size.
         """
-        return N if terms or not N else 1 << (N - 1).bit_length()
+        return N if arithmetic or not N else 1 << (N - 1).bit_length()
 
     @property
     def bytes(self) -> int:

@@ -14,6 +14,7 @@ from glassgate.engines.llvm_cpu.arguments import Argument, integer
 from glassgate.engines.llvm_cpu.gemm.pack import Matrix, pack
 from glassgate.engines.llvm_cpu.gemm.products import RowVectors, multiply, outer, round_rows
 from glassgate.engines.llvm_cpu.processor import host, pretend
+from glassgate.engines.llvm_cpu.sizes import Arithmetic
 from glassgate.engines.llvm_cpu.small_tasks import fill_row_addresses
 from glassgate.engines.llvm_cpu.tasks import ParallelTask
 from glassgate.system import SYSTEM
@@ -33,10 +34,10 @@ def find_wrong_products() -> list[str]:
 
     x, weight, d = random(ROWS, COLUMNS), random(GATES * UNITS, COLUMNS), random(ROWS, GATES * UNITS)
     matrix = Matrix(integer("weight"), GATES, GATES * UNITS, COLUMNS, 32)
-    packed = pack(integer("packed"), matrix, range(GATES), 1, transposed=False, terms=1)
-    transposed = pack(integer("transposed"), matrix, range(GATES), 1, transposed=True, terms=1)
-    round_x, x_16 = round_rows(_rows("x", x), integer("x_16"), ROWS, terms=1)
-    round_d, d_16 = round_rows(_rows("d", d), integer("d_16"), ROWS, terms=1)
+    packed = pack(integer("packed"), matrix, range(GATES), 1, transposed=False, arithmetic=Arithmetic.BFLOAT16)
+    transposed = pack(integer("transposed"), matrix, range(GATES), 1, transposed=True, arithmetic=Arithmetic.BFLOAT16)
+    round_x, x_16 = round_rows(_rows("x", x), integer("x_16"), ROWS, arithmetic=Arithmetic.BFLOAT16)
+    round_d, d_16 = round_rows(_rows("d", d), integer("d_16"), ROWS, arithmetic=Arithmetic.BFLOAT16)
     results = {"input": x.new_empty(ROWS, GATES * UNITS), "gradient": torch.empty_like(x), "weights": weight.clone()}
     total = x.new_empty(GATES * UNITS)
     out = [_rows(name, result) for name, result in results.items()]
@@ -49,7 +50,7 @@ def find_wrong_products() -> list[str]:
             fill_row_addresses(integer("table"), _rows("x", x), ROWS),
             multiply(x_16, packed, GATES, out[0]._replace(width=UNITS), ROWS, 32),
             multiply(d_16, transposed, 1, out[1], ROWS, 32),
-            outer(d_16, ROWS, (integer("table"), 0), out[2], [integer("total")], 32, terms=1),
+            outer(d_16, ROWS, (integer("table"), 0), out[2], [integer("total")], 32, arithmetic=Arithmetic.BFLOAT16),
         ],
         x=x,
         weight=weight,

@@ -15,6 +15,7 @@ from torch.nn.functional import linear
 import glassgate as gg
 from glassgate.engines.llvm_cpu.amx import is_faster
 from glassgate.engines.llvm_cpu.processor import Processor, host, pretend
+from glassgate.engines.llvm_cpu.sizes import Arithmetic
 from tests.compare import noise
 from tests.engines.llvm_cpu.amx_interpreter import INTERPRETED
 
@@ -115,7 +116,7 @@ def test_error_of_an_lstm_with_autocast(processor):
 def test_precision_settings_of_torch_select_the_products(processor):
     case, first, repeated = LSTMCase(), {}, {}
     with pretend(processor):
-        has_tiles = is_faster(terms=3, rows=case.x.shape[1])
+        has_tiles = is_faster(Arithmetic.SPLIT_BFLOAT16, rows=case.x.shape[1])
     equivalent = {"ieee": "highest", "tf32": "high", "bf16": "medium"}
     for matrix in ("highest", "high", "medium"):
         for layer in ("none", *equivalent):

@@ -40,6 +40,6 @@ def test_gradients_without_packed_weights(layer, options, dtype, steps, N):
 
 @pytest.mark.parametrize(("rows", "forward", "backward"), [(1, True, True), (3, True, True), (4, True, False)])
 def test_have_few_rows(rows, forward, backward):
-    sizes = [KernelSizes(N=1, D=5, H=100, P=100, bits=32, terms=0)]
+    sizes = [KernelSizes(N=1, D=5, H=100, P=100, bits=32)]
     assert have_few_rows(rows, sizes) == (forward,)
     assert have_few_rows(rows, sizes, backward=True) == (backward,)

@@ -10,6 +10,7 @@ from glassgate.engines.llvm_cpu.gemm.pack import Matrix, pack, unpacked_matrix
 from glassgate.engines.llvm_cpu.gemm.products import RowVectors
 from glassgate.engines.llvm_cpu.loops.batch import batch_layout
 from glassgate.engines.llvm_cpu.processor import Processor, host, pretend
+from glassgate.engines.llvm_cpu.sizes import Arithmetic
 from glassgate.engines.llvm_cpu.small_tasks import copy_final_states, fill_row_addresses
 from tests.compare import noise
 from tests.engines.llvm_cpu.test_bfloat16 import TILES
@@ -54,15 +55,15 @@ def assert_near(actual, expected):
     torch.testing.assert_close(actual.double(), expected.double(), rtol=0, atol=1e-5 * largest)
 
 
-def expected_product(a, b, terms):
-    """The product in float64: of the matrices, or of their bfloat16 parts in a product with this number of terms."""
+def expected_product(a, b, arithmetic):
+    """The product in float64: of the matrices, or of their bfloat16 parts in a product with this arithmetic."""
     high, low = zip(*[(v.bfloat16().double(), (v - v.bfloat16()).bfloat16().double()) for v in (a, b)], strict=True)
-    if terms == 0:
+    if arithmetic is Arithmetic.FULL:
         return a.double() @ b.double()
-    return high[0] @ high[1] + (high[0] @ low[1] + low[0] @ high[1] if terms == 3 else 0)
+    return high[0] @ high[1] + (high[0] @ low[1] + low[0] @ high[1] if arithmetic is Arithmetic.SPLIT_BFLOAT16 else 0)
 
 
-def check_products(processor, rows, columns, units, dtype, terms=0):
+def check_products(processor, rows, columns, units, dtype, arithmetic=Arithmetic.FULL):
     """Check the input GEMM, the GEMM for the gradient of the input, and the weight gradient GEMM."""
     x, weight, d = (
         noise(k, *shape).to(dtype)
@@ -75,8 +76,8 @@ def check_products(processor, rows, columns, units, dtype, terms=0):
     bits = x.element_size() * 8
     matrix = Matrix(integer("weight"), 3, 3 * units, columns, bits)
     with pretend(processor):
-        packed = pack(integer("packed"), matrix, GATES, 1, transposed=False, terms=terms)
-        packed_transposed = pack(integer("packed_transposed"), matrix, GATES, 1, transposed=True, terms=terms)
+        packed = pack(integer("packed"), matrix, GATES, 1, transposed=False, arithmetic=arithmetic)
+        packed_transposed = pack(integer("packed_transposed"), matrix, GATES, 1, transposed=True, arithmetic=arithmetic)
         buffers = {"packed": memory_of(packed), "packed_transposed": memory_of(packed_transposed)}
         buffers |= {"x_16": torch.empty(len(x), 4 * columns + 64), "d_16": torch.empty(len(x), 12 * units + 64)}
         buffers["table"] = address_table(len(x))
@@ -92,9 +93,9 @@ def check_products(processor, rows, columns, units, dtype, terms=0):
             addresses,
         )
         x_rows, d_rows = row_vectors("x", x), row_vectors("d", d)
-        if terms:
-            round_x, x_rows = products.round_rows(x_rows, integer("x_16"), len(x), terms)
-            round_d, d_rows = products.round_rows(d_rows, integer("d_16"), len(x), terms)
+        if arithmetic:
+            round_x, x_rows = products.round_rows(x_rows, integer("x_16"), len(x), arithmetic)
+            round_d, d_rows = products.round_rows(d_rows, integer("d_16"), len(x), arithmetic)
             run_tasks([round_x, round_d], 2, addresses)
         first_gate, right = RowVectors(integer("out"), out.stride(0) * bits // 8, units), (integer("table"), 0)
         run_tasks([products.multiply(x_rows, packed, 3, first_gate, len(x), bits)], 2, addresses)
@@ -104,13 +105,13 @@ def check_products(processor, rows, columns, units, dtype, terms=0):
             addresses,
         )
         outputs = row_vectors("d_weight", d_weight), [integer("total_1"), integer("total_2")], bits
-        run_tasks([products.outer(d_rows, len(x), right, *outputs, terms=terms)], 2, addresses)
+        run_tasks([products.outer(d_rows, len(x), right, *outputs, arithmetic=arithmetic)], 2, addresses)
     selected = rows_of_gates(weight)
-    assert_near(total_1, expected_product(torch.ones(1, rows), d, terms)[0])
+    assert_near(total_1, expected_product(torch.ones(1, rows), d, arithmetic)[0])
     assert torch.equal(total_1, total_2)
-    assert_near(out, expected_product(x, selected.t(), terms))
-    assert_near(d_x, before.double() + expected_product(d, selected, terms))
-    assert_near(d_weight, expected_product(d.t(), x, terms))
+    assert_near(out, expected_product(x, selected.t(), arithmetic))
+    assert_near(d_x, before.double() + expected_product(d, selected, arithmetic))
+    assert_near(d_weight, expected_product(d.t(), x, arithmetic))
 
 
 @pytest.mark.parametrize("processor", PROCESSORS, ids=str)
@@ -120,10 +121,14 @@ def test_products_of_float32_and_float64(processor, rows, columns, units, dtype)
     check_products(processor, rows, columns, units, dtype)
 
 
-@pytest.mark.parametrize(("processor", "terms"), [*((p, 1) for p in ROUNDING), (TILES, 3)], ids=str)
+@pytest.mark.parametrize(
+    ("processor", "arithmetic"),
+    [*((p, Arithmetic.BFLOAT16) for p in ROUNDING), (TILES, Arithmetic.SPLIT_BFLOAT16)],
+    ids=str,
+)
 @pytest.mark.parametrize(("rows", "columns", "units"), SIZES)
-def test_products_of_numbers_rounded_to_bfloat16(processor, terms, rows, columns, units):
-    check_products(processor, rows, columns, units, torch.float32, terms)
+def test_products_of_numbers_rounded_to_bfloat16(processor, arithmetic, rows, columns, units):
+    check_products(processor, rows, columns, units, torch.float32, arithmetic)
 
 
 @pytest.mark.parametrize("processor", PROCESSORS, ids=str)
@@ -154,7 +159,7 @@ def test_transposed_products_with_unpacked_weights(processor, rows, dtype):
         d, weight = noise(0, rows, 2 * units).to(dtype), noise(1, 3 * units, columns).to(dtype)
         matrix, results = Matrix(integer("weight"), 3, 3 * units, columns, 8 * d.element_size()), []
         with pretend(processor):
-            packed = pack(integer("packed"), matrix, gates, 1, transposed=True, terms=0)
+            packed = pack(integer("packed"), matrix, gates, 1, transposed=True)
             for weights, parts in ((packed, 1), (unpacked_matrix(matrix, gates, transposed=True), min(rows, 3))):
                 d_x, buffer = noise(2, rows, columns).to(dtype), memory_of(packed)
                 addresses = addresses_of(d=d, weight=weight, d_x=d_x, packed=buffer)

@@ -28,6 +28,7 @@ from glassgate.engines.llvm_cpu.processor import Processor, host, pretend
 from glassgate.engines.llvm_cpu.simd.instructions import INT64, words
 from glassgate.engines.llvm_cpu.simd.tiles import TileInstructions
 from glassgate.engines.llvm_cpu.simd.translate import translate
+from glassgate.engines.llvm_cpu.sizes import Arithmetic
 from glassgate.system import SYSTEM
 from tests.engines.llvm_cpu import amx_interpreter as interpreter
 from tests.engines.llvm_cpu.test_bfloat16 import TILES, precision_settings
@@ -320,7 +321,7 @@ def test_an_illegal_instruction_ends_only_the_trial(machine):
     machine.setattr(amx, "TRIAL", REFUSED)
     assert amx.obstacle() == "a trial of it was ended by SIGILL"
     with pretend(Processor(64, 32, "avx512bf16")):
-        assert amx.processor_for(1) == host()
+        assert amx.processor_for(Arithmetic.BFLOAT16) == host()
         assert amx.describe_method() == "by AVX512-BF16; not by AMX-BF16: a trial of it was ended by SIGILL"
     machine.setattr(amx, "run_trial", lambda: pytest.fail("the cached result is not used"))
     amx.obstacle.cache_clear()
@@ -338,8 +339,8 @@ def test_permanent_results_of_the_trial_are_cached(machine, fault, is_permanent)
         assert amx.obstacle() == (fault or None)
     assert len(count) == (1 if is_permanent else 2)
     with pretend(Processor(64, 32, "avx512bf16")):
-        assert amx.processor_for(1).tiles == ("" if fault else "amx")
-        assert amx.processor_for(0).tiles == ""
+        assert amx.processor_for(Arithmetic.BFLOAT16).tiles == ("" if fault else "amx")
+        assert amx.processor_for(Arithmetic.FULL).tiles == ""
 
 
 def test_reasons_why_amx_is_not_used(machine):

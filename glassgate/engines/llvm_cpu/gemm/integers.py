@@ -11,7 +11,7 @@ from glassgate.engines.llvm_cpu.amx import processor_for
 from glassgate.engines.llvm_cpu.arguments import Argument
 from glassgate.engines.llvm_cpu.gemm.pack import Matrix, MicrokernelMatrix
 from glassgate.engines.llvm_cpu.processor import INT8_OFFSET, OFFSET_METHODS
-from glassgate.engines.llvm_cpu.sizes import INTEGERS
+from glassgate.engines.llvm_cpu.sizes import Arithmetic
 
 
 class QuantisedMatrix(NamedTuple):
@@ -37,11 +37,11 @@ class QuantisedMatrix(NamedTuple):
     def of(start: Argument, matrix: Matrix, gates: Sequence[int], heads: int) -> "QuantisedMatrix":
         """Return the layout of some gates of a matrix, packed from the address `start` on."""
         assert matrix.start.buffer is not None
-        lanes = processor_for(INTEGERS).lanes(32)
+        lanes = processor_for(Arithmetic.INTEGERS).lanes(32)
         units = matrix.rows // matrix.gate_count // heads
         words = -(-matrix.columns // 4)
         blocks, pitch = -(-units // lanes), ((words + 2) * len(gates) + 1) * lanes
-        packed = MicrokernelMatrix(start, heads * blocks * pitch * 4, pitch, (), INTEGERS)
+        packed = MicrokernelMatrix(start, heads * blocks * pitch * 4, pitch, (), Arithmetic.INTEGERS)
         name = str(matrix.start.buffer.owner)
         return QuantisedMatrix(start, packed, name, matrix.gate_count, tuple(gates), heads)
 
@@ -53,7 +53,7 @@ class QuantisedMatrix(NamedTuple):
             values: (rows, columns), the matrix as 8-bit integers.
             scale: (rows,), the scale of each row.
         """
-        processor = processor_for(INTEGERS)
+        processor = processor_for(Arithmetic.INTEGERS)
         lanes, num_packed = processor.lanes(32), len(self.gates)
         gates = np.array(self.gates)
         integers = values.numpy().reshape(self.gate_count, self.heads, -1, values.shape[1])[gates]

@@ -15,6 +15,7 @@ from glassgate.engines.llvm_cpu.arguments import Argument
 from glassgate.engines.llvm_cpu.native import compile_native
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.simd.blocking import pack_multiple
+from glassgate.engines.llvm_cpu.sizes import Arithmetic
 from glassgate.engines.llvm_cpu.tasks import Operand, ParallelTask
 
 PACK_UNITS = '''
@@ -70,7 +71,7 @@ class MicrokernelMatrix(NamedTuple):
         size: the size of the matrix in bytes.
         pitch: the distance between blocks in words. A word is one number, or two numbers rounded to bfloat16.
         tasks: the tasks that pack the matrix.
-        terms: the arithmetic of products, see `KernelSizes.terms`.
+        arithmetic: the arithmetic of products.
         gate_offsets: the address of a table with the offset of each gate in bytes, for unpacked blocks of units. 0
             otherwise.
         row_pitch: the distance between rows in bytes, for unpacked blocks of columns. 0 otherwise.
@@ -80,7 +81,7 @@ class MicrokernelMatrix(NamedTuple):
     size: int
     pitch: int
     tasks: Sequence[ParallelTask]
-    terms: int
+    arithmetic: Arithmetic
     gate_offsets: int = 0
     row_pitch: int = 0
 
@@ -103,7 +104,12 @@ class Matrix(NamedTuple):
 
 
 def pack(
-    start: Argument, matrix: Matrix, gates: Sequence[int], heads: int, transposed: bool, terms: int = 0
+    start: Argument,
+    matrix: Matrix,
+    gates: Sequence[int],
+    heads: int,
+    transposed: bool,
+    arithmetic: Arithmetic = Arithmetic.FULL,
 ) -> MicrokernelMatrix:
     """Return the layout of some gates of a matrix as packed blocks, head by head, and the tasks that pack them.
 
@@ -114,19 +120,19 @@ def pack(
         heads: the number of heads.
         transposed: whether blocks consist of columns, for products with the transposed matrix. Otherwise they consist
             of units.
-        terms: the arithmetic of products, see `KernelSizes.terms`.
+        arithmetic: the arithmetic of products.
     """
     lanes, number_size, columns = host().lanes(matrix.bits), matrix.bits // 8, matrix.columns
     rows_of_gate, units = matrix.rows // matrix.gate_count, matrix.rows // matrix.gate_count // heads
     width, depth, sums = (columns, len(gates) * units, 1) if transposed else (units, columns, len(gates))
-    numbers_per_word, multiple = (2, pack_multiple(processor_for(terms))) if terms else (1, 1)
-    words = -(-depth // multiple) * multiple // numbers_per_word * max(terms, 1)
+    numbers_per_word, multiple = (2, pack_multiple(processor_for(arithmetic))) if arithmetic else (1, 1)
+    words = -(-depth // multiple) * multiple // numbers_per_word * max(arithmetic, 1)
     blocks, pitch = -(-width // lanes), words * sums * lanes + lanes
     row_size, gate_table = columns * number_size, _table(tuple(gates)).data_ptr()
     if transposed:
-        function = compile_native(PACK_COLUMN_PAIRS if terms else PACK_COLUMNS, matrix.bits, terms)
+        function = compile_native(PACK_COLUMN_PAIRS if arithmetic else PACK_COLUMNS, matrix.bits, arithmetic)
     else:
-        function = compile_native(PACK_UNITS, matrix.bits, terms)
+        function = compile_native(PACK_UNITS, matrix.bits, arithmetic)
     tasks = [
         ParallelTask(
             function,
@@ -146,7 +152,7 @@ def pack(
         )
         for head in range(heads)
     ]
-    return MicrokernelMatrix(start, heads * blocks * pitch * number_size, pitch, tasks, terms)
+    return MicrokernelMatrix(start, heads * blocks * pitch * number_size, pitch, tasks, arithmetic)
 
 
 def unpacked_matrix(matrix: Matrix, gates: Sequence[int], transposed: bool) -> MicrokernelMatrix:
@@ -161,9 +167,11 @@ def unpacked_matrix(matrix: Matrix, gates: Sequence[int], transposed: bool) -> M
     gate_size = matrix.rows // matrix.gate_count * row_size
     size = len(gates) * gate_size
     if transposed:
-        return MicrokernelMatrix((matrix.start, gates[0] * gate_size), size, lanes, (), 0, row_pitch=row_size)
+        return MicrokernelMatrix(
+            (matrix.start, gates[0] * gate_size), size, lanes, (), Arithmetic.FULL, row_pitch=row_size
+        )
     offsets = _table(tuple(gates), gate_size).data_ptr()
-    return MicrokernelMatrix(matrix.start, size, lanes * matrix.columns, (), 0, gate_offsets=offsets)
+    return MicrokernelMatrix(matrix.start, size, lanes * matrix.columns, (), Arithmetic.FULL, gate_offsets=offsets)
 
 
 @cache

@@ -11,6 +11,7 @@ from glassgate.engines.llvm_cpu.amx import processor_for
 from glassgate.engines.llvm_cpu.gemm.pack import MicrokernelMatrix
 from glassgate.engines.llvm_cpu.native import compile_native
 from glassgate.engines.llvm_cpu.simd.blocking import MAX_LONG_BLOCKS, blocking, rows_at_once, size_of_sums
+from glassgate.engines.llvm_cpu.sizes import Arithmetic
 from glassgate.engines.llvm_cpu.tasks import Operand, ParallelTask
 
 MULTIPLY = '''
@@ -152,11 +153,11 @@ def multiply(
     """
     weights = matrix.start, matrix.pitch, matrix.gate_offsets or matrix.row_pitch, out.width
     operands = (left.start, left.pitch, left.width, *weights, out.start, out.pitch, int(added))
-    processor = processor_for(matrix.terms)
+    processor = processor_for(matrix.arithmetic)
     row_count = rows_at_once(processor)
     values = {"SUMS": sums, "TILE": size_of_sums(sums, processor), "ROWS": row_count, "POINTERS": 8 * row_count}
     text = MULTIPLY.replace("long_microkernel", "long_transposed_microkernel") if matrix.row_pitch else MULTIPLY
-    function = compile_native(text, bits, matrix.terms, **values)
+    function = compile_native(text, bits, matrix.arithmetic, **values)
     return ParallelTask(function, operands, rows)
 
 
@@ -168,7 +169,7 @@ def outer(
     totals: Sequence[Operand],
     bits: int,
     added: bool = False,
-    terms: int = 0,
+    arithmetic: Arithmetic = Arithmetic.FULL,
 ) -> ParallelTask:
     """Return the task of a weight gradient GEMM: the sum over rows of the outer products of two row vectors.
 
@@ -180,12 +181,12 @@ def outer(
         totals: at most two addresses. The sum of `d` over the rows is stored at each or, with `added`, added there.
         bits: the size of a number.
         added: whether the result is added to the contents of `out`.
-        terms: the arithmetic, see `KernelSizes.terms`. For products in bfloat16, `d` must be rounded.
+        arithmetic: the arithmetic. For products in bfloat16, `d` must be rounded.
     """
     total_1, total_2 = (*totals, 0, 0)[:2]
     operands = (d.start, d.pitch, rows, *right, out.width, out.start, out.pitch, total_1, total_2, int(added))
-    processor = processor_for(terms)
-    column_size = PACKED_ROWS * (2 * terms or bits // 8)
+    processor = processor_for(arithmetic)
+    column_size = PACKED_ROWS * (2 * arithmetic.terms or bits // 8)
     values = {
         "ROWS": PACKED_ROWS,
         "UNITS": PACKED_UNITS,
@@ -194,7 +195,7 @@ def outer(
         "TILE": size_of_sums(1, processor),
         "POINTERS": 8 * blocking(1, processor).max_rows,
     }
-    return ParallelTask(compile_native(OUTER, bits, terms, **values), operands, d.width)
+    return ParallelTask(compile_native(OUTER, bits, arithmetic, **values), operands, d.width)
 
 
 ROUND_ROWS = '''
@@ -205,15 +206,19 @@ def round_all_rows(A, lda, K, out, out_pitch, first, last):
 '''
 
 
-def round_rows(rows: RowVectors, out: Operand, count: Operand, terms: int) -> tuple[ParallelTask, RowVectors]:
-    """Return the task that rounds rows for products with these `KernelSizes.terms`, and the rounded rows.
+def round_rows(
+    rows: RowVectors, out: Operand, count: Operand, arithmetic: Arithmetic
+) -> tuple[ParallelTask, RowVectors]:
+    """Return the task that rounds rows for products with an arithmetic, and the rounded rows.
 
     Args:
         rows: the rows.
         out: the address of the rounded rows.
         count: the number of rows.
-        terms: the arithmetic of the products, not 0.
+        arithmetic: the arithmetic of the products, with rounded operands.
     """
-    pitch = processor_for(terms).rounded_pitch(rows.width)
-    task = ParallelTask(compile_native(ROUND_ROWS, 32, terms), (rows.start, rows.pitch, rows.width, out, pitch), count)
+    pitch = processor_for(arithmetic).rounded_pitch(rows.width)
+    task = ParallelTask(
+        compile_native(ROUND_ROWS, 32, arithmetic), (rows.start, rows.pitch, rows.width, out, pitch), count
+    )
     return task, RowVectors(out, pitch, rows.width)
