@@ -1,11 +1,23 @@
 """The content of a cell's diagram: the traced step as items, such as gates and functions, and wires between them."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from glassgate.cell import Cell
+from glassgate.engines.lowering.expressions import (
+    ATOM,
+    COMPARISON,
+    PRODUCT,
+    SIGN,
+    SIGNS_AND_ARITHMETIC,
+    SUM,
+    Expression,
+    call,
+    infix,
+)
 from glassgate.engines.symbolic.graph import Node, NotTraceable
 from glassgate.engines.symbolic.step import trace_step
 
@@ -215,10 +227,10 @@ class _ItemBuilder:
             else:
                 inputs.append(self._value(u))
         name = (term.name if kind == "gate" else None) or product.args[0]
-        text = _expression(product)
+        text = _expression(product).text
         if kind == "gate":
             (before,) = term.wired_terms
-            text = f"{term.op}({text if before is product else _expression(before)})"
+            text = f"{term.op}({text if before is product else _expression(before).text})"
         return Item(kind, label, name, f"{term.name} = {text}" if term.name else text, tuple(inputs), tuple(reads))
 
     def _arithmetic_chain(self, term: _Term) -> list[_Term]:
@@ -254,58 +266,64 @@ def _label_lines(term: _Term) -> tuple[str, ...]:
     return (sign,)
 
 
-_PRECEDENCE = {"add": 1, "sub": 1, "mul": 2, "div": 2}
+_FORMS = {
+    **SIGNS_AND_ARITHMETIC,
+    # Sums and products of several values need no parentheses for readers.
+    **{"add": infix("+", SUM, SUM), "mul": infix("*", PRODUCT, PRODUCT)},
+    **{op: infix(sign, COMPARISON, SUM) for op, sign in {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}.items()},
+}
+"""The operations that an equation shows as operators. It shows the others as calls of functions."""
 
 
 def _equation(term: _Term) -> str:
-    text = _expression(term)
+    text = _expression(term).text
     return f"{term.name} = {text}" if term.name else text
 
 
-def _argument_text(arg: Any, precedence: int = 0) -> str:
+def _argument_text(arg: Any) -> str:
+    return _argument(arg).text
+
+
+def _argument(arg: Any) -> Expression:
     """The name of an argument, or its expression if it has no name."""
     if not isinstance(arg, _Term):
-        return f"{arg:.6g}" if isinstance(arg, float) else str(arg)
-    if arg.name is not None and arg.op not in PRODUCTS:
-        return arg.name
-    text = _expression(arg)
-    precedence_of_arg = 1 if arg.op in PRODUCTS else _PRECEDENCE.get(arg.op, 3) if arg.call is None else 3
-    return f"({text})" if precedence_of_arg < precedence else text
+        is_negative = isinstance(arg, float) and math.copysign(1.0, arg) < 0
+        return Expression(f"{arg:.6g}" if isinstance(arg, float) else str(arg), SIGN if is_negative else ATOM)
+    is_shown = arg.name is None or arg.op in PRODUCTS
+    return _expression(arg) if is_shown else Expression(str(arg.name))
 
 
-def _expression(term: _Term) -> str:
-    if term.op == "state":
-        return f"{term.args[0]}_prev"
-    if term.op == "size":
-        return "units"
-    if term.op in ("parameter", "noise"):
-        return term.name or "_".join(str(arg) for arg in term.args if arg)
-    if term.op == "constant":
-        return _argument_text(term.args[0])
-    if term.op in PRODUCTS:
-        gate = term.args[0]
-        text = f"W_ih[{gate}] x + b_ih[{gate}]" if term.op != "hh" else ""
-        if term.op != "ih":
-            u = term.args[1]
-            vector = "h_prev" if u.op == "state" else _argument_text(u, 3)
-            text += f"{' + ' if text else ''}W_hh[{gate}] {vector} + b_hh[{gate}]"
-        return text
-    if term.call is None and term.op in _PRECEDENCE:
-        first, last = term.args
-        level = _PRECEDENCE[term.op]
-        sign = {"add": "+", "sub": "-", "mul": "*", "div": "/"}[term.op]
-        return f"{_argument_text(first, level)} {sign} {_argument_text(last, level + (term.op in ('sub', 'div')))}"
-    if term.call is None and term.op in ("lt", "le", "eq", "ne"):
-        sign = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}[term.op]
-        return f"{_argument_text(term.args[0], 1)} {sign} {_argument_text(term.args[1], 1)}"
-    if term.op == "neg":
-        return f"-{_argument_text(term.args[0], 2)}"
-    if term.op == "hr":
-        return f"W_hr {_argument_text(term.args[0], 3)}"
+def _expression(term: _Term) -> Expression:
+    match term.op:
+        case "state":
+            return Expression(f"{term.args[0]}_prev")
+        case "size":
+            return Expression("units")
+        case "parameter" | "noise":
+            return Expression(term.name or "_".join(str(arg) for arg in term.args if arg))
+        case "constant":
+            return _argument(term.args[0])
+        case "ih" | "hh" | "pre":
+            return _product(term)
+        case "hr":
+            return Expression(f"W_hr {_argument(term.args[0]).as_operand(ATOM)}")
     name = {"row_sum": "sum"}.get(term.op, term.op)
     if term.call is not None and not term.call.of_torch and len(term.args) > 2:
-        return f"{name}(…)"
-    return f"{name}({', '.join(_argument_text(arg) for arg in term.args)})"
+        return Expression(f"{name}(…)")
+    form = _FORMS.get(term.op) if term.call is None else None
+    return (form or call(name, len(term.args))).apply([*map(_argument, term.args)])
+
+
+def _product(term: _Term) -> Expression:
+    """The matrix products of a gate, with their biases."""
+    gate, terms = term.args[0], []
+    if term.op != "hh":
+        terms.append(f"W_ih[{gate}] x + b_ih[{gate}]")
+    if term.op != "ih":
+        u = term.args[1]
+        vector = "h_prev" if u.op == "state" else _argument(u).as_operand(ATOM)
+        terms.append(f"W_hh[{gate}] {vector} + b_hh[{gate}]")
+    return Expression(" + ".join(terms), SUM)
 
 
 def _all_terms(results: list[_Term]) -> Iterator[_Term]:
