@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,7 +15,6 @@ from glassgate.engines.lowering.expressions import (
     CONDITION,
     EQUALITY,
     OR,
-    PRODUCT,
     SIGN,
     SIGNS_AND_ARITHMETIC,
     Dialect,
@@ -25,6 +25,8 @@ from glassgate.engines.lowering.expressions import (
     prefix,
     words_of,
 )
+from glassgate.engines.lowering.mathematics import DECOMPOSED, function_lines
+from glassgate.engines.symbolic.operations import ARITY, MASKS, PRIMITIVES
 
 _KEYWORDS = """
 auto break case char const continue default do double else enum extern float for goto if inline int long register
@@ -48,37 +50,31 @@ at_most at_least
 """
 """Names that the code of a step uses itself, in addition to those in the forms of operations."""
 
-_FUNCTIONS = """
-abs sign floor ceil round trunc sqrt exp expm1 log log1p sin cos tan atan sigmoid tanh erf
-"""
-"""Operations that are functions of `support.c`, for example `exp_lanes` for "exp"."""
-_BINARY_FUNCTIONS = ("pow", "fmod", "minimum", "maximum")
+_FUNCTIONS = PRIMITIVES - {"detach"}
+"""Operations that are functions of `support.c`, for example `exp_lanes` for "exp", unless C has an operator."""
 _COMPARISONS = {
     "lt": ("<", COMPARISON), "le": ("<=", COMPARISON), "eq": ("==", EQUALITY), "ne": ("!=", EQUALITY),
 }  # fmt: skip
 
 _ON_LANES = {
+    **{op: call(f"{op}_lanes", ARITY[op]) for op in _FUNCTIONS},
     **SIGNS_AND_ARITHMETIC,
-    **{op: call(f"{op}_lanes") for op in _FUNCTIONS.split()},
-    **{op: call(f"{op}_lanes", 2) for op in _BINARY_FUNCTIONS},
     **{
         op: Form(f"(mask)({{}} {sign} {{}})", SIGN, (COMPARISON + 1, COMPARISON + 1))
         for op, (sign, _) in _COMPARISONS.items()
     },
-    "rsqrt": Form("broadcast(1) / sqrt_lanes({})", PRODUCT, (CONDITION,)),
     "where": call("select_lanes", 3),
     "logical_not": call("NOT"),
     "logical_and": infix("&", AND, SIGN),
     "logical_or": infix("|", OR, SIGN),
 }
 _ON_NUMBERS = {
-    **SIGNS_AND_ARITHMETIC,
-    **{op: Form(f"LANE({op}_lanes(broadcast({{}})), 0)", ATOM, (ANY,)) for op in _FUNCTIONS.split()},
     **{
-        op: Form(f"LANE({op}_lanes(broadcast({{}}), broadcast({{}})), 0)", ATOM, (ANY, ANY)) for op in _BINARY_FUNCTIONS
+        op: Form(f"LANE({op}_lanes({', '.join(['broadcast({})'] * ARITY[op])}), 0)", ATOM, (ANY,) * ARITY[op])
+        for op in _FUNCTIONS
     },
+    **SIGNS_AND_ARITHMETIC,
     **{op: infix(sign, precedence, COMPARISON + 1) for op, (sign, precedence) in _COMPARISONS.items()},
-    "rsqrt": Form("1 / MATH(sqrt)({})", PRODUCT, (CONDITION,)),
     "where": Form("{} ? {} : {}", CONDITION, (CONDITION + 1, CONDITION + 1, CONDITION + 1)),
     "logical_not": prefix("!"),
     "logical_and": infix("&&", AND, COMPARISON),
@@ -108,15 +104,32 @@ def literal(value: float, double: bool) -> Expression:
     return Expression(f"{short}f" if "." in short or "e" in short else f"{short}.0f", sign)
 
 
-_USED = words_of(_ON_LANES) | words_of(_ON_NUMBERS)
 _RESERVED = KEYWORDS.union(
-    _OTHER_KEYWORDS.split(), _MACROS.split(), _GENERATED.split(), _USED, (f"{word}f" for word in _USED)
+    _OTHER_KEYWORDS.split(), _MACROS.split(), _GENERATED.split(), words_of(_ON_LANES), words_of(_ON_NUMBERS)
 )
 
 
 def lanes_dialect(double: bool) -> Dialect:
     """C on `lanes`, the vector registers of `support.c`."""
     return Dialect(_ON_LANES, partial(literal, double=double), _RESERVED, spell)
+
+
+def decomposed_functions(double: bool) -> dict[str, str]:
+    """Functions on `lanes` that are decomposed into others, by name. C uses those that `support.c` does not define."""
+    lanes = lanes_dialect(double)
+    dialect = replace(lanes, number=lambda number: Expression(f"broadcast({lanes.number(number).text})"))
+    functions = {}
+    for op, function in DECOMPOSED.items():
+        name, parameters = f"{op}_lanes", ", ".join(f"lanes {x}" for x in "xyz"[: ARITY[op]])
+        lines = [
+            f"const {'mask' if line.is_mask else 'lanes'} {line.variable} = {line.text};"
+            if line.variable
+            else f"return {line.text};"
+            for line in function_lines(op, function, dialect)
+        ]
+        result = "mask" if op in MASKS else "lanes"
+        functions[name] = "\n    ".join([f"HELPER {result} {name}({parameters}) {{", *lines]) + "\n}"
+    return functions
 
 
 def scalar_dialect(double: bool) -> Dialect:

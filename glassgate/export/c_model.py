@@ -11,7 +11,7 @@ import numpy as np
 from torch import nn
 
 from glassgate.export.c_chain import Chain
-from glassgate.export.c_dialect import KEYWORDS, literal
+from glassgate.export.c_dialect import KEYWORDS, decomposed_functions, literal
 from glassgate.export.c_stages import Array, Stage, to_chains
 from glassgate.export.errors import ExportError
 from glassgate.export.files import write_all
@@ -82,9 +82,11 @@ def to_c(
     return paths[0], paths[1]
 
 
-def _support(code: str) -> str:
-    """The parts of `support.c` that the code uses, directly or through other helper functions."""
-    blocks = resources.files("glassgate.export").joinpath("support.c").read_text("utf-8").split("\n\n")
+def _support(code: str, double: bool) -> str:
+    """The parts of `support.c` and the decomposed functions that the code uses, directly or through other functions."""
+    text = resources.files("glassgate.export").joinpath("support.c").read_text("utf-8").rstrip("\n")
+    blocks = text.split("\n\n")
+    blocks += [function for name, function in decomposed_functions(double).items() if not _uses(text, name)]
     kept: list[str] = []
     for block in reversed(blocks):
         lines = block.splitlines()
@@ -175,7 +177,7 @@ class Program:
             f"typedef {self.real} real;\ntypedef int{64 if self.double else 32}_t integer;\n"
             f"#define SIZE {8 if self.double else 4}\n#define MATH(function) function{'' if self.double else '##f'}\n"
             f"#define BLOCK {self.block} /* units that are computed together; their weights are adjacent */\n",
-            _support("\n".join(code)),
+            _support("\n".join(code), self.double),
             *([self._load()] if self.from_file else map(self._array, self.arrays)),
             *code,
             *(function for chain in self.chains for function in chain.functions),

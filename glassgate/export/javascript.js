@@ -1,19 +1,9 @@
 // Runs layers on Float32Array. `steps` holds the generated function of each direction, which computes one step.
-const sigmoid = (x) => 1 / (1 + Math.exp(-x));
-
 // Runs at twice the speed of Math.tanh. The relative error is below 1e-12.
 const tanh = (x) => (Math.abs(x) < 1e-3 ? x * (1 - (x * x) / 3) : 1 - 2 / (1 + Math.exp(2 * x)));
 
-// -1, 0 or 1; 0 for NaN.
-const sign = (x) => (x > 0) - (x < 0);
-
 // In JavaScript, 1 to the power of NaN or infinity is NaN.
 const power = (x, y) => (x === 1 || (x === -1 && Math.abs(y) === Infinity) ? 1 : x ** y);
-
-const roundToEven = (x) => {
-  const nearest = Math.round(x);
-  return Math.abs(x % 1) === 0.5 && nearest % 2 !== 0 ? nearest - 1 : nearest;
-};
 
 // All terms of the series have the same sign, so no digits cancel.
 const erf = (x) => {

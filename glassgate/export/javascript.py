@@ -17,7 +17,7 @@ from glassgate.engines.lowering.expressions import Expression
 from glassgate.engines.lowering.step import Key
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.export.javascript_arrays import ArrayEmitter
-from glassgate.export.javascript_dialect import JAVASCRIPT
+from glassgate.export.javascript_dialect import JAVASCRIPT, decomposed_functions
 from glassgate.export.network import ArraySpec, DirectionSpec, levels_of
 from glassgate.export.step_values import Affine, Constant, Input, Pointwise, Step, StepValue
 from glassgate.export.unit_loops import UnitLoop, UnitLoops
@@ -26,8 +26,10 @@ from glassgate.layers.stack import Recurrent
 
 
 def runtime() -> str:
-    """The text of `javascript.js`, whose functions call the emitted functions."""
-    return files("glassgate.export").joinpath("javascript.js").read_text(encoding="utf-8").strip()
+    """The text of `javascript.js`, whose functions call the emitted functions, and the elementary functions."""
+    text = files("glassgate.export").joinpath("javascript.js").read_text(encoding="utf-8").strip()
+    functions = (f for name, f in decomposed_functions().items() if f"const {name} = " not in text)
+    return "\n".join([text, "", *functions])
 
 
 @dataclass

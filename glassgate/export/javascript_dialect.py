@@ -20,6 +20,8 @@ from glassgate.engines.lowering.expressions import (
     prefix,
     words_of,
 )
+from glassgate.engines.lowering.mathematics import DECOMPOSED, function_lines
+from glassgate.engines.symbolic.operations import ARITY, PRIMITIVES
 
 _KEYWORDS = """
 arguments await break case catch class const continue debugger default delete do else enum eval export extends
@@ -31,18 +33,14 @@ _GENERATED = "Infinity NaN at at_out before edit multiply products scratch t u v
 _OF_MATH = "abs floor ceil trunc sqrt exp expm1 log log1p sin cos tan atan"
 
 _FORMS = {
+    **{op: call(op, ARITY[op]) for op in PRIMITIVES - {"detach"}},
     **SIGNS_AND_ARITHMETIC,
     **{op: call(f"Math.{op}") for op in _OF_MATH.split()},
     "round": call("roundToEven"),
-    "sign": call("sign"),
-    "sigmoid": call("sigmoid"),
-    "tanh": call("tanh"),
-    "erf": call("erf"),
     "pow": call("power", 2),
     "fmod": infix("%", PRODUCT),
     "minimum": call("Math.min", 2),
     "maximum": call("Math.max", 2),
-    "rsqrt": Form("1 / Math.sqrt({})", PRODUCT, (CONDITION,)),
     "lt": infix("<", COMPARISON),
     "le": infix("<=", COMPARISON),
     "eq": infix("===", EQUALITY),
@@ -66,3 +64,16 @@ def literal(value: float) -> Expression:
 
 
 JAVASCRIPT = Dialect(_FORMS, literal, words_of(_FORMS).union(_KEYWORDS.split(), _GENERATED.split()))
+
+
+def decomposed_functions() -> dict[str, str]:
+    """Functions that are decomposed into others, by name. Pages use those that `javascript.js` does not define."""
+    functions = {}
+    for op, function in DECOMPOSED.items():
+        name, parameters = _FORMS[op].text.partition("(")[0], ", ".join("xyz"[: ARITY[op]])
+        *lines, result = function_lines(op, function, JAVASCRIPT)
+        variables = "".join(f"\n  const {line.variable} = {line.text};" for line in lines)
+        body = f"{{{variables}\n  return {result.text};\n}}" if lines else result.text
+        if name.isidentifier():
+            functions[name] = f"const {name} = ({parameters}) => {body};"
+    return functions

@@ -135,12 +135,6 @@ HELPER lanes fmod_lanes(lanes x, lanes y) {
     return x;
 }
 
-/* -1, 0 or 1; 0 where x is NaN. */
-HELPER lanes sign_lanes(lanes x) {
-    const lanes negative = select_lanes(x < broadcast(0), broadcast(-1), broadcast(0));
-    return select_lanes(x > broadcast(0), broadcast(1), negative);
-}
-
 #if SIZE == 8
 
 LANE_BY_LANE(exp_lanes, exp(v))

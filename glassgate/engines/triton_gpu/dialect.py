@@ -8,6 +8,7 @@ from glassgate.engines.lowering.expressions import (
     ATOM,
     COMPARISON,
     OR,
+    PRODUCT,
     SIGN,
     SIGNS_AND_ARITHMETIC,
     Dialect,
@@ -17,27 +18,24 @@ from glassgate.engines.lowering.expressions import (
     prefix,
     words_of,
 )
+from glassgate.engines.symbolic.operations import ARITY, PRIMITIVES
 from glassgate.engines.triton_gpu.kernel import CONSTANTS, HEAD_WIDTHS
-from glassgate.engines.triton_gpu.mathematics import FUNCTIONS
 
 _GENERATED = """
 triton tl float range iteration T N H P heads starts t seq row start live here seq_now seq_next blocks unit unit_ok
 unit_head out out_ok out_head block column column_ok left right expected arrived patience
+row_sum barrier
 """
 """Names that kernels use themselves, in addition to those in the forms of operations."""
 _OF_TRITON = "exp log sin cos abs floor ceil sqrt rsqrt erf"
-_OF_MATHEMATICS = "sigmoid tanh expm1 log1p tan atan sign trunc"
-"""Functions that `mathematics.py` defines."""
+FUNCTION_NAMES = {"round": "round_half_even", "pow": "power"}
+"""The operations whose functions in `mathematics.py` have other names, because Python has functions of these names."""
 
 _FORMS = {
+    **{op: call(FUNCTION_NAMES.get(op, op), ARITY[op]) for op in PRIMITIVES - {"detach"}},
     **SIGNS_AND_ARITHMETIC,
     **{op: call(f"tl.{op}") for op in _OF_TRITON.split()},
-    **{op: call(op) for op in _OF_MATHEMATICS.split()},
-    "minimum": call("minimum", 2),
-    "maximum": call("maximum", 2),
-    "pow": call("power", 2),
-    "fmod": call("remainder", 2),
-    "round": call("round_half_even"),
+    "fmod": infix("%", PRODUCT),
     "where": call("tl.where", 3),
     "lt": infix("<", COMPARISON),
     "le": infix("<=", COMPARISON),
@@ -56,4 +54,4 @@ def literal(value: float) -> Expression:
     return Expression(repr(value), SIGN if math.copysign(1.0, value) < 0 else ATOM)
 
 
-TRITON = Dialect(_FORMS, literal, words_of(_FORMS).union(_GENERATED.split(), kwlist, FUNCTIONS, CONSTANTS, HEAD_WIDTHS))
+TRITON = Dialect(_FORMS, literal, words_of(_FORMS).union(_GENERATED.split(), kwlist, CONSTANTS, HEAD_WIDTHS))

@@ -1,86 +1,25 @@
-"""The functions that Triton lacks, as text.
-
-Except in `power`, results have errors of a few units in the last place of float32.
-"""
+"""The text of the functions that kernels call: elementary functions that Triton lacks, sums over rows, and barriers."""
 
 import re
 
+from glassgate.engines.lowering.mathematics import DECOMPOSED, FLOAT32, Function, function_lines
+from glassgate.engines.symbolic.operations import ARITY
+from glassgate.engines.triton_gpu.dialect import FUNCTION_NAMES, TRITON
+
+
+def _text(op: str, function: Function) -> str:
+    """A decomposed function in Triton."""
+    name, parameters = FUNCTION_NAMES.get(op, op), ", ".join("xyz"[: ARITY[op]])
+    description = (function.__doc__ or "").partition(". ")[0].partition("\n")[0].rstrip(".")
+    lines = [
+        f"{line.variable} = {line.text}" if line.variable else f"return {line.text}"
+        for line in function_lines(op, function, TRITON)
+    ]
+    return "\n    ".join([f"\n@triton.jit\ndef {name}({parameters}):", f"# {description}", *lines]) + "\n"
+
+
 FUNCTIONS = {
-    "sigmoid": """
-@triton.jit
-def sigmoid(x):
-    # 1 / (1 + exp(-x))
-    return 1.0 / (1.0 + tl.exp(-x))
-""",
-    "tanh": """
-@triton.jit
-def tanh(x):
-    # A Taylor series near zero, where (1 - e) / (1 + e) cancels
-    e = tl.exp(-2.0 * tl.abs(x))
-    far = (1.0 - e) / (1.0 + e)
-    s = x * x
-    series = s * (-0.05396825396825397 + s * (0.021869488536155203 + s * (-0.008863235529902197)))
-    near = x + x * (s * (-0.3333333333333333 + s * (0.13333333333333333 + series)))
-    return tl.where(s < 0.09, near, tl.where(x < 0.0, -far, far))
-""",
-    "expm1": """
-@triton.jit
-def expm1(x):
-    # A Taylor series near zero, where exp(x) - 1 cancels
-    series = x * (0.041666666666666664 + x * (0.008333333333333333 + x * (0.001388888888888889 + x * 0.0001984126984)))
-    near = x + x * (x * (0.5 + x * (0.16666666666666666 + series)))
-    return tl.where(tl.abs(x) < 0.3, near, tl.exp(x) - 1.0)
-""",
-    "log1p": """
-@triton.jit
-def log1p(x):
-    # log(1 + x), corrected by the error of 1 + x. Goldberg 1991, theorem 4
-    y = 1.0 + x
-    exact = (y == 1.0) | (y == float("inf"))
-    return tl.where(exact, x, x * (tl.log(y) / tl.where(exact, 1.0, y - 1.0)))
-""",
-    "tan": """
-@triton.jit
-def tan(x):
-    # sin / cos
-    return tl.sin(x) / tl.cos(x)
-""",
-    "atan": """
-@triton.jit
-def atan(x):
-    # Reduction to [0, tan(pi / 8)] and a polynomial. Moshier, Cephes, atanf
-    y = tl.abs(x)
-    large, medium = y > 2.414213562373095, y > 0.4142135623730950
-    reduced = tl.where(large, -1.0 / tl.where(large, y, 1.0), tl.where(medium, (y - 1.0) / (y + 1.0), y))
-    s = reduced * reduced
-    series = s * (-0.333329491539 + s * (0.199777106478 + s * (-0.138776856032 + s * 0.0805374449538)))
-    offset = tl.where(large, 1.5707963267948966, tl.where(medium, 0.7853981633974483, 0.0))
-    z = offset + (reduced + reduced * series)
-    return tl.where(x < 0.0, -z, z)
-""",
-    "sign": """
-@triton.jit
-def sign(x):
-    # -1, 0 or 1
-    return tl.where(x > 0.0, 1.0, tl.where(x < 0.0, -1.0, 0.0))
-""",
-    "trunc": """
-@triton.jit
-def trunc(x):
-    # Toward zero
-    return tl.where(x < 0.0, tl.ceil(x), tl.floor(x))
-""",
-    "round_half_even": """
-@triton.jit
-def round_half_even(x):
-    # To the nearest integer; halves to the even one
-    low = tl.floor(x)
-    odd = low - 2.0 * tl.floor(0.5 * low)
-    rest = x - low
-    rounded = tl.where(rest < 0.5, low, tl.where(rest > 0.5, low + 1.0, low + odd))
-    # The product keeps the sign of zero. An infinite x has no rest.
-    return tl.where(rest != rest, x, tl.where(rounded == 0.0, x * 0.0, rounded))
-""",
+    **{FUNCTION_NAMES.get(op, op): _text(op, function) for op, function in {**DECOMPOSED, **FLOAT32}.items()},
     "power": """
 @triton.jit
 def power(x, y):
@@ -90,24 +29,6 @@ def power(x, y):
     signed = tl.where(odd, -magnitude, magnitude)
     of_negative = tl.where(y == tl.floor(y), signed, tl.where(x == -float("inf"), magnitude, float("nan")))
     return tl.where((y == 0.0) | (x == 1.0), 1.0, tl.where(x < 0.0, of_negative, magnitude))
-""",
-    "remainder": """
-@triton.jit
-def remainder(x, y):
-    # The remainder of the division toward zero, as fmod of C
-    return x % y
-""",
-    "minimum": """
-@triton.jit
-def minimum(x, y):
-    # The smaller number; NaN if either is NaN, as in torch
-    return tl.where((x < y) | (x != x), x, y)
-""",
-    "maximum": """
-@triton.jit
-def maximum(x, y):
-    # The larger number; NaN if either is NaN, as in torch
-    return tl.where((y < x) | (x != x), x, y)
 """,
     "row_sum": """
 @triton.jit
@@ -129,9 +50,11 @@ def barrier(arrived, expected, patience):
     return tl.where(count < expected, 0, patience)
 """,
 }
-"""Functions by name."""
+"""Functions by name. Except in `power`, results have errors of a few units in the last place of float32."""
 
 
 def functions_called_in(text: str) -> str:
     """The functions that a text calls."""
-    return "\n\n".join(function.lstrip() for name, function in FUNCTIONS.items() if re.search(rf"\b{name}\(", text))
+    return "\n\n".join(
+        function.lstrip() for name, function in FUNCTIONS.items() if re.search(rf"(?<!\.)\b{name}\(", text)
+    )

@@ -1,15 +1,19 @@
 """The mathematical functions of kernels, for vectors. NaN and infinity are handled as in torch."""
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 
+from glassgate.engines.llvm_cpu.dialect import FUNCTION_NAMES
 from glassgate.engines.llvm_cpu.simd.instructions import INT16, INT32, call
 from glassgate.engines.llvm_cpu.simd.vector import Vector, VectorFunction
+from glassgate.engines.lowering.mathematics import DECOMPOSED, decompose
 
 FUNCTIONS: dict[str, VectorFunction] = {}
 """The functions by their names in kernels."""
@@ -179,21 +183,9 @@ def sqrt(x: Vector) -> Vector:
 
 
 @_register
-def rsqrt(x: Vector) -> Vector:
-    """Compute 1 / sqrt(x)."""
-    return 1.0 / sqrt(x)
-
-
-@_register
 def absolute(x: Vector) -> Vector:
     """Compute |x|."""
     return x.call("llvm.fabs")
-
-
-@_register
-def sign(x: Vector) -> Vector:
-    """Return -1, 0 or 1; 0 for NaN, as in torch."""
-    return x.compare(0.0, ">").where(x.broadcast(1.0), x.compare(0.0, "<").where(x.broadcast(-1.0), 0.0))
 
 
 def _register_rounding(name: str, instruction: str) -> None:
@@ -211,20 +203,6 @@ for _name, _instruction in (
     ("trunc", "llvm.trunc"),
 ):
     _register_rounding(_name, _instruction)
-
-
-@_register
-def minimum(a: Vector, b: Vector) -> Vector:
-    """Return the smaller number; NaN if either number is NaN."""
-    smaller = a.compare(b, "<").where(a, b)
-    return a.compare(a, "!=").where(a, smaller)
-
-
-@_register
-def maximum(a: Vector, b: Vector) -> Vector:
-    """Return the larger number; NaN if either number is NaN."""
-    larger = a.compare(b, ">").where(a, b)
-    return a.compare(a, "!=").where(a, larger)
 
 
 @_register
@@ -297,3 +275,32 @@ for _name in ("sin", "cos", "tan", "atan", "erf"):
     _register_library_function(_name, _name)
 _register_library_function("power", "pow")
 _register_library_function("fmod", "fmod")
+
+
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv, "neg": operator.neg,
+    "logical_and": operator.and_, "logical_or": operator.or_, "logical_not": operator.invert,
+}  # fmt: skip
+_COMPARISONS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
+
+
+def _register_decomposed(op: str) -> None:
+    """Register a function that is decomposed into others."""
+
+    def code(*vectors: Vector) -> Vector:
+        def apply(part: str, arguments: list[Vector | float], _: bool) -> Vector:
+            if part in _OPERATORS:
+                return _OPERATORS[part](*arguments)
+            operands = [vectors[0].broadcast(argument) for argument in arguments]
+            if part in _COMPARISONS:
+                return operands[0].compare(operands[1], _COMPARISONS[part])
+            return FUNCTIONS[FUNCTION_NAMES.get(part, part)].code(*operands)
+
+        return decompose(op, vectors, apply)
+
+    code.__name__ = op
+    _register(code)
+
+
+for _name in DECOMPOSED.keys() - {"ne", *FUNCTIONS, *FUNCTION_NAMES}:
+    _register_decomposed(_name)
