@@ -195,7 +195,7 @@ class Node(Symbolic):
     @property
     def inputs(self) -> tuple["Node", ...]:
         """The arguments that are nodes."""
-        return tuple(arg for arg in self.args if isinstance(arg, Node))
+        return tuple([arg for arg in self.args if isinstance(arg, Node)])
 
     @property
     def units(self) -> "Node | float":
