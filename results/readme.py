@@ -1,10 +1,11 @@
 """Writes the short table of results in both READMEs, between two comments."""
 
 import statistics
+from collections.abc import Iterable
 from pathlib import Path
 
-from results.cases import CASES, Case
-from results.report import OURS, PLAIN, Pairs, format_reported, format_scores, speedups, values
+from results.cases import CASES, Case, Reported
+from results.report import OURS, PLAIN, Pairs, format_scores, speedups, values
 from results.store import Store
 
 BEGIN, END = "<!-- table of results, written by make results -->\n", "<!-- end of the table -->"
@@ -54,4 +55,9 @@ def _row(name: str, case: Case, pairs: Pairs, speedup_unit: str) -> tuple[str, .
     ours, plain = (format_scores(score, values(score, side)) + unit for side in zip(*pairs, strict=True))
     others = [figure for figure in case.by_others if figure.score == score.key]
     speedup = f"{statistics.median(speedups(pairs)):.2f}{speedup_unit}"
-    return name, ours, plain, format_reported(others, unit), str(len(pairs)), speedup
+    return name, ours, plain, _format_reported(others, unit), str(len(pairs)), speedup
+
+
+def _format_reported(reported: Iterable[Reported], unit: str = "") -> str:
+    """Return published figures as text, each with its source."""
+    return "; ".join(f"{figure.value:g}{unit} ({figure.who})" for figure in reported) or "-"

@@ -9,7 +9,7 @@ from experiments.common.score import Score
 from experiments.common.summaries import mean_and_deviation, quartiles
 from glassgate.tasks.pictures.charts import save_figure
 from results import baselines, pictures
-from results.cases import CASES, Case, Reported
+from results.cases import CASES, Case
 from results.store import Result, Store
 
 Pairs = list[tuple[Result, Result]]
@@ -26,9 +26,7 @@ HEADINGS = (
     "largest difference at a seed",
     "difference with the same weights",
     "best simple model",
-    "reported by others",
     "seeds",
-    "seconds per epoch",
     "speedup",
 )
 
@@ -55,9 +53,8 @@ LEGEND = f"""
 - **Speedup:** processor time of {PLAIN} divided by that of {OURS}, the median of all epochs, with quartiles.
 - **Difference with the same weights:** rounding errors make the two training runs diverge, as if they had different
   seeds. The trained weights of {OURS} are therefore also scored with the layers of `{PLAIN}`.
-- **Reported by others:** these figures have other settings, listed below, and are quoted from secondary sources, not
-  from the papers. "Own figures for comparison" are small training runs in plain PyTorch with little tuning, mostly with
-  one seed, and naive forecasts.
+- **Reported by others:** these figures have other settings, and are quoted from secondary sources, not from the papers.
+  "Own figures for comparison" are naive forecasts, and small training runs in plain PyTorch with little tuning.
 - **Earlier defaults:** three cases (SNIPS slots, Tiny Shakespeare, the next character of Tang poems) use earlier
   defaults of batch size, dropout and learning rate. Their commands contain these values.
 
@@ -157,17 +154,10 @@ def _row(case: Case, pairs: Pairs, store: Store) -> str:
         f"{round(difference, digits) + 0:+.{digits}f}",
         f"{max(side['crosswise'] for side, _ in pairs) * score.factor:.1g}",
         baselines.best(case, store.get(case, 1, baselines.SIDE)),
-        format_reported(figure for figure in case.by_others if figure.score == score.key),
         str(len(pairs)),
-        " / ".join(f"{statistics.mean(map(seconds_per_epoch, side)):.3g}" for side in zip(*pairs, strict=True)),
         "{1:.2f} ({0:.2f} to {2:.2f})".format(*quartiles(speedups(pairs))),
     ]
     return f"| {' | '.join(cells)} |"
-
-
-def format_reported(reported: Iterable[Reported], unit: str = "") -> str:
-    """Return published figures as text, each with its source."""
-    return "; ".join(f"{figure.value:g}{unit} ({figure.who})" for figure in reported) or "-"
 
 
 def _machines(contents: list[tuple[Case, Pairs]]) -> str:

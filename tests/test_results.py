@@ -105,7 +105,7 @@ def test_the_page_is_generated_from_the_files(tmp_path, monkeypatch):
     report.write(store, tmp_path / "results.md")
     page = (tmp_path / "results.md").read_text("utf-8")
     accuracy = 100 * json.loads((tmp_path / "toy-1-ours.json").read_text())["test"]["accuracy"]
-    row = f"| [A toy grammar](#toy) | accuracy, % | {accuracy:.1f} | {accuracy:.1f} | +0.0 | 0 | - | 50 (a coin) | 1 |"
+    row = f"| [A toy grammar](#toy) | accuracy, % | {accuracy:.1f} | {accuracy:.1f} | +0.0 | 0 | - | 1 |"
     assert row in page
     assert "- 50 % accuracy: a coin (two tags)" in page
     for name in ("results-curves.svg", "results-scores.svg"):
