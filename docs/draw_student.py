@@ -11,6 +11,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import glassgate as gg
+
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "student"
 PAGE = DOCS / "student.md"
@@ -142,3 +144,5 @@ if __name__ == "__main__":
         for name, svg in {**run_page(Path(folder)), **matrices()}.items():
             (FOLDER / name).write_text(svg, "utf-8")
         shutil.copy(Path(folder, "cells.html"), FOLDER)
+    chinese = gg.draw(gg.cells.RNN()).live(beside=[gg.cells.GRU(), gg.cells.LSTM()], language="zh")
+    chinese.save(FOLDER / "cells.zh-CN.html")
