@@ -1,12 +1,14 @@
-"""The task-specific parts of a C program: the modules of the network, and the code that calls them."""
+"""The task-specific parts of a C program: the modules of the network, the tables, and the kind of its output."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
 
+from glassgate.tasks.c.source import constants, numbers, strings
 from glassgate.tasks.errors import OptionError
+from glassgate.tasks.labelled_task import LabelledTask
 from glassgate.tasks.task import Task
 
 
@@ -16,14 +18,16 @@ class Parts:
 
     Attributes:
         modules: the modules of the network by name; `gg.to_c` exports each as C functions
-        code: the tables, the functions and `main` of the program
-        states: the names of state variables, by the name of the module; the default is the name of the module
-        reads: a description of the input
+        program: the program for the kind of output: "answer" (one per sequence), "tags" (one per token) or "forecast"
+        tables: the tables and constants of the run, as C
+        reads: a description of an input line
         prints: a description of the output
+        states: the names of state variables, by the name of the module; the default is the name of the module
     """
 
     modules: Mapping[str, nn.Module]
-    code: str
+    program: str
+    tables: Sequence[str]
     reads: str
     prints: str
     states: Mapping[str, str] = field(default_factory=dict)
@@ -32,3 +36,37 @@ class Parts:
 def unsupported_error(task: Task[Any, Any, Any], part: str, remedy: str) -> OptionError:
     """Return the error for a run that cannot be written as a C program."""
     return OptionError(f"--to c cannot express {part} of this {task.name} run; {remedy}")
+
+
+def answer_parts(
+    task: LabelledTask[Any, Any], modules: dict[str, Any], tables: list[str], pooling: str, prints: str
+) -> Parts:
+    """Return the parts of a run with one answer per sequence.
+
+    Args:
+        task: the task
+        modules: the modules of the task in addition to the encoder and the head
+        tables: the tables of the task
+        pooling: how the outputs of all steps are combined
+        prints: a description of the output
+    """
+    network, scales = task.network, task.series_scale
+    modules |= {"encoder": network.encoder, "head": network.head}
+    tables.append(constants(**{f"POOL_{pooling.upper()}": 1, "DIRECTIONS": 1 + task.options.bidirectional}))
+    if scales is None:
+        modules["words"] = network.embedding
+        tables += units(task)
+        return Parts(modules, "answer", tables, "the indices of the tokens of a text", prints)
+    tables += [constants(CHANNELS=len(scales[0])), numbers("means", scales[0]), numbers("deviations", scales[1])]
+    return Parts(
+        modules, "answer", tables, "the values of a series: all channels of a step, then the next step", prints
+    )
+
+
+def units(task: Task[Any, Any, Any]) -> list[str]:
+    """Return the vocabulary as C. The tokens begin at index FIRST, after padding and the unknown token."""
+    vocabulary = task.vocabularies["units"]
+    return [
+        constants(UNITS=len(vocabulary), FIRST=len(vocabulary) - len(vocabulary.symbols)),
+        strings("unit_names", vocabulary.symbols),
+    ]

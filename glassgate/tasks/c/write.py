@@ -1,7 +1,8 @@
-"""Writes a trained run as C: the network in `NAME.h` and `NAME.c`, and a program in `NAME_main.c`."""
+"""Writes a trained run as C: the network, its tables in `NAME_tables.h`, and a program in `NAME_main.c`."""
 
 import os
 import re
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ from torch import nn
 import glassgate as gg
 from glassgate.tasks import part_of
 from glassgate.tasks.c.parts import Parts
-from glassgate.tasks.c.source import quoted, template
+from glassgate.tasks.c.source import quoted
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.runs import all_or_none
 from glassgate.tasks.task import Task
+
+_LIBRARIES = ("math", "stdio", "stdlib", "string")
 
 
 def write_program(
@@ -24,9 +27,9 @@ def write_program(
     weights: str = "const",
     max_steps: int = 4096,
 ) -> list[Path]:
-    """Write a trained task as C99: its network, and a program that predicts from standard input.
+    """Write a trained task as C99: its network, its tables, and a program that predicts from standard input.
 
-    The program prints the lines that `glassgate predict` prints.
+    The program reads numbers, such as the indices that `task.encode` returns. It prints the predictions of `task.text`.
 
     Args:
         task: a trained task
@@ -54,13 +57,18 @@ def write_program(
             gg.to_c(nn.ModuleDict(dict(parts.modules)), temporary, name, weights=weights, max_steps=max_steps)
         except ValueError as error:
             raise OptionError(str(error)) from None
-        text = _program(task, parts, name, weights == "file", max_steps)
-        (temporary / f"{name}_main.c").write_text(text, encoding="utf-8")
+        texts = {
+            f"{name}_tables.h": _tables(task, parts, weights == "file", max_steps),
+            f"{name}_main.c": _program(task, parts, weights == "file"),
+        }
+        for file, text in texts.items():
+            renamed = re.sub(r"\bnet(?=_|\.[ch]\b|\.weights| \*/)", name, text)
+            (temporary / file).write_text(renamed, encoding="utf-8")
         files = sorted(os.listdir(temporary), key=lambda file: (file.endswith("_main.c"), file))
     return [target / file for file in files]
 
 
-def _program(task: Task[Any, Any, Any], parts: Parts, name: str, reads_weights: bool, max_steps: int) -> str:
+def _program(task: Task[Any, Any, Any], parts: Parts, reads_weights: bool) -> str:
     """The text of the program.
 
     Args:
@@ -68,25 +76,24 @@ def _program(task: Task[Any, Any, Any], parts: Parts, name: str, reads_weights: 
     """
     usage = " Its argument is the file of the weights (net.weights)." if reads_weights else ""
     head = f"""\
-/* A {task.name} model trained by Glassgate. Reads {parts.reads}, from standard input.
-   Prints {parts.prints}.{usage}
+/* A {task.name} model trained by Glassgate. Reads a line for each sequence from standard input:
+   {parts.reads}. Prints {parts.prints}.{usage}
    Build: cc -std=c99 -O3 net.c net_main.c -lm -o net */
-#include "net.h"
-
-#include <ctype.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define TOO_LONG {quoted(f"more than {max_steps} steps; export the run again with a larger --max-steps")}
+#include "net_tables.h"
 """
-    text = "\n".join([head, _initialisation(parts, reads_weights), template("lines.c", {}), parts.code])
-    return re.sub(r"\bnet(?=_|\.[ch]\b|\.weights| \*/)", name, text)
+    libraries = "".join(f"#include <{library}.h>\n" for library in _LIBRARIES)
+    sources = (
+        resources.files(__package__).joinpath(f"{each}.c").read_text("utf-8") for each in ("input", parts.program)
+    )
+    return "\n".join([head, libraries, *sources])
 
 
-def _initialisation(parts: Parts, reads_weights: bool) -> str:
-    """The variables for the states of the network's parts, and the function that initialises them."""
+def _tables(task: Task[Any, Any, Any], parts: Parts, reads_weights: bool, max_steps: int) -> str:
+    """The header with the tables, the variables for the states of the network's parts, and their initialisation.
+
+    Args:
+        reads_weights: whether the program reads the weights from a file
+    """
     states = {key: parts.states.get(key, key) for key in parts.modules}
     lines = ["static net_weights weights;"] if reads_weights else []
     lines += [f"static net_{key}_state {state};" for key, state in states.items()]
@@ -103,4 +110,15 @@ def _initialisation(parts: Parts, reads_weights: bool) -> str:
         lines += ["    (void)argc;", "    (void)argv;"]
     argument = ", &weights" if reads_weights else ""
     lines += [f"    net_{key}_init(&{state}{argument});" for key, state in states.items()]
-    return "\n".join([*lines, "}", ""])
+    too_long = quoted(f"more than {max_steps} steps; export the run again with a larger --max-steps")
+    return "\n".join(
+        [
+            f"/* The tables of a {task.name} model trained by Glassgate, for one program. */",
+            '#include "net.h"\n\n#include <math.h>\n#include <stdio.h>\n#include <stdlib.h>\n',
+            f"#define TOO_LONG {too_long}",
+            *parts.tables,
+            *lines,
+            "}",
+            "",
+        ]
+    )

@@ -1,4 +1,4 @@
-"""Programs in C print what `glassgate predict` prints for the same run."""
+"""Programs in C print the predictions of `glassgate predict` for the numbers that Python computes from a file."""
 
 import re
 import shutil
@@ -121,22 +121,56 @@ TABLES: dict[str, tuple[Callable[[int], str], dict[str, Any]]] = {
 }  # fmt: skip
 
 
+def numbers_of(task: Task[Any, Any, Any], example: Any) -> list[float]:
+    """Return the numbers that the program reads for an example, as docs/deployment.md describes them."""
+    if isinstance(task, Forecasting):
+        back, horizon = task.options.steps_back, task.options.horizon
+        fields = task.statistics.encode(example.part(len(example) - back, len(example)), horizon)
+        return [int(fields["series"]), *example.values[len(example) - back :], *np.ravel(fields.get("known", ()))]
+    fields = task.encode(example)
+    if "series" in fields:
+        return list(np.ravel(example.content))
+    if "characters" in fields:
+        pairs = zip(fields["units"], fields["characters"], strict=True)
+        return [number for token, row in pairs for number in (token, np.count_nonzero(row), *row[row > 0])]
+    return list(fields["units"])
+
+
+def expected_of(task: Task[Any, Any, Any], example: Any, prediction: Any) -> str:
+    """Return the prediction as the program prints it: without times, and with numbers instead of tokens."""
+    lines = task.text(example, prediction).splitlines()
+    if task.name == "tagging":
+        lines = [line if line.startswith("# intent") else line.rpartition("\t")[2] for line in lines] + [""]
+    if task.name == "forecasting":
+        lines = ["\t".join(cell for k, cell in enumerate(line.split("\t")) if k != 1) for line in lines]
+    if task.name == "classification" and "pooling" in vars(task.options) and task.options.pooling == "attention":
+        label, probability, shares = lines[0].split("\t")
+        weights = [each.rpartition(":")[2] for each in shares.split(" ")]
+        lines = ["\t".join([label, probability, " ".join(f"{k + 1}:{each}" for k, each in enumerate(weights))])]
+    return "".join(f"{line}\n" for line in lines)
+
+
 def printed(task: Task[Any, Any, Any], file: Path, folder: Path, *flags: str, **options: Any) -> tuple[str, str]:
-    """Return the output of a task for a file, and that of its program."""
+    """Return the predictions of a task for a file, and the output of its program."""
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not installed")
     examples = task.read(str(file), labelled=False)
-    expected = "".join(f"{task.text(*each)}\n" for each in zip(examples, task.predict(examples), strict=True))
-    paths = write_program(task, folder, "net", **options)
+    pairs = zip(examples, task.predict(examples), strict=True)
+    expected = "".join(expected_of(task, *pair) for pair in pairs)
+    build(write_program(task, folder, "net", **options), folder, *flags)
+    lines = "\r\n".join(" ".join(map(repr, map(float, numbers_of(task, example)))) for example in examples)
+    done = subprocess.run(["./net"], cwd=folder, input=lines, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return expected, done.stdout
+
+
+def build(paths: list[Path], folder: Path, *flags: str) -> None:
+    """Build the program `net`, without warnings."""
     sources = [path.name for path in paths if path.suffix == ".c"]
-    build = subprocess.run(
+    done = subprocess.run(
         ["gcc", *FLAGS, *flags, *sources, "-lm", "-o", "net"], cwd=folder, capture_output=True, text=True
     )
-    assert build.returncode == 0, build.stderr[:3000]
-    with file.open("rb") as content:
-        done = subprocess.run(["./net"], cwd=folder, stdin=content, capture_output=True)
-    assert done.returncode == 0, done.stderr
-    return expected, done.stdout.decode()
+    assert done.returncode == 0, done.stderr[:3000]
 
 
 def check(expected: str, printed: str) -> None:
@@ -177,7 +211,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     task.save(run)
     assert main(["export", str(run), "--to", "c", "--name", "scores"]) == 0
     assert f"build it with: cc -std=c99 -O3 {run}/c/scores.c {run}/c/scores_main.c -lm" in capsys.readouterr().out
-    assert sorted(path.name for path in (run / "c").iterdir()) == ["scores.c", "scores.h", "scores_main.c"]
+    names = sorted(path.name for path in (run / "c").iterdir())
+    assert names == ["scores.c", "scores.h", "scores_main.c", "scores_tables.h"]
     assert main(["export", str(run), "--to", "c", "--weight-precision", "int8"]) == 2
     assert "--to c writes float32, got --weight-precision int8" in capsys.readouterr().err
 
@@ -186,7 +221,7 @@ def test_a_name_that_begins_like_the_functions_of_the_templates(tmp_path: Path) 
     path = write_program(regression(), tmp_path, "net_v2")[-1]
     text = path.read_text("utf-8")
     assert "Build: cc -std=c99 -O3 net_v2.c net_v2_main.c -lm -o net_v2 */" in text
-    assert '#include "net_v2.h"' in text
+    assert '#include "net_v2_tables.h"' in text
     assert "net_v2_v2" not in text
 
 
@@ -194,22 +229,14 @@ def test_runs_that_cannot_be_written(tmp_path: Path) -> None:
     model = LanguageModel(LanguageModelOptions(hidden_size=4))
     with pytest.raises(OptionError, match=r"--to c does not support runs of language-model; write its"):
         write_program(model, tmp_path)
-    tagger = tagging()
-    tagger.options = TaggingOptions(format="python")
-    with pytest.raises(OptionError, match=r"--to c cannot express the tokenizer of Python files of this tagging run; "):
-        write_program(tagger, tmp_path)
     path = tmp_path / "table.csv"
     task = forecasting(path, str, head="student-t")
     path.unlink()
     with pytest.raises(OptionError, match=r"the random paths of --head student-t .*; train a run with --head quant"):
         write_program(task, tmp_path)
-    task = forecasting(path, str, known="second one")
+    task = forecasting(path, str, past="second one")
     path.unlink()
-    with pytest.raises(OptionError, match="cannot express the covariates of this forecasting run; train a run without"):
-        write_program(task, tmp_path)
-    task = forecasting(path, lambda k: f"{np.datetime64('2024-03-01T00:00:00') + np.timedelta64(k, 'h')}Z")
-    path.unlink()
-    with pytest.raises(OptionError, match="cannot express time stamps with a time zone of this forecasting run; train"):
+    with pytest.raises(OptionError, match="cannot express the covariates of the past of this forecasting run; train a"):
         write_program(task, tmp_path)
     with pytest.raises(OptionError, match="name must be a C identifier, got 'a b'"):
         write_program(regression(), tmp_path, "a b")
@@ -217,3 +244,21 @@ def test_runs_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OptionError, match=r"--output: cannot write to .*file: .*; choose another path"):
         write_program(regression(), tmp_path / "file")
+
+
+def test_input_that_is_not_in_the_tables_is_refused(tmp_path: Path) -> None:
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed")
+    task = tagging()
+    build(write_program(task, tmp_path, "net"), tmp_path)
+    for text, reason in (
+        ("3 1 2\n\n99999 1 2\n", "line 3: expected an index into a table of the run"),
+        ("1.5 1 2", "line 1: expected an index"),
+        ("3 33", "line 1: expected an index"),
+        ("3 0", "line 1: expected the characters of each token"),
+        ("3 2 2", "line 1: expected more numbers"),
+        ("the dog", "line 1: expected numbers separated by blanks"),
+        ("3 1 nan", "line 1: expected an index"),
+    ):
+        done = subprocess.run(["./net"], cwd=tmp_path, input=text, capture_output=True, text=True)
+        assert (done.returncode, done.stderr[: len(reason)]) == (1, reason)

@@ -1,0 +1,92 @@
+/* The input of the encoder: the embeddings of tokens, or the standardised steps of a series. Returns the steps. */
+static size_t read_steps(const row *r, float **x) {
+#ifdef CHANNELS
+    const size_t steps = r->count / CHANNELS;
+    if (r->count % CHANNELS) fail(r, "expected a number for each channel of each step");
+    *x = (float *)resized(*x, r->count * sizeof **x);
+    for (size_t k = 0; k < r->count; k++)
+        (*x)[k] = (float)(((float)r->items[k] - means[k % CHANNELS]) / deviations[k % CHANNELS]);
+#else
+    const size_t steps = r->count;
+    *x = (float *)resized(*x, steps * net_words_output_size * sizeof **x);
+    for (size_t t = 0; t < steps; t++) {
+        const float number = (float)index_at(r, t, UNITS);
+        net_words_step(&words, &number, *x + t * net_words_output_size);
+    }
+#endif
+    return steps;
+}
+
+/* The states of all steps as one vector: that of the last step, their mean, their largest values or a weighted mean. */
+static void pool(const float *y, size_t steps, float *pooled, float *shares) {
+    const size_t size = net_encoder_output_size;
+#if defined POOL_LAST
+    const size_t half = size / DIRECTIONS;
+    memcpy(pooled, y + (steps - 1) * size, half * sizeof *pooled);
+    if (DIRECTIONS == 2) memcpy(pooled + half, y + half, half * sizeof *pooled); /* the reverse direction ends there */
+#elif defined POOL_MAX
+    memcpy(pooled, y, size * sizeof *pooled);
+    for (size_t t = 1; t < steps; t++)
+        for (size_t j = 0; j < size; j++)
+            if (y[t * size + j] > pooled[j]) pooled[j] = y[t * size + j];
+#else
+    double sum = 0;
+    for (size_t t = 0; t < steps; t++) shares[t] = 1.0f / (float)steps;
+#ifdef POOL_ATTENTION
+    float largest = -INFINITY;
+    net_attention_run(&attention, y, shares, steps);
+    for (size_t t = 0; t < steps; t++)
+        if (shares[t] > largest) largest = shares[t];
+    for (size_t t = 0; t < steps; t++) sum += exp(shares[t] - largest);
+    for (size_t t = 0; t < steps; t++) shares[t] = (float)(exp(shares[t] - largest) / sum);
+#endif
+    for (size_t j = 0; j < size; j++) {
+        sum = 0;
+        for (size_t t = 0; t < steps; t++) sum += shares[t] * y[t * size + j];
+        pooled[j] = (float)sum;
+    }
+#endif
+    (void)shares;
+}
+
+/* Prints the most probable label and its probability, or the numbers in units of the data. */
+static void print_answer(const float *scores) {
+#ifdef LABELLED
+    int best = 0;
+    double sum = 0;
+    for (int k = 1; k < net_head_output_size; k++)
+        if (scores[k] > scores[best]) best = k;
+    for (int k = 0; k < net_head_output_size; k++) sum += exp(scores[k] - scores[best]);
+    printf("%s\t%.4f", label_names[best], 1 / sum);
+#else
+    for (int k = 0; k < net_head_output_size; k++)
+        printf("%s%.6g", k ? "\t" : "", scores[k] * number_deviations[k] + number_means[k]);
+#endif
+}
+
+int main(int argc, char **argv) {
+    row r = {NULL, 0, 0, 0};
+    float *x = NULL, *y = NULL, *shares = NULL; /* the shares are the weights of the steps in the answer */
+    start(argc, argv);
+    while (next_row(&r)) {
+        const size_t steps = read_steps(&r, &x);
+        float pooled[net_encoder_output_size], scores[net_head_output_size];
+        if (steps == 0) continue;
+        y = (float *)resized(y, steps * net_encoder_output_size * sizeof *y);
+        shares = (float *)resized(shares, steps * sizeof *shares);
+        net_encoder_reset(&encoder);
+        if (net_encoder_run(&encoder, x, y, steps)) fail(&r, TOO_LONG);
+        pool(y, steps, pooled, shares);
+        net_head_step(&head, pooled, scores);
+        print_answer(scores);
+#ifdef POOL_ATTENTION
+        for (size_t t = 0; t < steps; t++) printf("%c%ld:%.3f", t ? ' ' : '\t', (long)t + 1, shares[t]);
+#endif
+        putchar('\n');
+    }
+    free(r.items);
+    free(x);
+    free(y);
+    free(shares);
+    return 0;
+}
