@@ -19,7 +19,7 @@ help:
 	@echo "make test-gpu  the tests of the GPU engine: in Triton's interpreter, and compiled for GPUs that need not be present"
 	@echo "make fuzz      the random tests with thousands of cases each, and every combination of cell and regulariser"
 	@echo "make clients   programs of other projects on these layers: their results and times (docs/clients.md); half an hour"
-	@echo "make machines  training on several processes: killed processes, torchrun, two hosts (needs root), SLURM if present"
+	@echo "make machines  training on several processes: killed processes, torchrun, two hosts (needs root)"
 	@echo "make matrix    the essential tests with other versions of Python and torch, and on ARM (docs/engines.md); hours"
 	@echo "make browser   the report in a real browser, and its pictures for docs/; needs chromium and npm"
 	@echo "make bench     speed and memory compared with torch.nn and others; over an hour, or 15 minutes with BENCH=--quick"

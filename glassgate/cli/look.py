@@ -114,6 +114,7 @@ def _read(task: str, file: str, rest: list[str], notes: "_Notes") -> tuple[Seque
         if steps < _MIN_HORIZONS * reader.options.horizon:
             rest = [*rest, "--horizon", str(max(1, steps // _MIN_HORIZONS))]
             reader = task_type(task_type.options_type.from_mapping(values | {"horizon": int(rest[-1])}))
+    reader.follow(reader.examine(file))
     examples: Sequence[Any] = reader.read(file, progress=notes)
     reader.vocabularies = reader.collect(reader.split(examples).train)
     return examples, rest

@@ -17,7 +17,7 @@ def command(argv: list[str]) -> None:
     """Run `glassgate train` with the given arguments. With `--devices`, torchrun starts the processes.
 
     Raises:
-        OptionError: torchrun or srun has started a different number of processes than `--devices`
+        OptionError: torchrun has started a different number of processes than `--devices`
     """
     parser = Parser(prog="glassgate train", add_help=False, allow_abbrev=False)
     add_processes(parser)
@@ -25,7 +25,7 @@ def command(argv: list[str]) -> None:
     world, devices = from_environment(), arguments.devices or 1
     if world.size > 1 and arguments.devices not in (None, world.local_size):
         raise OptionError(
-            f"devices: expected {world.local_size}, as {world.launcher} has started, got {devices}; leave --devices out"
+            f"devices: expected {world.local_size}, as torchrun has started, got {devices}; leave --devices out"
         )
     if world.size > 1 or devices == 1 or any(option in _PRINTING_OPTIONS for option in rest):
         if world.size > 1:  # Glassgate itself reports communication errors

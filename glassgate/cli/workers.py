@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from glassgate.system import SYSTEM
-from glassgate.tasks.errors import OptionError
-from glassgate.tasks.training.processes.world import srun_started_several
 
 
 def run(argv: Sequence[str], devices: int) -> int:
@@ -17,27 +15,17 @@ def run(argv: Sequence[str], devices: int) -> int:
     Args:
         argv: the arguments after `glassgate train`
         devices: the number of processes
-
-    Raises:
-        OptionError: the command is in a SLURM job with several tasks, which srun must start
     """
-    if int(os.environ.get("SLURM_NTASKS") or 1) > 1 and not srun_started_several():
-        raise OptionError(
-            "devices: this SLURM job has several tasks, which srun starts: write `srun glassgate train ...`, without "
-            "--devices"
-        )
+    from torch.distributed import run as torchrun
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     # More threads than processors would make training many times slower.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, SYSTEM.processors() // devices)))
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # errors are reported below
-    config = LaunchConfig(
-        1, 1, devices, run_id="glassgate", rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0
-    )
+    words = ["--standalone", f"--nproc-per-node={devices}", *_entry_point(), "train", *argv]
     try:
-        elastic_launch(config, sys.executable)(*_entry_point(), "train", *argv)
+        torchrun.run(torchrun.parse_args(words))
     except SignalException as error:
         return 128 + error.sigval
     except ChildFailedError as error:
@@ -54,7 +42,7 @@ def run(argv: Sequence[str], devices: int) -> int:
 
 
 def _entry_point() -> list[str]:
-    """The arguments of Python that start glassgate in the same way as this process."""
+    """The arguments of torchrun that start glassgate in the same way as this process."""
     script = Path(sys.argv[0])
     as_file = script.name == "glassgate" and script.is_file()
-    return [str(script)] if as_file else ["-m", "glassgate"]
+    return ["--", str(script)] if as_file else ["-m", "--", "glassgate"]

@@ -15,6 +15,7 @@ from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.batching import Batching
 from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.lines import decoding
+from glassgate.tasks.data.reading import Reading
 from glassgate.tasks.data.vocabulary import FIRST, Vocabulary
 from glassgate.tasks.errors import OptionError, UserError
 from glassgate.tasks.loss import Loss
@@ -70,6 +71,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         builtin_options: defaults that differ for built-in data
         summary_type: the class that formats the scores
         vocabularies: the symbols of the training data; set by `fit` and `load`
+        reading: the reading of the training file, which `read` follows; set by `fit` and `load`
         unknown_labels: labels of dev and test data that the training data lacks, by the names of `vocabularies`
         warnings: sentences about the data, printed before training
         fitted: the other values computed from the training data, such as means and subwords, as JSON values; a run
@@ -99,12 +101,13 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
-        if "read" in vars(cls):
-            setattr(cls, "read", decoding(vars(cls)["read"]))  # noqa: B010, mypy rejects the assignment of a method
+        for name in {"examine", "read"} & {*vars(cls)}:
+            setattr(cls, name, decoding(vars(cls)[name]))
 
     def __init__(self, options: OptionsType):
         self.options = self.requested = options
         self.fitted: dict[str, Any] = {}
+        self.reading = Reading()
         self.unknown_labels: Vocabularies = {}
         self.warnings: list[str] = []
 
@@ -115,7 +118,10 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
 
     @abstractmethod
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Example]:
-        """Read the examples of a file; `progress` is notified while a large file is converted."""
+        """Read the examples of a file; `progress` is notified while a large file is converted.
+
+        The result depends only on the file, the options, `reading` and the vocabularies. Reading changes none of them.
+        """
 
     @abstractmethod
     def collect(self, examples: Sequence[Example]) -> Vocabularies:
@@ -150,6 +156,14 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         """Return a prediction as lines of text."""
 
     # Optional methods.
+
+    def examine(self, path: str | Path) -> Reading:
+        """Return the choices that later files of a training on this file follow; none by default."""
+        return Reading()
+
+    def follow(self, reading: Reading) -> None:
+        """Follow the reading of a training file in `read`."""
+        self.reading = reading
 
     def read_builtin(self) -> Split[Example]:
         """Return the built-in examples, for training without --data.

@@ -16,6 +16,7 @@ from glassgate.tasks import cells
 from glassgate.tasks.data import records
 from glassgate.tasks.data.batches import Batch, Encoded, LazyEncoded, lengths, restore_random_state
 from glassgate.tasks.data.pieces import Batches, Lengths, Piece
+from glassgate.tasks.data.reading import Reading
 from glassgate.tasks.data.store.examples import Stored
 from glassgate.tasks.data.unknown_labels import unknown_label_warnings, unknown_labels
 from glassgate.tasks.data.vocabulary import Vocabulary
@@ -55,6 +56,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
             if options.dev or options.test:
                 raise OptionError("--dev and --test need --data; give the training file, too")
             return self.read_builtin()
+        self.follow(self.examine(train))
         if not (options.dev or options.test):
             return self.split(self.read(train, progress=progress))
         return Split(
@@ -64,7 +66,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
     def fit(
         self, split: Split[Example] | Any = None, *, run: str | Path | None = None, progress: Progress | None = None
     ) -> dict[str, Any]:
-        """Train a new network; if torchrun or SLURM has started several processes, all of them take part.
+        """Train a new network; if torchrun has started several processes, all of them take part.
 
         Args:
             split: the examples, or a pandas frame, a `datasets.Dataset` or a `DatasetDict` of Hugging Face whose
@@ -309,7 +311,8 @@ class Task(Definition[OptionsType, Example, Prediction]):
     def _content(self) -> dict[str, Any]:
         symbols = {name: vocabulary.symbols for name, vocabulary in self.vocabularies.items()}
         options = self.options.with_absolute_paths().to_mapping()
-        return {"task": self.name, "options": options, "vocabularies": symbols, "fitted": self.fitted}
+        content = {"task": self.name, "options": options, "vocabularies": symbols, "fitted": self.fitted}
+        return content | {"reading": self.reading.to_mapping()}
 
     @classmethod
     def from_run(cls, run: Run) -> Self:
@@ -334,6 +337,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
             self.vocabularies = {name: Vocabulary(symbols) for name, symbols in content["vocabularies"].items()}
         if self.fitted != content["fitted"]:
             self.fitted = content["fitted"]
+        self.reading = Reading.of_run(content)
 
     def encoded(self, examples: Sequence[Example]) -> Sequence[Encoded]:
         """Encode examples. Stored examples are encoded lazily; errors in their labels are reported now.

@@ -8,6 +8,7 @@ import lzma
 import os
 import stat
 import sys
+import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -31,6 +32,10 @@ _COMPRESSION_SUFFIXES = {
 """The suffix of compressed files, by their first bytes."""
 
 _BLOCK_SIZE = 2**20  # bytes
+_MAX_KEPT = 8  # files
+_SETTLED = (
+    10**8
+)  # nanoseconds since the last change of a file; its time stamp cannot show a change that follows at once
 
 
 @dataclass
@@ -192,7 +197,7 @@ def _open_raw(path: str | Path, shown_path: str | Path | None = None) -> Iterato
     """Open a regular file without decompression; error messages name `shown_path`, or `path` if it is None."""
     shown_path = path if shown_path is None else shown_path
     try:
-        file = Path(path).open("rb")  # noqa: SIM115, errors in the caller's block are not errors of opening
+        file = _open_kept(Path(path))
     except FileNotFoundError:
         raise DataError(shown_path, None, "no such file; check the path, or the folder you started from") from None
     except IsADirectoryError:
@@ -206,6 +211,67 @@ def _open_raw(path: str | Path, shown_path: str | Path | None = None) -> Iterato
     with file:
         check_no_device(shown_path, file)
         yield file
+
+
+_BEGINNINGS: dict[tuple[Any, ...], bytes] = {}
+"""The first block of the files that were opened last, by path and version."""
+
+
+def _open_kept(path: Path) -> BinaryIO:
+    """Open a file. Its first block is read once, because the detection of formats and of columns reads it again."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode) or time.time_ns() - status.st_mtime_ns < _SETTLED:
+        return path.open("rb")
+    version = (path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    if version not in _BEGINNINGS:
+        with path.open("rb") as file:
+            _BEGINNINGS[version] = file.read(_BLOCK_SIZE)
+        for oldest in list(_BEGINNINGS)[:-_MAX_KEPT]:
+            del _BEGINNINGS[oldest]
+    return io.BufferedReader(_KeptFile(path, _BEGINNINGS[version], status.st_size), _BLOCK_SIZE)
+
+
+class _KeptFile(io.RawIOBase):
+    """A file whose first block is in memory. It is opened when another block is read."""
+
+    def __init__(self, path: Path, beginning: bytes, size: int):
+        self._path, self._beginning, self._size = path, beginning, size
+        self._position = 0
+        self._file: BinaryIO | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Change the position, as in `io.IOBase`."""
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, start + offset)
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer, and return the number of bytes; 0 at the end."""
+        if self._position >= self._size:
+            return 0
+        block = self._beginning[self._position : self._position + len(buffer)]
+        if not block:
+            if self._file is None:
+                self._file = self._path.open("rb")
+            self._file.seek(self._position)
+            block = self._file.read(len(buffer))
+        buffer[: len(block)] = block
+        self._position += len(block)
+        return len(block)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        super().close()
 
 
 @contextmanager
@@ -268,7 +334,11 @@ def archive_members(path: str | Path) -> list[str]:
     if not file.is_file():
         return []
     try:
-        with loading(path, "a ZIP archive", "create it again"), zipfile.ZipFile(file) as archive:
+        with (
+            _open_raw(file, path) as content,
+            loading(path, "a ZIP archive", "create it again"),
+            zipfile.ZipFile(content) as archive,
+        ):
             return _files_in(archive)
     except DataError:
         return []

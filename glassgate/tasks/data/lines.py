@@ -109,7 +109,7 @@ def requested_encoding() -> str:
 
 
 def decoding(read: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate the method `read` of a task: text files are decoded as the option `encoding` requests."""
+    """Decorate a method of a task that reads a file: text files are decoded as the option `encoding` requests."""
 
     @wraps(read)
     def read_decoded(task: Any, *arguments: Any, **named: Any) -> Any:

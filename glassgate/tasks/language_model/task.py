@@ -20,6 +20,7 @@ from glassgate.tasks.data import records, texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.batching import Batching, ChunkBatching, StreamBatching
 from glassgate.tasks.data.held_out import ByContent, Rule
+from glassgate.tasks.data.reading import Reading
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.errors import DataError, OptionError
@@ -62,12 +63,24 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
     builtin_data = "Python's documentation"
     builtin_options = {"dropout": 0.0, "epochs": 3, "batch_size": 16, "learning_rate": 5e-3}
 
+    def examine(self, path: str | Path) -> Reading:
+        return Reading(NOTES if self.options.tokens == LanguageModelOptions.tokens and is_music(path) else "")
+
+    def follow(self, reading: Reading) -> None:
+        super().follow(reading)
+        if reading.tokens and self.options.tokens != reading.tokens:
+            self.options = self.requested = replace(self.options, tokens=reading.tokens)
+
+    def split_of(self, data: Any) -> Split[Text | Roll]:
+        split = super().split_of(data)
+        if len(split.train) and isinstance(split.train[0], Roll):
+            self.follow(Reading(NOTES))
+        return split
+
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Text | Roll]:
         """Read a text, or piano rolls. If a file of rolls has a test part, return only that part."""
         is_new = "vocabularies" not in vars(self)
-        if is_new and self.options.tokens == LanguageModelOptions.tokens and is_music(path):
-            self.options = self.requested = replace(self.options, tokens=NOTES)
-        if self.options.tokens != NOTES:
+        if self.options.tokens != NOTES and not (is_new and self.examine(path).tokens):
             return super().read(path, labelled, progress)
         parts = read_rolls(path)
         name = "test" if parts["test"] else "train and dev" if parts["train"] and parts["dev"] else None

@@ -24,6 +24,7 @@ from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.labelled_lines import read_labelled_lines
 from glassgate.tasks.data.lines import encoding_note
 from glassgate.tasks.data.raw_text import raw_tokeniser, read_raw
+from glassgate.tasks.data.reading import Reading
 from glassgate.tasks.data.store.arrow import StoredTokens
 from glassgate.tasks.data.store.examples import LINE, LINES, SEQUENCE, SYMBOL, Stored, counts, store
 from glassgate.tasks.data.tagged import (
@@ -121,7 +122,6 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
 
     network: Tagger
     _vectors: Vectors | None = None  # the pretrained vectors, from `collect` to `start`
-    _columns: dict[str, Any] | None = None  # the columns of the file that was read last
 
     @property
     def monitor(self) -> str:
@@ -129,16 +129,32 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             return "frame_accuracy"
         return "f1" if self.fitted["bio"] else "accuracy"
 
-    def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Tagged]:
-        options = self.options
-        suffix = options.label_suffix if labelled else None
+    def examine(self, path: str | Path) -> Reading:
+        _, layout = self._detect_format(path, self.options.label_suffix)
+        if layout is None or layout.kind != "columns" or layout.label_column is None:
+            return Reading()
+        return Reading(width=layout.width, token_column=layout.token_column, label_column=layout.label_column)
+
+    def _detect_format(self, path: str | Path, suffix: str | None) -> tuple[str, Layout | None]:
+        """Return the format of a file, and the layout of its columns.
+
+        Args:
+            suffix: the suffix of the label file of a text file; None if no labels are read
+        """
+        options, labelled = self.options, suffix is not None
         is_trained = "vocabularies" in vars(self)
         stdin_format = SUFFIXES.get(suffix_of(options.data or ""), "text") if is_trained else "text"
         stdin_format = stdin_format if labelled or stdin_format == "python" else "text"
         labels = self.vocabularies["labels"].symbols if is_trained else ()
-        format, layout = detect_format(
+        return detect_format(
             path, options.format, options.label_column, options.text_column, suffix, stdin_format, labels
         )
+
+    def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Tagged]:
+        options = self.options
+        suffix = options.label_suffix if labelled else None
+        is_trained = "vocabularies" in vars(self)
+        format, layout = self._detect_format(path, suffix)
         layout = self._as_in_training(layout)
         if format == "python":
             return python_source.read(path, labelled)
@@ -184,14 +200,11 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         """Return the layout with the columns of the training data, unless an option names them."""
         if layout is None or layout.kind != "columns":
             return layout
-        training_columns = self._columns or self.fitted.get("columns")
-        if training_columns and training_columns["width"] == layout.width:
+        if self.reading.width == layout.width:
             if self.options.text_column is None:
-                layout = replace(layout, token_column=training_columns["unit"])
+                layout = replace(layout, token_column=self.reading.token_column)
             if self.options.label_column is None and layout.label_column is not None:
-                layout = replace(layout, label_column=training_columns["label"])
-        if layout.label_column is not None:
-            self._columns = {"width": layout.width, "unit": layout.token_column, "label": layout.label_column}
+                layout = replace(layout, label_column=self.reading.label_column)
         return layout
 
     def read_builtin(self) -> Split[Tagged]:
@@ -232,7 +245,6 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             "valid": self._requires_bio(labels.symbols, examples),
             "singletons": FIRST + sum(token_counts[token] > 1 for token in tokens.symbols),
             "embedding_size": self.options.embedding_size,
-            "columns": self._columns,
         }
         if self.options.vectors:
             self._vectors = self._read_vectors(tokens)

@@ -42,8 +42,7 @@ def check_device(options: Options, world: World) -> None:
         )
     if name == "mps" or (name == "auto" and not available["cuda"] and available["mps"]):
         raise OptionError("device: Apple's GPU cannot be shared by several processes; add --device cpu")
-    gpus_needed = 1 if world.own_gpus else world.local_size
-    if name != "cpu" and available["cuda"] and torch.cuda.device_count() < gpus_needed:
+    if name != "cpu" and available["cuda"] and torch.cuda.device_count() < world.local_size:
         raise OptionError(
             f"devices: {world.local_size} processes of this machine need a GPU each, but the machine has "
             f"{torch.cuda.device_count()}; start fewer processes, or add --device cpu"

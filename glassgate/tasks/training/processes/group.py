@@ -15,7 +15,6 @@ from torch import Tensor
 
 from glassgate.tasks.data.batches import Shard
 from glassgate.tasks.errors import UserError
-from glassgate.tasks.training.processes.interface import interface_towards
 from glassgate.tasks.training.processes.world import World, from_environment
 
 Value = TypeVar("Value")
@@ -89,11 +88,6 @@ class Group:
         """Connect with Gloo on CPUs and NCCL on GPUs."""
         if self.size == 1 or dist.is_initialized():
             return
-        address, port = self.world.rendezvous()
-        os.environ |= {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
-        interface = interface_towards(address, port) if self.world.nodes > 1 else ""
-        if interface:
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         try:
             dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo",
@@ -103,9 +97,10 @@ class Group:
             )
         except RuntimeError as error:
             raise UserError(
-                f"the {self.size} processes did not connect at {address}:{port} within "
+                f"the {self.size} processes did not connect at {os.environ.get('MASTER_ADDR')}:"
+                f"{os.environ.get('MASTER_PORT')} within "
                 f"{_TIMEOUT.seconds // 60} minutes; check that all were started and that each machine reaches this "
-                f"address ({' '.join(str(error).split())[:200]})"
+                f"address; see GLOO_SOCKET_IFNAME ({' '.join(str(error).split())[:200]})"
             ) from None
         atexit.register(_disconnect)
 

@@ -138,7 +138,7 @@ def resume(name: str, run: Path) -> None:
 def wait_in_vain() -> None:
     """Connect to another process that is never started. End with 0 if the error names the address."""
     group._TIMEOUT = timedelta(seconds=1)
-    alone = group.Group(World(0, 2, 0, 2, "torchrun"))
+    alone = group.Group(World(0, 2, 0, 2))
     try:
         alone._connect()
     except UserError as error:

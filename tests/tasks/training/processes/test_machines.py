@@ -1,4 +1,4 @@
-"""The command line in several processes: killed, with torchrun, with SLURM, and on two hosts.
+"""The command line in several processes: killed, with torchrun, and on two hosts.
 
 The tests take minutes; `make machines` runs them."""
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.machines
 
 PROGRAM = [sys.executable, "-m", "glassgate"]
 SIZES = ["--hidden-size", "8", "--embedding-size", "8", "--character-size", "0", "--save-every", "1"]
-HOSTS = ("gg-test-a", "gg-test-b")
+HOSTS, CARDS = ("gg-test-a", "gg-test-b"), ("gg-a", "gg-b")
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def hosts() -> Iterator[None]:
         run("netns", "add", host)
     try:
         run("link", "add", "gg-a", "type", "veth", "peer", "name", "gg-b")
-        for number, (host, card) in enumerate(zip(HOSTS, ("gg-a", "gg-b"), strict=True), start=1):
+        for number, (host, card) in enumerate(zip(HOSTS, CARDS, strict=True), start=1):
             run("link", "set", card, "netns", host)
             for each in ("addr add 10.77.0.{}/24 dev {}", "link set {1} up", "link set lo up"):
                 run("-n", host, *each.format(number, card).split())
@@ -117,19 +117,9 @@ def test_two_hosts(hosts: None, words: list[str], tmp_path: Path) -> None:
             "--",
             "glassgate",
         ]
-        machines.append(started(["ip", "netns", "exec", host, *torchrun, *words]))
+        machines.append(started(["ip", "netns", "exec", host, *torchrun, *words], GLOO_SOCKET_IFNAME=CARDS[number]))
     said = [each.communicate()[0] for each in machines]
     assert [each.returncode for each in machines] == [0, 0], said
     assert "shared by 2 processes on 2 machines" in said[0]
     assert "try next:" not in said[1]
     assert (tmp_path / "run" / METRICS).exists()
-
-
-def test_slurm(words: list[str], tmp_path: Path) -> None:
-    if shutil.which("sinfo") is None or subprocess.run(["sinfo"], capture_output=True).returncode:
-        pytest.skip("SLURM does not run here")
-    process = started(["srun", "--ntasks=2", "--kill-on-bad-exit=1", *PROGRAM, *words])
-    said = process.communicate()[0]
-    assert process.returncode == 0, said
-    assert "shared by 2 processes" in said
-    assert said.count("try next:") == 1

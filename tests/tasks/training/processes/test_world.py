@@ -19,23 +19,12 @@ from tests.tasks.training.processes import crew
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
 TORCHRUN |= {"MASTER_ADDR": "first", "MASTER_PORT": "29500"}
-SLURM = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "2", "SLURM_LOCALID": "0"}
-STEP = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NUM_NODES": "2"}
-STEP |= {"SLURM_STEP_NODELIST": "gpu[07,11]"}
 
 
-def test_torchrun_srun_and_no_launcher() -> None:
-    assert from_environment(TORCHRUN) == World(3, 4, 1, 2, "torchrun")
-    assert from_environment(SLURM | STEP) == World(2, 4, 0, 2, "srun")
-    for alone in ({}, TORCHRUN | {"WORLD_SIZE": "1"}, SLURM, SLURM | STEP | {"SLURM_STEP_NUM_TASKS": "1"}):
+def test_torchrun_and_a_single_process() -> None:
+    assert from_environment(TORCHRUN) == World(3, 4, 1, 2)
+    for alone in ({}, TORCHRUN | {"WORLD_SIZE": "1"}, {"SLURM_NTASKS": "4", "SLURM_PROCID": "2"}):
         assert from_environment(alone) == World()
-
-
-def test_the_address_at_which_processes_meet() -> None:
-    assert from_environment(TORCHRUN).rendezvous(TORCHRUN) == ("first", 29500)
-    assert from_environment(SLURM | STEP).rendezvous(SLURM | STEP) == ("gpu07", 15007)
-    given = SLURM | STEP | {"MASTER_ADDR": "gpu01", "MASTER_PORT": "4000"}
-    assert from_environment(given).rendezvous(given) == ("gpu01", 4000)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +36,7 @@ def test_the_address_at_which_processes_meet() -> None:
             TORCHRUN | {"LOCAL_RANK": "0"},
             "expected the same number of processes on each machine, with consecutive ranks, but process 3 of 4 is",
         ),
-        (SLURM | STEP | {"SLURM_NTASKS": "3"}, "SLURM: expected the same number of tasks on each machine, got 3 tasks"),
+        (TORCHRUN | {"WORLD_SIZE": "two"}, "WORLD_SIZE: expected a whole number in the environment, got 'two'"),
     ],
 )
 def test_an_environment_that_contradicts_itself(given: dict[str, str], said: str) -> None:
@@ -68,20 +57,12 @@ def test_options_that_cannot_be_shared(options: dict[str, Any], said: str) -> No
         check_device(TaggingOptions(device="cpu", **options), from_environment(TORCHRUN))
 
 
-def test_slurm_may_show_each_process_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    options, second = TaggingOptions(batch_size=8), SLURM | STEP | {"SLURM_PROCID": "3", "SLURM_LOCALID": "1"}
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert device_of(options, from_environment(second)) == torch.device("cuda", 1)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    world = from_environment(second | {"SLURM_GPUS_PER_TASK": "1"})
-    check_device(options, world)
-    assert device_of(options, world) == torch.device("cuda", 0)
-
-
 def test_gpus_that_cannot_be_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     options, world = TaggingOptions(batch_size=8), from_environment(TORCHRUN)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    check_device(options, world)
+    assert device_of(options, world) == torch.device("cuda", 1)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(
         OptionError, match="devices: 2 processes of this machine need a GPU each, but the machine has 1; start"
@@ -101,17 +82,13 @@ def test_errors_of_the_command_line(capsys: pytest.CaptureFixture[str], monkeypa
     with pytest.raises(SystemExit):
         main(["train", "tagging", "--devices", "0"])
     assert "expected 1 or more, got 0" in capsys.readouterr().err
-    with monkeypatch.context() as patched:
-        patched.setenv("SLURM_NTASKS", "4")
-        assert main(["train", "tagging", "--devices", "2"]) == 2
-        assert "several tasks, which srun starts: write `srun glassgate train" in capsys.readouterr().err
     for name, value in TORCHRUN.items():
         monkeypatch.setenv(name, value)
     assert main(["train", "tagging", "--devices", "4"]) == 2
     assert "devices: expected 2, as torchrun has started, got 4; leave --devices out" in capsys.readouterr().err
 
 
-WORKER = """
+WORKER = """\
 import os, signal, sys, time
 rank = int(os.environ["RANK"])
 if sys.argv[-1] == "kill":
@@ -128,7 +105,7 @@ time.sleep(60)
 SUPERVISOR = """
 import sys
 from glassgate.cli import workers
-workers._entry_point = lambda: ["-c", sys.argv[1]]
+workers._entry_point = lambda: ["--", sys.argv[1]]
 sys.exit(workers.run([sys.argv[2]], 3))
 """
 
@@ -136,9 +113,11 @@ sys.exit(workers.run([sys.argv[2]], 3))
 @pytest.mark.parametrize(
     ("word", "status"), [("kill", 128 + signal.SIGKILL), ("stop", 128 + signal.SIGTERM), ("fail", 2)]
 )
-def test_workers_end_together(word: str, status: int) -> None:
+def test_workers_end_together(word: str, status: int, tmp_path: Path) -> None:
     """A killed process is reported by its number. A signal reaches all processes."""
-    done = subprocess.run([sys.executable, "-c", SUPERVISOR, WORKER, word], capture_output=True, text=True)
+    worker = tmp_path / "worker.py"
+    worker.write_text(WORKER)
+    done = subprocess.run([sys.executable, "-c", SUPERVISOR, worker, word], capture_output=True, text=True)
     assert done.returncode == status, done.stderr
     message = "process 1 of 3 was ended by SIGKILL, probably because memory was full" if word == "kill" else ""
     assert message in done.stderr
