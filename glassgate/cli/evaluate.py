@@ -4,17 +4,26 @@ import filecmp
 import json
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import format_scores
 from glassgate.cli.trained import add_encoding, add_run, add_weight_precision, load, read
 from glassgate.tasks.data.files import STDIN
+from glassgate.tasks.data.held_out import ByContent
 from glassgate.tasks.data.unknown_labels import unknown_label_warnings
 from glassgate.tasks.data.unknown_tokens import unknown_fraction, unknown_tokens_note
 from glassgate.tasks.metrics.scores import by_label, label_table
 from glassgate.tasks.options import Options
+from glassgate.tasks.runs import Run
+from glassgate.tasks.task import Task
 from glassgate.tasks.training.scoring import compute_metrics, scores_of
+
+_MAX_HASHES = 100_000  # examples that are compared with those of the training
+_MIN_HITS = 3
+_MIN_FRACTION = 0.1  # of the file or of the training data, for a note about examples in both
 
 
 def command(argv: list[str]) -> None:
@@ -29,12 +38,13 @@ def command(argv: list[str]) -> None:
     arguments = parser.parse_args(argv)
     task = load(arguments)
     examples = read(task, arguments.file, labelled=True)
+    found = ""
     if _contains_training_data(task.options, arguments.file):
-        print(
-            f"note: {arguments.file} contains the data that the run was trained on, so the scores are higher than on "
-            "new data",
-            file=sys.stderr,
-        )
+        found = f"{arguments.file} contains the data that the run was trained on"
+    elif count := _count_trained(task, examples, Run.open(arguments.run).content.get("sample", {})):
+        found = f"about {count:,} of the {len(examples):,} examples of {arguments.file} are in the training data"
+    if found:
+        print(f"note: {found}, so the scores are higher than on new data", file=sys.stderr)
     encoded = task.encoded(examples)
     unknown = unknown_fraction(task.input_field, encoded) if task.vocabularies else None
     for sentence in (
@@ -64,6 +74,22 @@ def command(argv: list[str]) -> None:
             print(file, file=sys.stderr)
         if not files:
             print(f"{task.name} has no results other than its scores", file=sys.stderr)
+
+
+def _count_trained(task: Task[Any, Any, Any], examples: Sequence[Any], sample: Mapping[str, Any]) -> int:
+    """Estimate how many examples are in the training data, from the hashes in a run; 0 if only a few of them are.
+
+    Args:
+        sample: the number of training examples, and the hashes of evenly spaced ones; empty in runs of earlier versions
+    """
+    rule = task.held_out_rule
+    if not sample or not isinstance(rule, ByContent):
+        return 0
+    trained, hashes = {*sample["hashes"]}, rule.hashes(examples, _MAX_HASHES)
+    hits = sum(each in trained for each in hashes)
+    count = round(hits * sample["count"] / len(sample["hashes"]) * len(examples) / len(hashes))
+    is_many = hits >= _MIN_HITS and count >= _MIN_FRACTION * min(len(examples), sample["count"])
+    return min(count, len(examples)) if is_many else 0
 
 
 def _contains_training_data(options: Options, file: str) -> bool:

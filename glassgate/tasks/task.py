@@ -15,6 +15,7 @@ import glassgate as gg
 from glassgate.tasks import cells
 from glassgate.tasks.data import records
 from glassgate.tasks.data.batches import Batch, Encoded, LazyEncoded, lengths, restore_random_state
+from glassgate.tasks.data.held_out import ByContent
 from glassgate.tasks.data.pieces import Batches, Lengths, Piece
 from glassgate.tasks.data.reading import Reading
 from glassgate.tasks.data.store.examples import Stored
@@ -36,6 +37,7 @@ from glassgate.tasks.wording import plural
 
 # While the dev score improves, training continues for up to this multiple of the epochs that the data size determines.
 _MAX_EXTENSION = 4
+_MAX_HASHES = 1000  # training examples whose hashes a run stores, to recognise them in other files
 
 __all__ = ["Split", "Task", "Vocabularies"]
 
@@ -104,6 +106,9 @@ class Task(Definition[OptionsType, Example, Prediction]):
             progress.note(self._describe_plan(lengths(encoded["train"]), search))
             content = self._content() | {"data": fingerprints(encoded, processes), "threads": threads}
             content |= {"processes": processes.size} if processes.size > 1 else {}
+            if run is not None and isinstance(rule := self.held_out_rule, ByContent):
+                hashes = rule.hashes(split.train, _MAX_HASHES)
+                content["sample"] = {"count": len(split.train), "hashes": hashes}
             with processes.shared_errors():
                 folder = Run.create(run, content) if run is not None and is_main else None
                 if folder and search:

@@ -61,6 +61,19 @@ def test_evaluate_notes_the_training_file(folder: Path, tmp_path: Path, capsys: 
         assert (note in capsys.readouterr().err) == is_noted
 
 
+def test_evaluate_notes_a_file_with_training_and_other_examples(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both, new = tmp_path / "both.conllu", tmp_path / "new.conllu"
+    new.write_text((folder / "dev.conllu").read_text().swapcase())
+    both.write_text((folder / "train.conllu").read_text() + new.read_text())
+    for file, note in ((both, f"note: about 40 of the 50 examples of {both} are in the training data, so"), (new, "")):
+        assert main(["evaluate", str(folder / "run"), str(file)]) == 0
+        err = capsys.readouterr().err
+        assert note in err
+        assert bool(note) == ("note: about" in err)
+
+
 @pytest.mark.parametrize(
     ("task", "message"),
     [

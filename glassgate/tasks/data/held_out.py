@@ -88,6 +88,11 @@ class ByContent(Rule[Example]):
         dev, test, train = (sorted(order[start:stop]) for start, stop in zip(bounds, (*bounds[1:], None), strict=True))
         return _select(examples, train), _select(examples, dev), _select(examples, test)
 
+    def hashes(self, examples: Sequence[Example], most: int) -> list[str]:
+        """Return the hashes of the content of examples as text; of `most` evenly spaced ones if there are more."""
+        count = min(len(examples), most)
+        return [_hash(self.content_of(examples[k * len(examples) // count])).hex() for k in range(count)]
+
 
 class LastExamples(Rule[Example]):
     """Selects the last examples: the order of the parts is train, dev, test.
