@@ -17,7 +17,10 @@ from glassgate.user_warning import warn_user
 def check_cell(operation: str, cell: object) -> None:
     """Raise unless `cell` is a valid cell. Warn about parameters that are not trained."""
     if not isinstance(cell, Cell):
-        raise TypeError(f"{operation}: cell must be an instance of glassgate.Cell, got {cell!r}")
+        remedy = "for example gg.cells.LSTM()"
+        if isinstance(cell, type) and issubclass(cell, Cell):
+            remedy = f"call the class: {cell.__name__}()"
+        raise TypeError(f"{operation}: cell must be an instance of glassgate.Cell, got {cell!r}; {remedy}")
     if not cell.gates and not cell.inputs:
         raise ValueError(f"cell {type(cell).__name__}: gates must name at least one gate, got ()")
     _check_parameters(cell)
