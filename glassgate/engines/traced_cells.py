@@ -12,7 +12,7 @@ import torch
 from glassgate.cell import Cell
 from glassgate.cell_axes import UNITS
 from glassgate.engines.symbolic.arrays.step import ArrayStep, array_step
-from glassgate.engines.symbolic.arrays.value import Value
+from glassgate.engines.symbolic.arrays.text import format_step
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.graph_cell import GraphCell
@@ -94,8 +94,8 @@ class TracedCell:
             )
 
         step = self._repeated(cell, trace)
-        text = _text_of(step)
-        if _text_of(self._repeated(cell, trace)) != text:
+        text = format_step(step)
+        if format_step(self._repeated(cell, trace)) != text:
             raise _refusal(cell, "is not the same when it is run twice")
         if wrong := first_array_difference(cell, step):
             raise _refusal(cell, f"gives another value for {wrong} than the graph that was traced from it")
@@ -141,16 +141,6 @@ class TracedCell:
 
 _interned_array_steps: dict[str, ArrayStep] = {}
 """The one object for all steps with the same text, so that caches can use it as a key."""
-
-
-def _text_of(step: ArrayStep) -> str:
-    """The step as text, in which values are numbered. Steps with equal texts are equal."""
-    numbers = {value: k for k, value in enumerate(step.values)}
-    lines = [f"{dict(step.sizes)} {dict(step.gates)} {dict(step.state)}"]
-    for value, k in numbers.items():
-        args = [f"v{numbers[arg]}" if isinstance(arg, Value) else repr(arg) for arg in value.args]
-        lines.append(f"v{k} {value.axes} {value.op}({', '.join(args)})")
-    return "\n".join([*lines, *(f"v{numbers[value]}" for value in step.states)])
 
 
 def traced_array_step(cell: Cell, input_size: int, hidden_size: int) -> ArrayStep | str:

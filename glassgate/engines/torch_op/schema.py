@@ -47,5 +47,8 @@ torch.library.register_fake("glassgate::layer", _lazy_function("fakes", "forward
 torch.library.register_fake("glassgate::layer_backward", _lazy_function("fakes", "backward"), lib=_library)
 
 
+import_module(f"{__package__}.array_schema")
+
+
 def registered() -> None:
     """The entry point that torch calls. It does nothing, because importing this module registers the operators."""

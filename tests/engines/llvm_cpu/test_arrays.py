@@ -11,7 +11,10 @@ from glassgate.engines import reference
 from glassgate.engines.contract import Direction, Steps
 from glassgate.engines.kernels import KernelEngine
 from glassgate.engines.llvm_cpu.arrays import run as array_run
+from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
 from glassgate.engines.llvm_cpu.processor import host, pretend
+from glassgate.engines.symbolic.arrays.step import array_step
+from glassgate.engines.symbolic.arrays.text import format_step, parse_step
 from tests.engines.fuzz.interpreted import interpreted
 from tests.engines.llvm_cpu.array_cells import Decayed, DeltaRule, Masked, Vectors
 from tests.engines.test_arrays import STEPS, make_cell
@@ -235,6 +238,47 @@ def test_all_states_and_their_gradients():
             results.append([states, *torch.autograd.grad(states.square().sum(), [*layer.parameters()])])
     for actual, expected in zip(*results, strict=True):
         torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("cell", [gg.cells.GatedDeltaNet(2, 3), gg.cells.CfC(4)], ids=["heads", "recurrent weights"])
+def test_torch_compile_runs_the_kernels(cell, monkeypatch):
+    """A compiled layer gives the results of the kernels, bit for bit."""
+    layer = gg.Recurrent(cell, 5, 8, bidirectional=True, zoneout={"h": 0.2})
+    x = torch.randn(6, 3, 5, requires_grad=True)
+    options = {"lengths": torch.tensor([6, 2, 4]), "resets": torch.rand(6, 3) < 0.3}
+    torch._dynamo.reset()
+    compiled, results = torch.compile(layer, fullgraph=True, backend="aot_eager"), []
+    for run in (layer, compiled):
+        torch.manual_seed(0)
+        output, states = run(x, **options)
+        total = sum((v * torch.linspace(-1, 1, v.numel()).view_as(v)).sum() for v in (output, *_flat(states)))
+        results.append([output, *_flat(states), *torch.autograd.grad(total, [x, *layer.parameters()])])
+        monkeypatch.setattr(reference, "run", None)  # a compiled layer that does not run the kernels fails
+    for actual, expected in zip(*results, strict=True):
+        assert torch.equal(actual, expected)
+
+
+def _flat(states):
+    return states if isinstance(states, tuple) else (states,)
+
+
+def test_torch_export_with_any_length():
+    layer = gg.Recurrent(gg.cells.RetNet(2, 3), 5, 8).eval()
+    length = torch.export.Dim("L", min=2, max=1000)
+    program = torch.export.export(layer, (torch.randn(6, 3, 5),), dynamic_shapes=({0: length},))
+    assert any("glassgate.arrays" in str(node.target) for node in program.graph.nodes)
+    x = torch.randn(150, 3, 5)
+    assert torch.equal(program.module()(x)[0], layer(x)[0])
+
+
+def test_steps_as_text():
+    """A step that was read from its text has the same text and kernels."""
+    for cell, sizes in ((gg.cells.GRUD(), (9, 4)), (make_cell(STEPS["parts"]), (5, 8)), (gg.cells.RWKV7(2, 3), (5, 8))):
+        step = array_step(cell, *sizes)
+        again = parse_step(format_step(step))
+        assert format_step(again) == format_step(step)
+        sources = [ArrayProgram(each).forward for each in (step, again)]
+        assert [store.memory for store in sources[0]] == [store.memory for store in sources[1]]
 
 
 @pytest.mark.parametrize("name", gg.cells.MATRIX_MEMORIES)

@@ -1,27 +1,27 @@
 """The engine of cells whose states are arrays: the input product by torch, the recurrence by kernels."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from math import prod
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from glassgate.cell import Cell
 from glassgate.cell_shapes import shapes_from_weights
 from glassgate.engines.backend import SingleStepper
-from glassgate.engines.contract import Direction, Reason, Result, Steps, is_intercepted, result_type
+from glassgate.engines.contract import Direction, Reason, Result, Steps, is_intercepted, is_transformed, result_type
 from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
 from glassgate.engines.llvm_cpu.arrays.run import CompiledArrays, Operands, Rows
 from glassgate.engines.llvm_cpu.processor import Processor, host
-from glassgate.engines.reference_step import Step
 from glassgate.engines.symbolic.arrays.evaluate import evaluate
 from glassgate.engines.symbolic.arrays.matrices import BIAS, WEIGHT
 from glassgate.engines.symbolic.arrays.step import ArrayStep
+from glassgate.engines.symbolic.arrays.text import format_step
 from glassgate.engines.symbolic.arrays.value import topological_order
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.step import refusal
-from glassgate.engines.traced_cells import traced_array_step
+from glassgate.engines.traced_cells import assume_constant, traced_array_step
 from glassgate.shapes import ShapeError
 
 
@@ -29,32 +29,87 @@ def why_not(steps: Steps, directions: Sequence[Direction], all_states: bool) -> 
     """See `ArrayKernels.why_not`."""
     if steps.data.dtype not in (torch.float32, torch.float64):
         return Reason(f"kernels of array states need float32 or float64, got {steps.data.dtype}")
-    if is_intercepted():
-        return Reason("kernels of array states run eagerly, without torch.compile and transforms of torch.func")
+    if is_transformed():
+        return Reason("kernels of array states have no transforms of torch.func")
     for direction in directions:
         if "weight_hr" in direction.weights:
             return Reason("kernels of array states have no projection")
         if direction.cell.recurrent and direction.cell.heads > 1:
             return Reason("kernels of array states have no blocks in weight_hh")
-        try:
-            program = _program(direction, all_states)
-        except ShapeError:
-            return Reason("the shapes in its step do not fit")  # the reference engine raises an error about them
-        if isinstance(program, str):
-            return Reason(program, is_general=True)
+        if is_intercepted() and steps.batch_sizes is not None and _has_noise_per_sequence(direction):
+            return Reason("kernels of array states expand noise of sequences of equal length only under torch.compile")
+        fault, is_general = _fault(direction.cell, *_sizes(direction), all_states)
+        if fault is not None:
+            return Reason(fault, is_general)
     return None
+
+
+def _has_noise_per_sequence(direction: Direction) -> bool:
+    return any([not direction.cell.noise[name].per_step for name in direction.noise])
+
+
+@assume_constant
+def _fault(cell: Cell, input_size: int, hidden_size: int, all_states: bool) -> tuple[str | None, bool]:
+    """Why kernels cannot run a cell, and whether this holds for each of its calls. None if they can."""
+    try:
+        program = _program(cell, input_size, hidden_size, all_states)
+    except ShapeError:
+        return "the shapes in its step do not fit", False  # the reference engine raises an error about them
+    return (program, True) if isinstance(program, str) else (None, False)
 
 
 def run(steps: Steps, directions: Sequence[Direction], all_states: bool) -> list[Result]:
     """See `ArrayKernels.run`."""
-    return [_run(steps, direction, all_states) for direction in directions]
+    run_one = _run_in_graph if is_intercepted() else _run
+    return [run_one(steps, direction, all_states) for direction in directions]
+
+
+@assume_constant
+def _text(cell: Cell, input_size: int, hidden_size: int) -> tuple[str, tuple[tuple[str, int], ...]]:
+    """The step as text for the operators, and the name and the width of each random number that it reads."""
+    program = _program(cell, input_size, hidden_size, False)
+    assert isinstance(program, ArrayProgram)
+    text = format_step(program.traced)
+    return text, tuple((name, program.width(axes)) for name, axes in program.noise.items())
+
+
+def _run_in_graph(steps: Steps, direction: Direction, all_states: bool) -> Result:
+    """Run a direction by the operators of `operators.py`, which torch.compile and torch.export trace."""
+    weights, data, N = direction.weights, steps.data, direction.initial[0].shape[0]
+    text, noise = _text(direction.cell, *_sizes(direction))
+    dtype = torch.float64 if data.dtype == torch.float64 else torch.float32
+    blocks = []
+    for name, width in noise:
+        if name not in direction.noise:
+            blocks.append(data.new_full((data.shape[0], width), direction.cell.noise[name].mean))
+        elif direction.cell.noise[name].per_step:
+            blocks.append(direction.noise[name])
+        else:
+            blocks.append(direction.noise[name].repeat(data.shape[0] // N, 1))
+    features = data[:, : weights["weight_ih"].shape[1]]
+    gates = linear(features, weights["weight_ih"], weights.get("bias_ih")).to(dtype)
+    rows = [gates, data.to(dtype), torch.cat(blocks, 1).to(dtype) if blocks else gates.new_empty(0)]
+    names = [name for name in weights if name not in ("weight_ih", "bias_ih")]
+    initial = [v.to(dtype) for v in direction.initial]
+    operands = [*initial, *([v.to(dtype) for v in direction.restart] or initial)]
+    operands += [weights[name].to(dtype) for name in names]
+    save = torch.is_grad_enabled() and any([v.requires_grad for v in (*rows, *operands)])
+    flat = torch.ops.glassgate.arrays(
+        rows, operands, steps.batch_sizes, steps.resets, text, " ".join(names), direction.reverse, all_states, save
+    )
+    count, states = len(initial) if all_states else 1, len(initial)
+    result = result_type(data.dtype)
+    return Result(
+        tuple([v.to(result) for v in flat[:count]]), tuple([v.to(result) for v in flat[count : count + states]])
+    )
 
 
 def _run(steps: Steps, direction: Direction, all_states: bool) -> Result:
-    program, weights, data = _program(direction, all_states), direction.weights, steps.data
+    program = _program(direction.cell, *_sizes(direction), all_states)
+    weights, data = direction.weights, steps.data
     assert isinstance(program, ArrayProgram)
     dtype = torch.float64 if data.dtype == torch.float64 else torch.float32
-    rows, features = _rows(steps, len(direction.initial[0])), data[:, : weights["weight_ih"].shape[1]]
+    rows, features = rows_of(steps, len(direction.initial[0])), data[:, : weights["weight_ih"].shape[1]]
 
     def ready(v: Tensor) -> Tensor:
         return v.to(dtype).contiguous()
@@ -66,9 +121,9 @@ def _run(steps: Steps, direction: Direction, all_states: bool) -> Result:
         ready(_noise(program, direction, rows, len(data))),
         initial,
         [*map(ready, direction.restart)] or initial,
-        [ready(v) for v in _parameters(program, direction)],
+        [ready(v) for v in parameters_of(program, weights)],
     )
-    compiled = _compiled(program, dtype, host().full_precision)
+    compiled = compiled_arrays(program, dtype, host().full_precision)
     results = compiled(rows._replace(reverse=direction.reverse), operands)
     result, count = result_type(data.dtype), len(program.outputs)
     return Result(tuple([v.to(result) for v in results[:count]]), tuple([v.to(result) for v in results[count:]]))
@@ -80,8 +135,7 @@ def _noise(program: ArrayProgram, direction: Direction, rows: Rows, S: int) -> T
     for name, axes in program.noise.items():
         noise = direction.cell.noise[name]
         if name not in direction.noise:
-            width = prod(program.sizes[axis] for axis in axes)
-            blocks.append(direction.initial[0].new_full((S, width), noise.mean))
+            blocks.append(direction.initial[0].new_full((S, program.width(axes)), noise.mean))
         elif noise.per_step:
             blocks.append(direction.noise[name])
         else:
@@ -114,7 +168,7 @@ class _Stepper:
 
     def __init__(self, direction: Direction) -> None:
         weights = {name: w.detach().clone() for name, w in direction.weights.items()}
-        program, N = _program(direction, False), len(direction.initial[0])
+        program, N = _program(direction.cell, *_sizes(direction), False), len(direction.initial[0])
         assert isinstance(program, ArrayProgram)
         self.states: Sequence[Tensor] = [
             v.detach().clone(memory_format=torch.contiguous_format) for v in direction.initial
@@ -122,13 +176,13 @@ class _Stepper:
         self._weight, self._bias = weights["weight_ih"].t(), weights.get("bias_ih")
         self._output = torch.empty_like(self.states[0])
         self._rows = _layout(N, N, None)
-        parameters = [v.contiguous() for v in _parameters(program, direction._replace(weights=weights))]
+        parameters = [v.contiguous() for v in parameters_of(program, weights)]
         gates = self._output.new_empty(N, self._weight.shape[1])
-        input_size = sum(prod(program.sizes[axis] for axis in axes) for axes in program.inputs.values())
+        input_size = sum(map(program.width, program.inputs.values()))
         inputs = self._output.new_empty(N, input_size)
         noise = _noise(program, direction, self._rows, N).contiguous()
         self._operands = Operands(gates, inputs, noise, self.states, self.states, parameters)
-        compiled = _compiled(program, self._output.dtype, host().full_precision)
+        compiled = compiled_arrays(program, self._output.dtype, host().full_precision)
         self._launch = compiled.stepper(self._rows, self._operands, self._output)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -144,7 +198,8 @@ class _Stepper:
         return self._output
 
 
-def _rows(steps: Steps, N: int) -> Rows:
+def rows_of(steps: Steps, N: int) -> Rows:
+    """The rows of a call with N sequences."""
     batch_sizes = None if steps.batch_sizes is None else tuple(steps.batch_sizes.tolist())
     resets = None if steps.resets is None else steps.resets.contiguous()
     return _layout(len(steps.data), N, batch_sizes)._replace(resets=resets)
@@ -167,10 +222,10 @@ def _sizes(direction: Direction) -> tuple[int, int]:
     return shapes_from_weights(cell, direction.weights, hidden_size).input_size, hidden_size
 
 
-def _program(direction: Direction, all_states: bool) -> ArrayProgram | str:
-    """The passes of the direction's cell, or the reason why kernels cannot run them."""
-    step = traced_array_step(direction.cell, *_sizes(direction))
-    return step if isinstance(step, str) else _program_of(step, all_states, direction.cell._class_name)
+def _program(cell: Cell, input_size: int, hidden_size: int, all_states: bool) -> ArrayProgram | str:
+    """The passes of a cell, or the reason why kernels cannot run them."""
+    step = traced_array_step(cell, input_size, hidden_size)
+    return step if isinstance(step, str) else _program_of(step, all_states, cell._class_name)
 
 
 @lru_cache(1024)
@@ -182,32 +237,34 @@ def _program_of(step: ArrayStep, all_states: bool, name: str) -> ArrayProgram | 
         return str(refusal(name, str(error)))
 
 
-def _parameters(program: ArrayProgram, direction: Direction) -> list[Tensor]:
-    """The parameters that the kernels read, with their axes."""
-    cell, weights = direction.cell, direction.weights
-    named = Step(cell, weights, direction.initial[0].shape[1]).parameters
-    of_gates: dict[tuple[str, str | None], Tensor] = {}
-    if cell.recurrent:
-        names = cell.gates_that_read("h")
-        counts = [prod(program.sizes[axis] for axis in program.step.gates[name]) for name in names]
-        bias = weights[BIAS] if BIAS in weights else weights[WEIGHT].new_zeros(sum(counts))
-        for kind, values in ((WEIGHT, weights[WEIGHT]), (BIAS, bias)):
-            of_gates |= {(kind, name): v for name, v in zip(names, values.split(counts), strict=True)}
+def parameters_of(program: ArrayProgram, weights: Mapping[str, Tensor]) -> list[Tensor]:
+    """The parameters that the kernels read, with their axes.
+
+    Args:
+        program: the passes.
+        weights: the parameters of the layer by name. Those that the step does not read may be missing.
+    """
+    step = program.step
+    halves = {name: "h" if name in (WEIGHT, BIAS) else "" for name in (WEIGHT, BIAS, *weights)}
 
     def own(name: str, gate: str | None) -> Tensor:
-        if (name, gate) in of_gates:
-            return of_gates[name, gate]
-        value = getattr(named, name)
-        tensor: Tensor = value if gate is None else getattr(value, gate)
-        return tensor
+        if gate is None:
+            return weights[name]
+        gates = [g for g in step.gates if halves[name] in step.reads[g]]
+        counts = [program.width(step.gates[g]) for g in gates]
+        if name not in weights:
+            return weights[WEIGHT].new_zeros(program.width(step.gates[gate]))  # a layer without biases
+        return weights[name].split(counts)[gates.index(gate)]
 
     read = [value.args for value in topological_order([*program.invariants.values()]) if value.op == "parameter"]
-    leaves = {("parameter", *key): own(*key)[None] for key in read}
-    computed = evaluate(program.sizes, program.invariants.values(), leaves) if leaves else []
+    leaves = {("parameter", *key): own(*key).view(1, *program.shape_of(key)) for key in read}
+    leaves = leaves or {("like",): torch.zeros(1, dtype=torch.float64)}  # for the dtype of values without parameters
+    computed = evaluate(program.sizes, program.invariants.values(), leaves)
     invariants = dict(zip(program.invariants, [v[0] for v in computed], strict=True))
     return [invariants[key[0]] if key[0] in invariants else own(*key) for key in program.parameter_axes]
 
 
 @lru_cache(256)
-def _compiled(program: ArrayProgram, dtype: torch.dtype, processor: Processor) -> CompiledArrays:
+def compiled_arrays(program: ArrayProgram, dtype: torch.dtype, processor: Processor) -> CompiledArrays:
+    """The kernels of the passes of a cell."""
     return CompiledArrays(program, dtype, processor)

@@ -42,6 +42,7 @@ class ArrayProgram:
         all_states: whether every state at every step is a result, or only the output.
 
     Attributes:
+        traced: the argument `step`.
         head: the axis whose indices are independent of each other, so that each is a job; empty without such an axis.
         heads: the number of jobs per sequence.
         gates, inputs, noise: the axes of each pre-activation, block of the input and random number, by name. Those of
@@ -52,6 +53,7 @@ class ArrayProgram:
             of their gradient. Each job has its own gradients of them.
         parameter_axes, parameters: the axes of each parameter, and those in a job, by the parameter's name and its gate
             or None.
+        own_parameters: the axes of the parameters of the cell.
         invariants: the parameters that are computed from the cell's own once per call, by name.
         order: the axes of values in a job, in the order of loops, outermost first.
         kept_states: the states that the backward pass reads.
@@ -67,7 +69,9 @@ class ArrayProgram:
     """
 
     def __init__(self, step: ArrayStep, all_states: bool = False) -> None:
-        self.step, self.invariants = _without_invariants(with_sums(step))
+        self.traced, with_products = step, with_sums(step)
+        self.own_parameters = {v.args: v.axes for v in with_products.values if v.op == "parameter"}
+        self.step, self.invariants = _without_invariants(with_products)
         step, self.sizes = self.step, self.step.sizes
         self.parameter_axes: dict[tuple[str, str | None], Axes] = {
             value.args: value.axes for value in step.values if value.op == "parameter"
@@ -93,6 +97,14 @@ class ArrayProgram:
     def size(self, axes: Sequence[str]) -> int:
         """The number of elements in a job of a value with these axes."""
         return prod(self.sizes[axis] for axis in self._in_job(axes))
+
+    def width(self, axes: Sequence[str]) -> int:
+        """The number of elements of a value with these axes."""
+        return prod(self.sizes[axis] for axis in axes)
+
+    def shape_of(self, key: tuple[str, str | None]) -> tuple[int, ...]:
+        """The shape of a parameter of the cell's own, whose key is as in `parameter_axes`."""
+        return tuple(self.sizes[axis] for axis in self.own_parameters[key])
 
     def _in_job(self, axes: Iterable[str]) -> Axes:
         return tuple(axis for axis in axes if axis != self.head)

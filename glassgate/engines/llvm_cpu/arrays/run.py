@@ -3,7 +3,6 @@
 from array import array
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -108,11 +107,14 @@ class CompiledArrays:
         gates, final = operands.gates, [v.detach().clone() for v in operands.initial]
         make = gates.new_empty if rows.is_dense else gates.new_zeros
         results = [make(len(gates), v.shape[1]) for v in final[: len(self.program.outputs)]]
-        chunks = -(-len(rows.starts) // self.chunk) if save else 0
-        saved = gates.new_empty(chunks, self._jobs(rows), self._saved_size)
+        saved = gates.new_empty(self.saved_size(len(rows.starts), len(rows.lengths)) if save else 0)
         arguments = [*results, *final, *operands.restart, *operands.parameters]
         threads.run(self._launches(self.kernels.forward, rows, saved, operands, [[]] * self._parts(rows), arguments))
         return (*results, *final), saved
+
+    def saved_size(self, steps: int, N: int) -> int:
+        """The numbers in the saved states of N sequences."""
+        return -(-steps // self.chunk) * N * self.program.heads * self._saved_size
 
     def backward(self, rows: Rows, operands: Operands, saved: Tensor, d_results: Sequence[Tensor]) -> list[Tensor]:
         """Run the backward pass. Return the gradients of `Operands.flat`."""
@@ -145,16 +147,13 @@ class CompiledArrays:
         program = self.program
         by_name = dict[str, Tensor]()
         for prefix, blocks, d in (("g_", program.gates, d_gates), ("y_", program.inputs, d_inputs)):
-            widths = [self._width(axes) for axes in blocks.values()]
+            widths = [self.program.width(axes) for axes in blocks.values()]
             if widths:
                 names = [f"{prefix}{name}" for name in blocks]
                 by_name |= dict(zip(names, d.split(widths, 1), strict=True))
         shared = [program.size(axes) for axes in program.shared.values()]
         for name, total in zip(program.shared, d_shared.sum(1).split(shared, 1), strict=True):
             by_name[name].copy_(total)
-
-    def _width(self, axes: Sequence[str]) -> int:
-        return prod(self.program.sizes[axis] for axis in axes)
 
     def _of_parameters(
         self, parameters: Sequence[Tensor], d_by_job: Sequence[Tensor], factors: Sequence[Tensor]
@@ -251,7 +250,7 @@ class CompiledArrays:
                 before = [torch.where(mask, r[alive], v) for r, v in zip(operands.restart, before, strict=True)]
             leaves: dict[tuple[Any, ...], Tensor] = dict(parameters)
             for op, axes_by_name, values in blocks:
-                widths = [self._width(axes) for axes in axes_by_name.values()]
+                widths = [self.program.width(axes) for axes in axes_by_name.values()]
                 split = values[index].split(widths, 1) if widths else ()
                 for (name, axes), v in zip(axes_by_name.items(), split, strict=True):
                     leaves[op, name] = v.reshape(shape(axes))
