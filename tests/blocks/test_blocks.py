@@ -278,9 +278,10 @@ def test_training_keeps_the_heads_of_an_slstm_apart():
     assert weight[:, 0, :, 0].all()
 
 
-def test_an_slstm_block_runs_on_kernels():
-    block = gg.blocks.SLSTMBlock(D, heads=HEADS)
-    assert gg.explain(block.slstm_layer.recurrent, torch.zeros(N, L, D)).engine == "cpu"
+@pytest.mark.parametrize("name", BLOCKS)
+def test_the_recurrence_of_a_block_runs_on_kernels(name):
+    (layer,) = [module for module in BLOCKS[name][1]().modules() if isinstance(module, gg.Recurrent)]
+    assert gg.explain(layer, torch.zeros(N, L, layer.input_size)).engine == "cpu"
 
 
 def test_errors_of_sizes():
