@@ -129,7 +129,7 @@ class LRU(Cell):
     def step(self, a, s, p):
         nu, theta, gamma = p.ring[0], p.ring[1], p.ring[2]
         kept = product(polar(-exp(nu), exp(theta)), (s.re, s.im))
-        re, im = kept[0] + exp(gamma) * a.update(a.re), kept[1] + exp(gamma) * a.im
+        re, im = kept[0] + exp(gamma) * a.re, kept[1] + exp(gamma) * a.im
         return re @ p.C[0].mT - im @ p.C[1].mT + a.d, re, im
 
 
@@ -194,7 +194,7 @@ class S5(Cell):
 
     def step(self, a, s, p):
         kept, drive = zero_order_hold((-exp(p.A[0]), p.A[1]), exp(p.log_dt))
-        z, u = product(kept, (s.re, s.im)), product(drive, (a.update(a.re), a.im))
+        z, u = product(kept, (s.re, s.im)), product(drive, (a.re, a.im))
         re, im = z[0] + u[0], z[1] + u[1]
         return 2 * (re @ p.C[0].mT - im @ p.C[1].mT) + a.d, re, im
 

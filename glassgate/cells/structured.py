@@ -188,7 +188,7 @@ class RHN(ClassicCell):
     Each n_l and t_l has its own block of the parameters R (depth - 1, 2, units, units) and b (depth - 1, 2, units).
 
     Args:
-        depth: the number of highway layers within a step. With 1, kernels run the cell.
+        depth: the number of highway layers within a step.
     """
 
     gates = ("n", "t")
