@@ -13,6 +13,8 @@ from docs.draw_cells import FOLDER, pictures
 from glassgate.glass.diagrams.flow import flow
 from glassgate.glass.diagrams.values import wire_values
 from tests.compare import noise
+from tests.engines.test_arrays import make_cell
+from tests.export.cases import ARRAYS
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -164,6 +166,31 @@ def test_a_custom_cell_shows_its_functions_by_name():
         gg.draw(torch.nn.LSTM(2, 2))
     with pytest.raises(TypeError, match="got the class GRU; create an object of it"):
         gg.draw(gg.cells.GRU)
+
+
+@pytest.mark.parametrize("name", sorted({*ARRAYS} - {"HyperLSTM"}))  # a diagram of 8 seconds
+def test_cells_that_declare_axes(name):
+    read, picture = flow(ARRAYS[name]), str(gg.draw(ARRAYS[name]))
+    ElementTree.fromstring(picture)
+    for axes in read.axes.values():
+        assert axes in picture
+    assert {state.removesuffix("_") for state in read.new} == {*ARRAYS[name].state}
+
+
+def test_axes_of_a_matrix_memory():
+    cell = ARRAYS["DeltaRule"]
+    read = flow(cell)
+    by_name = {item.name: item for item in read.items if item.name}
+    assert read.axes == {"h": "heads × value", "S": "heads × key × value"}
+    assert by_name["old"].lines == ("Σ key",)
+    assert by_name["old"].equation == "old[heads, value] = sum(k * S_prev, key)"
+    assert "<title>S (heads, key, value)</title>" in str(gg.draw(cell))
+    assert {item.name for item in read.items if item.reads} == {"q", "k", "v", "b"}
+    with pytest.raises(ValueError, match="live: cell DeltaRule declares axes, and this page has one input"):
+        gg.draw(cell).live()
+    parts = flow(make_cell(lambda a, s: (a.v.roll(1, -1) + a.v.flip(-1), torch.cat([s.S[:, :, 1:], s.S[:, :, :1]], 2))))
+    labels = {line for item in parts.items for line in item.lines}
+    assert {"part value rolled", "part value reversed", "part key 1:3", "cat"} <= labels
 
 
 def test_pictures_are_saved_only_as_svg(tmp_path):

@@ -6,7 +6,7 @@ from itertools import accumulate
 
 from glassgate.cell import Cell
 from glassgate.glass.diagrams import svg
-from glassgate.glass.diagrams.flow import Flow, Item, Value, flow
+from glassgate.glass.diagrams.flow import Flow, Item, Value, axes_of, flow
 from glassgate.glass.diagrams.placing import Plan, place
 from glassgate.glass.diagrams.routing import NoRoute, Point, Port, Router
 from glassgate.glass.languages import say
@@ -105,7 +105,8 @@ class _Drawing:
     def __init__(self, cell: Cell, cell_flow: Flow, plan: Plan, tracks: int) -> None:
         self._cell, self._flow, self._plan, self._tracks = cell, cell_flow, plan, tracks
         self._output = cell.state[0]
-        self._left = max(MARGIN, 26 + LETTER_WIDTH * max(map(len, cell.state)))
+        longest = max(map(len, (*cell.state, *cell_flow.axes.values())))
+        self._left = max(MARGIN, 26 + LETTER_WIDTH * longest)
         bus_readers = [item for item in cell_flow.items if item.reads]
         self._one_bus = bool(bus_readers) and all(item.reads == ("x", "h") for item in bus_readers)
         self._make_grid()
@@ -324,15 +325,21 @@ class _Drawing:
         rail = self._plan.rail_of.get(value.item)
         on_one_rail = rail is not None and item is not None and self._plan.rail_of.get(item) == rail
         is_state = value.item.kind == "state" or on_one_rail or value in self._flow.new.values()
-        self._lay(self._net(value), starts, ends, "state" if is_state else "", name_of(value, self._flow))
+        name, kind = name_of(value, self._flow), "state" if is_state else ""
+        nodes = value.item.nodes
+        axes = axes_of(nodes[value.port]) if value.port < len(nodes) else ""
+        self._lay(self._net(value), starts, ends, kind, name, f"{name} ({axes})" if axes else "")
 
-    def _lay(self, net: int, starts: Sequence[Port], ends: Sequence[Port], kind: str, name: str) -> None:
+    def _lay(
+        self, net: int, starts: Sequence[Port], ends: Sequence[Port], kind: str, name: str, title: str = ""
+    ) -> None:
         """Route a wire with an arrow to one of the ends. It branches off an earlier wire of the net, if any."""
         points, start, end = self._router.route(net, starts, ends)
         path: list[svg.Coordinates] = [(self._xs[i], self._ys[j]) for i, j in points]
         dot = svg.dot(*path[0]) if start is None else ""
         path = [*([start.edge] if start else []), *path, end.edge]
-        self._wires.append(self._wire(kind, name, svg.wire(path) + svg.head(path) + dot, path))
+        body = f"<title>{escape(title)}</title>" if title else ""
+        self._wires.append(self._wire(kind, name, body + svg.wire(path) + svg.head(path) + dot, path))
 
     def _exit(self, name: str) -> Port:
         """The port at which a new state leaves the frame."""
@@ -364,6 +371,9 @@ class _Drawing:
             y = self._state_heights[state] + 5
             body.append(svg.text(self._left / 2 - 2, y, state_name(state, "t−1"), "name state-name"))
             body.append(svg.text(width - self._left / 2 + 8, y, state_name(state, "t"), "name state-name"))
+            if axes := self._flow.axes.get(state):
+                for x in (self._left / 2 - 2, width - self._left / 2 + 8):
+                    body.append(svg.text(x, y + LINE_HEIGHT, escape(axes), "small"))
         body.append(svg.text(self._left + 2 * SPACING, height - 8, state_name("x", "t"), "name input-name"))
         equations = "; ".join(item.equation for item in self._flow.items if item.name)
         return svg.Diagram(svg.document(width, height, say("diagram.cell", name=name), equations, body))

@@ -18,19 +18,21 @@ from glassgate.engines.lowering.expressions import (
     call,
     infix,
 )
+from glassgate.engines.symbolic.arrays.value import Value as ArrayValue
 from glassgate.engines.symbolic.graph import Node, NotTraceable
 from glassgate.engines.symbolic.step import trace_step
+from glassgate.glass.diagrams.array_terms import array_terms
+from glassgate.glass.diagrams.terms import LEAVES, Term
 
 SIGNS = {
-    "add": "+", "sub": "−", "mul": "×", "div": "÷", "sigmoid": "σ", "neg": "−", "row_sum": "Σ", "mean": "mean",
-    "maximum": "max", "minimum": "min", "where": "if", "lt": "<", "le": "≤", "gt": ">", "ge": "≥", "eq": "=", "ne": "≠",
-    "logsigmoid": "log σ", "logical_and": "and", "logical_or": "or", "logical_not": "not", "abs": "|·|", "sqrt": "√",
-    "rsqrt": "1/√",
+    "add": "+", "sub": "−", "mul": "×", "div": "÷", "sigmoid": "σ", "neg": "−", "row_sum": "Σ", "sum": "Σ",
+    "mean": "mean", "maximum": "max", "minimum": "min", "where": "if", "lt": "<", "le": "≤", "gt": ">", "ge": "≥",
+    "eq": "=", "ne": "≠", "logsigmoid": "log σ", "logical_and": "and", "logical_or": "or", "logical_not": "not",
+    "abs": "|·|", "sqrt": "√", "rsqrt": "1/√",
 }  # fmt: skip
 """Short labels of operations. The labels of other operations are their names."""
 ARITHMETIC = ("add", "sub", "mul", "div")
 PRODUCTS = ("ih", "hh", "pre")
-LEAVES = ("parameter", "noise", "constant", "size")
 
 
 class Value(NamedTuple):
@@ -63,7 +65,7 @@ class Item:
     inputs: tuple[Value, ...] = ()
     reads: tuple[str, ...] = ()
     results: int = 1
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[Any] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -74,32 +76,13 @@ class Flow:
         states: the items of the states before the step, by name.
         new: the value of each state after the step.
         items: all items except states, each after its inputs.
+        axes: the axes of each state of a cell that declares axes, as text; empty for other cells.
     """
 
     states: dict[str, Item]
     new: dict[str, Value]
     items: tuple[Item, ...]
-
-
-@dataclass(eq=False)
-class _Term:
-    """A value as written in `step`: the result of an operation, a function of torch, or a function of the user."""
-
-    op: str
-    args: tuple[Any, ...]
-    name: str | None
-    node: Node
-    call: Any = None
-    port: int = 0
-
-    @property
-    def terms(self) -> tuple["_Term", ...]:
-        return tuple(arg for arg in self.args if isinstance(arg, _Term))
-
-    @property
-    def wired_terms(self) -> tuple["_Term", ...]:
-        """The arguments that are neither numbers nor parameters."""
-        return tuple(term for term in self.terms if term.op not in LEAVES)
+    axes: dict[str, str] = field(default_factory=dict)
 
 
 def flow(cell: Cell, projected: bool = False) -> Flow:
@@ -108,27 +91,33 @@ def flow(cell: Cell, projected: bool = False) -> Flow:
     Raises:
         NotTraceable: the step uses an operation that no graph can express; the message names it.
     """
+    axes: dict[str, str] = {}
     try:
-        states, _ = trace_step(cell, projected)
+        if cell.declaration is not None:
+            step, terms = array_terms(cell)
+            axes = {name: " × ".join(own) for name, own in step.state.items()}
+        else:
+            states, _ = trace_step(cell, projected)
+            builder = _TermBuilder()
+            terms = [builder.term(node) for node in states]
     except NotTraceable as error:
         raise NotTraceable(f"cell {type(cell).__name__}: step uses {error}, which no diagram can show") from None
-    builder = _TermBuilder()
-    return _ItemBuilder(cell, [builder.term(node) for node in states]).flow()
+    return _ItemBuilder(cell, terms).flow(axes)
 
 
 class _TermBuilder:
     """Converts nodes to terms. The operations of a function call become one term, and equal values share one term."""
 
     def __init__(self) -> None:
-        self._of_node: dict[Node, _Term] = {}
-        self._known: dict[Any, _Term] = {}
+        self._of_node: dict[Node, Term] = {}
+        self._known: dict[Any, Term] = {}
 
-    def term(self, node: Node) -> _Term:
+    def term(self, node: Node) -> Term:
         if node not in self._of_node:
             self._of_node[node] = self._new(node)
         return self._of_node[node]
 
-    def _new(self, node: Node) -> _Term:
+    def _new(self, node: Node) -> Term:
         op, args, call, port = node.op, node.args, None, 0
         if node.origin is not None:
             call, port = node.origin
@@ -138,8 +127,8 @@ class _TermBuilder:
             op, args = "pre", summands["hh"].args
         args = tuple(self.term(arg) if isinstance(arg, Node) else arg for arg in args)
         # A function may have several results, one per port. Terms with the same key are the same value.
-        key = (op, port, *(id(arg) if isinstance(arg, _Term) else arg for arg in args))
-        known = self._known.setdefault(key, _Term(op, args, node.name, node, call, port))
+        key = (op, port, *(id(arg) if isinstance(arg, Term) else arg for arg in args))
+        known = self._known.setdefault(key, Term(op, args, node.name, node, call, port))
         known.name = known.name or node.name
         return known
 
@@ -150,21 +139,22 @@ class _ItemBuilder:
     A matrix product and its activation become one gate. Successive arithmetic with parameters becomes one item.
     """
 
-    def __init__(self, cell: Cell, results: list[_Term]) -> None:
+    def __init__(self, cell: Cell, results: list[Term]) -> None:
         self._cell, self._results = cell, results
         self._uses = Counter([*results, *(arg for term in _all_terms(results) for arg in term.terms)])
         self._values: dict[Any, Value] = {}
         self._items: list[Item] = []
         self._states: dict[str, Item] = {}
 
-    def flow(self) -> Flow:
+    def flow(self, axes: dict[str, str]) -> Flow:
+        """Return the items and wires. `axes` are those of each state, as text."""
         cell = self._cell
         for name in cell.state:
             self._states[name] = Item("state", (name,), f"{name}_prev", f"{name}_prev: {name} of the step before")
         new = {name: self._value(term) for name, term in zip(cell.state, self._results, strict=True)}
-        return Flow(self._states, new, tuple(self._items))
+        return Flow(self._states, new, tuple(self._items), axes)
 
-    def _value(self, term: _Term) -> Value:
+    def _value(self, term: Term) -> Value:
         if term.op == "state":
             item = self._states[term.args[0]]
             item.nodes = [term.node]
@@ -179,7 +169,7 @@ class _ItemBuilder:
         item.nodes[term.port] = term.node
         return Value(item, term.port)
 
-    def _item(self, term: _Term) -> Item:
+    def _item(self, term: Term) -> Item:
         gate = self._gate_item(term)
         if gate is not None:
             return gate
@@ -192,7 +182,7 @@ class _ItemBuilder:
         inputs = tuple(self._value(arg) for arg in chain[-1].wired_terms)
         return Item(kind, lines, term.name, _equation(term), inputs, (), results)
 
-    def _gate_item(self, term: _Term) -> Item | None:
+    def _gate_item(self, term: Term) -> Item | None:
         """The gate or product of a term; None if the term is neither.
 
         A gate also contains the addition of a peephole, which is a state times a parameter.
@@ -217,7 +207,7 @@ class _ItemBuilder:
                     return self._product_item("gate", label, term, product, other.wired_terms[0])
         return None
 
-    def _product_item(self, kind: str, label: tuple[str, ...], term: _Term, product: _Term, *more: _Term) -> Item:
+    def _product_item(self, kind: str, label: tuple[str, ...], term: Term, product: Term, *more: Term) -> Item:
         reads = ["x"] if product.op in ("ih", "pre") else []
         inputs = [self._value(each) for each in more]
         if product.op in ("hh", "pre"):
@@ -233,7 +223,7 @@ class _ItemBuilder:
             text = f"{term.op}({text if before is product else _expression(before).text})"
         return Item(kind, label, name, f"{term.name} = {text}" if term.name else text, tuple(inputs), tuple(reads))
 
-    def _arithmetic_chain(self, term: _Term) -> list[_Term]:
+    def _arithmetic_chain(self, term: Term) -> list[Term]:
         """The term, then the affine operations before it that have no name and only one use, from last to first."""
         chain = [term]
         while _is_affine(chain[-1]):
@@ -244,23 +234,23 @@ class _ItemBuilder:
         return chain
 
 
-def _is_affine(term: _Term) -> bool:
+def _is_affine(term: Term) -> bool:
     return term.op in ARITHMETIC and term.call is None and len(term.wired_terms) == 1 and len(term.args) == 2
 
 
-def _label_lines(term: _Term) -> tuple[str, ...]:
+def _label_lines(term: Term) -> tuple[str, ...]:
     """The lines of the label of an operation."""
     sign = SIGNS.get(term.op, term.op.strip("_").replace("_", " "))
     if term.op in LEAVES:
         return (_argument_text(term),)
     if _is_affine(term) and len(term.wired_terms) == 1:
         first, last = term.args
-        if isinstance(first, _Term) and first is term.wired_terms[0]:
+        if isinstance(first, Term) and first is term.wired_terms[0]:
             return (f"{sign} {_argument_text(last)}",)
         return (
             (f"{sign} {_argument_text(first)}",) if term.op in ("add", "mul") else (f"{_argument_text(first)} {sign}",)
         )
-    numbers = [arg for arg in term.args if not isinstance(arg, _Term)]
+    numbers = [arg for arg in term.args if not isinstance(arg, Term)]
     if len(term.wired_terms) == 1 and numbers and (term.call is None or term.call.of_torch):
         return (f"{sign} {', '.join(_argument_text(n) for n in numbers)}",)
     return (sign,)
@@ -275,9 +265,14 @@ _FORMS = {
 """The operations that an equation shows as operators. It shows the others as calls of functions."""
 
 
-def _equation(term: _Term) -> str:
-    text = _expression(term).text
-    return f"{term.name} = {text}" if term.name else text
+def _equation(term: Term) -> str:
+    text, axes = _expression(term).text, axes_of(term.node)
+    return f"{term.name}{f'[{axes}]' if axes else ''} = {text}" if term.name else text
+
+
+def axes_of(node: Any) -> str:
+    """The axes of a traced value of a cell that declares axes, as text; empty for other cells."""
+    return ", ".join(node.axes) if isinstance(node, ArrayValue) else ""
 
 
 def _argument_text(arg: Any) -> str:
@@ -286,20 +281,20 @@ def _argument_text(arg: Any) -> str:
 
 def _argument(arg: Any) -> Expression:
     """The name of an argument, or its expression if it has no name."""
-    if not isinstance(arg, _Term):
+    if not isinstance(arg, Term):
         is_negative = isinstance(arg, float) and math.copysign(1.0, arg) < 0
         return Expression(f"{arg:.6g}" if isinstance(arg, float) else str(arg), SIGN if is_negative else ATOM)
     is_shown = arg.name is None or arg.op in PRODUCTS
     return _expression(arg) if is_shown else Expression(str(arg.name))
 
 
-def _expression(term: _Term) -> Expression:
+def _expression(term: Term) -> Expression:
     match term.op:
         case "state":
             return Expression(f"{term.args[0]}_prev")
         case "size":
             return Expression("units")
-        case "parameter" | "noise":
+        case "parameter" | "noise" | "input":
             return Expression(term.name or "_".join(str(arg) for arg in term.args if arg))
         case "constant":
             return _argument(term.args[0])
@@ -314,7 +309,7 @@ def _expression(term: _Term) -> Expression:
     return (form or call(name, len(term.args))).apply([*map(_argument, term.args)])
 
 
-def _product(term: _Term) -> Expression:
+def _product(term: Term) -> Expression:
     """The matrix products of a gate, with their biases."""
     gate, terms = term.args[0], []
     if term.op != "hh":
@@ -326,9 +321,9 @@ def _product(term: _Term) -> Expression:
     return Expression(" + ".join(terms), SUM)
 
 
-def _all_terms(results: list[_Term]) -> Iterator[_Term]:
+def _all_terms(results: list[Term]) -> Iterator[Term]:
     """Yield all terms that the results depend on, each once."""
-    visited: set[_Term] = set()
+    visited: set[Term] = set()
     stack = list(results)
     while stack:
         term = stack.pop()

@@ -78,8 +78,8 @@ class CellDiagram(Diagram):
             The page. A notebook shows it, and `save(path)` writes it. It makes no network requests.
 
         Raises:
-            ValueError: the number of units is not 1 to 4, there are no pages in this language, or a cell uses an
-                operation that JavaScript cannot express.
+            ValueError: the number of units is not 1 to 4, there are no pages in this language, or a cell declares
+                axes or uses an operation that JavaScript cannot express.
 
         Example:
             >>> import glassgate as gg
@@ -89,6 +89,12 @@ class CellDiagram(Diagram):
         """
         if not isinstance(units, int) or not 1 <= units <= MAX_UNITS:
             raise ValueError(f"live: units must be 1 to {MAX_UNITS}, because each weight has a slider, got {units!r}")
+        for cell in (self._cell, *beside):
+            if cell.declaration is not None:
+                raise ValueError(
+                    f"live: cell {type(cell).__name__} declares axes, and this page has one input and a few units; the "
+                    "live report of a trained network runs such cells (glassgate report RUN --live)"
+                )
         with speaking(language):
             return cell_page([self._cell, *beside], units, seed)
 
