@@ -1,5 +1,7 @@
 """Programs in C print the predictions of `glassgate predict` for the numbers that Python computes from a file."""
 
+import contextlib
+import io
 import re
 import shutil
 import subprocess
@@ -121,19 +123,24 @@ TABLES: dict[str, tuple[Callable[[int], str], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def numbers_of(task: Task[Any, Any, Any], example: Any) -> list[float]:
-    """Return the numbers that the program reads for an example, as docs/deployment.md describes them."""
+PAGE = (Path(__file__).parents[3] / "docs/deployment.md").read_text("utf-8")
+OF_SEQUENCES, OF_FORECASTS = (
+    PAGE[PAGE.index(begin) :].partition("```")[0] for begin in ("from glassgate.tasks import", "back, horizon = ")
+)
+
+
+def numbers_of(task: Task[Any, Any, Any], file: Path, run: Path) -> str:
+    """Return the numbers that the program reads for the examples of a file, computed by the code of the page."""
+    code = OF_SEQUENCES
     if isinstance(task, Forecasting):
-        back, horizon = task.options.steps_back, task.options.horizon
-        fields = task.statistics.encode(example.part(len(example) - back, len(example)), horizon)
-        return [int(fields["series"]), *example.values[len(example) - back :], *np.ravel(fields.get("known", ()))]
-    fields = task.encode(example)
-    if "series" in fields:
-        return list(np.ravel(example.content))
-    if "characters" in fields:
-        pairs = zip(fields["units"], fields["characters"], strict=True)
-        return [number for token, row in pairs for number in (token, np.count_nonzero(row), *row[row > 0])]
-    return list(fields["units"])
+        code = OF_SEQUENCES[: OF_SEQUENCES.index("for ")] + OF_FORECASTS
+        if not task.statistics.num_known:
+            code = code.replace(', *fields["known"].ravel()', "")
+    task.save(run)
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(re.sub(r"new\.\w+", str(file), code.replace("runs/reviews", str(run))), {})
+    return output.getvalue()
 
 
 def expected_of(task: Task[Any, Any, Any], example: Any, prediction: Any) -> str:
@@ -158,7 +165,7 @@ def printed(task: Task[Any, Any, Any], file: Path, folder: Path, *flags: str, **
     pairs = zip(examples, task.predict(examples), strict=True)
     expected = "".join(expected_of(task, *pair) for pair in pairs)
     build(write_program(task, folder, "net", **options), folder, *flags)
-    lines = "\r\n".join(" ".join(map(repr, map(float, numbers_of(task, example)))) for example in examples)
+    lines = numbers_of(task, file, folder / "run").replace("\n", "\r\n")
     done = subprocess.run(["./net"], cwd=folder, input=lines, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return expected, done.stdout

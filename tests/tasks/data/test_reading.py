@@ -74,6 +74,29 @@ def test_a_file_is_opened_at_most_three_times(
     assert 1 <= Counter(OPENED)[str(files[name])] <= 3
 
 
+@pytest.mark.parametrize("name", TASKS)
+def test_reading_changes_nothing(name: str, files: dict[str, Path], tmp_path: Path) -> None:
+    """Two files give the same examples in any order, before the training and after it."""
+    kind = task_class(name)
+    file = files[name]
+    other = tmp_path / f"other{file.suffix}"
+    other.write_text("".join(file.read_text().splitlines(keepends=True)[: -len(file.read_text().splitlines()) // 3]))
+
+    def read(task: Any, path: Path) -> list[Any]:
+        values = [getattr(each, field) for each in task.read(path) for field in each.__slots__[:2]]
+        return [each if each is None or isinstance(each, str) else list(each[:]) for each in values]
+
+    task = kind(kind.options_type.from_mapping(SMALL))
+    for trained in (False, True):
+        if trained:
+            task.fit(task.split(task.read(file)))
+        before = task.options, task.requested, task.reading, repr(task.fitted)
+        first = read(task, file), read(task, other)
+        assert first[0] != first[1]
+        assert (read(task, other), read(task, file)) == first[::-1]
+        assert (task.options, task.requested, task.reading, repr(task.fitted)) == before
+
+
 def test_a_language_model_reads_rolls_and_texts_in_any_order(files: dict[str, Path]) -> None:
     model = LanguageModel(LanguageModelOptions())
     rolls, text = files["rolls"], files["language-model"]
