@@ -1,7 +1,8 @@
 """Parts of blocks: recurrences that read their input directly, and a convolution over the past."""
 
+from collections.abc import Callable
 from math import prod
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from glassgate.layers.stack import Recurrent
 
 
 class Recurrence(Recurrent):
-    """The layer of a `DirectCell`. It adds nothing to a state dict."""
+    """The layer of a `DirectCell`. It adds nothing to a state dict, and computes at least in float32."""
 
     def __init__(self, cell: DirectCell) -> None:
         sizes = [prod(getattr(cell, str(axis)) for axis in axes) for axes in cell.inputs.values()]
@@ -25,8 +26,15 @@ class Recurrence(Recurrent):
             the output (N, L, heads, value_size) and the final states.
         """
         x = torch.cat([inputs[name].flatten(2) for name in self.cell.inputs], -1)
-        output, final = self(x, state)
-        return output.unflatten(-1, (self.cell.heads, -1)), final
+        output, final = self(x.to(self.weight_ih_l0.dtype), state)
+        return output.to(x.dtype).unflatten(-1, (self.cell.heads, -1)), final
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        for weight in self.parameters():
+            if weight.dtype.itemsize < 4:
+                weight.data = weight.data.float()
+        return self
 
     def _save_to_state_dict(self, *_: Any) -> None:
         """Write nothing."""

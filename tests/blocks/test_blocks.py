@@ -284,6 +284,22 @@ def test_the_recurrence_of_a_block_runs_on_kernels(name):
     assert gg.explain(layer, torch.zeros(N, L, layer.input_size)).engine == "cpu"
 
 
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("autocast", [False, True])
+def test_a_block_in_bfloat16(name, autocast):
+    block, _ = loaded(name)
+    x = noise(99, N, L, D)
+    expected = block(x)[0].detach()
+    block = block.float() if autocast else block.bfloat16()
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        y = block(x.to(torch.float32 if autocast else torch.bfloat16))[0]
+    assert y.dtype == torch.bfloat16 or autocast
+    assert (y.double() - expected).abs().max() < 0.1 * expected.abs().max()
+    for layer in block.modules():
+        if isinstance(layer, gg.Recurrent) and name != "slstm":
+            assert layer.weight_ih_l0.dtype == torch.float32
+
+
 def test_errors_of_sizes():
     with pytest.raises(ValueError, match="value_heads must be a multiple of key_heads, got 3 and 2"):
         gg.blocks.GatedDeltaNetBlock(D, key_heads=2, value_heads=3, key_size=3, value_size=2)
