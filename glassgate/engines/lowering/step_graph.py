@@ -1,6 +1,6 @@
 """The graph of one step: the values of a pass's loop, without the operations that only change axes."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from glassgate.engines.lowering.ir import (
     Value,
     operands,
 )
+from glassgate.engines.lowering.step import P, StepProgram
 
 
 class WeightRows(NamedTuple):
@@ -169,3 +170,37 @@ class StepGraph:
                 found.add(value)
                 pending += self.operands(value)
         return sorted(found, key=self.order.__getitem__)
+
+
+class GraphProgram(StepProgram[Value, P]):
+    """The phases of the values of a `StepGraph`.
+
+    Args:
+        graph: the graph.
+        results: the results of the step.
+        phase: constructs a phase, as in `StepProgram`.
+    """
+
+    def __init__(self, graph: StepGraph, results: Iterable[Value], phase: Callable[[int, Axis], P]) -> None:
+        self.graph = graph
+        super().__init__(graph.with_operands(results), phase)
+
+    def operands(self, value: Value) -> tuple[Value, ...]:
+        """See `StepGraph.operands`."""
+        return self.graph.operands(value)
+
+    def axis_of(self, value: Value) -> Axis:
+        """The axis of a value within a row."""
+        return self.graph.axis_of(value)
+
+    def is_product(self, value: Value) -> bool:
+        """Whether a value is the result of a matrix product."""
+        return self.graph.product(value) is not None
+
+    def is_sum(self, value: Value) -> bool:
+        """Whether a value is a sum over units."""
+        return isinstance(self.graph.operations.get(value), Sum)
+
+    def is_read(self, value: Value) -> bool:
+        """Whether a value is an input, or a sum, which its phase stores in memory."""
+        return not self.graph.is_computed(value) or self.is_sum(value)

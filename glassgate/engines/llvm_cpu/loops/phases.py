@@ -13,15 +13,15 @@ from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Column, Kind
 from glassgate.engines.llvm_cpu.loops.memory import Carry, Memory, StateBefore, Store
 from glassgate.engines.llvm_cpu.loops.phase import MAX_GATES, LeftOperand, Phase, Product, RowSum, Temporary
 from glassgate.engines.lowering.forward import Form
-from glassgate.engines.lowering.ir import Block, Elementwise, Role, Size, Sum, Value
+from glassgate.engines.lowering.ir import Block, Elementwise, Role, Size, Value
 from glassgate.engines.lowering.passes import lowered_pass
-from glassgate.engines.lowering.step import Key, StepProgram
-from glassgate.engines.lowering.step_graph import StepGraph, WeightRows
+from glassgate.engines.lowering.step import Key
+from glassgate.engines.lowering.step_graph import GraphProgram, StepGraph, WeightRows
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.trace import Trace
 
 
-class Step(StepProgram[Value, Phase]):
+class Step(GraphProgram[Phase]):
     """The step of one direction, forward or backward.
 
     Args:
@@ -43,11 +43,11 @@ class Step(StepProgram[Value, Phase]):
 
     def __init__(self, equations: Equations, trace: Trace, backward: bool) -> None:
         self.equations, self.costs, self.backward = equations, trace.costs, backward
-        self.graph = StepGraph(lowered_pass(equations, trace, Form(save=True), backward))
-        self.memory = Memory(equations, trace, self.graph, backward)
+        graph = StepGraph(lowered_pass(equations, trace, Form(save=True), backward))
+        self.memory = Memory(equations, trace, graph, backward)
         self.buffers = self.memory.buffers
         results, kept = self.memory.results, self.memory.kept
-        super().__init__(self.graph.with_operands(store.value for store in (*results, *kept)), Phase)
+        super().__init__(graph, (store.value for store in (*results, *kept)), Phase)
         before = {self.memory.state_before(value) for value in self.values}
         self.states = tuple(name for name in equations.state if name in before)
         self._overwritten = {result.overwritten for result in results if isinstance(result, Carry)}
@@ -83,27 +83,7 @@ class Step(StepProgram[Value, Phase]):
             phase.writes += [Store(value, Column(self._temporary_of[value].buffer)) for value in phase.temporaries]
             phase.keeps = [store for store in phase.keeps if store.to not in in_place]
 
-    # The graph of the values.
-
-    def operands(self, value: Value) -> tuple[Value, ...]:
-        """See `StepGraph.operands`."""
-        return self.graph.operands(value)
-
-    def axis_of(self, value: Value) -> Axis:
-        """The axis of a value within a row."""
-        return self.graph.axis_of(value)
-
-    def is_product(self, value: Value) -> bool:
-        """Whether a value is the result of a matrix product."""
-        return self.graph.product(value) is not None
-
-    def is_sum(self, value: Value) -> bool:
-        """Whether a value is a sum over units."""
-        return isinstance(self.graph.operations.get(value), Sum)
-
-    def is_read(self, value: Value) -> bool:
-        """Whether a value is an input, or a sum, which its phase stores in memory."""
-        return not self.graph.is_computed(value) or self.is_sum(value)
+    # The division into phases.
 
     def is_in_results(self, value: Value) -> bool:
         """Whether a value is in a column of the results."""
