@@ -24,7 +24,6 @@ from glassgate.engines.llvm_cpu.loops.outside_loop import WeightGradient, after_
 from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
-from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.forward import Form, forward_pass
 from glassgate.engines.lowering.ir import Pass
 from glassgate.engines.lowering.printer import format_pass
@@ -55,7 +54,7 @@ def blocks() -> dict[str, str]:
     traced, form = build_trace(equations, COSTS), Form(save=True)
     texts = {
         "sums": "\n".join(map(_describe_gradient, after_loop(equations, traced, True).weight_gradients)),
-        "pass": "\n\n".join(_step(lowered(equations, traced, form)) for lowered in (forward_pass, backward_pass)),
+        "pass": _step(forward_pass(equations, traced, form)),
         "kernel": _innermost(print_kernel("Leaky", equations, traced, False).text),
     }
     direction = _direction(cell)

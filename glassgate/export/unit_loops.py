@@ -69,8 +69,7 @@ class UnitLoops(StepProgram[StepValue, UnitLoop]):
         self._use_counts = Counter(
             operand for value in step.values if not isinstance(value, Affine) for operand in operands_of(value)
         )
-        storing = {self.storing_key(name) for name in self.outcome}
-        self.loops = [phase for key, phase in self.phases.items() if key in self._computing | storing]
+        self.loops = [*self.phases.values()]
         for loop in self.loops:
             loop.scalars = [scalar for scalar in scalars if self.level[scalar] <= loop.level]
             scalars = [scalar for scalar in scalars if scalar not in loop.scalars]

@@ -65,6 +65,11 @@ class Phase(Generic[V]):
         """Identifies the phase in its step."""
         return self.level, self.axis
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the phase computes nothing for other phases, steps or passes."""
+        return not (self.results or self.sums or self.published or self.stored)
+
 
 P = TypeVar("P", bound=Phase)
 
@@ -155,6 +160,7 @@ class StepProgram(ABC, Generic[V, P]):
             for value in phase.values:
                 if not (self.computes(phase, value) or self.is_read(value) or self.is_in_results(value)):
                     self.phase_of(value).stored[value] = None
+        self.phases = {key: phase for key, phase in self.phases.items() if not phase.is_empty}
 
     def _values_of(self, phase: P) -> list[V]:
         needed: set[V] = set()

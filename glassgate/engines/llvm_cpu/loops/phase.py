@@ -80,11 +80,6 @@ class Phase(StepPhase[Value]):
     row_sums: list[RowSum] = field(default_factory=list)
     temporaries: list[Value] = field(default_factory=list)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether the phase does nothing."""
-        return not (self.products or self.writes or self.keeps or self.row_sums or self.temporaries)
-
 
 class Temporary(NamedTuple):
     """The memory of a value that only the same step reads.

@@ -70,7 +70,6 @@ class Step(GraphProgram[Phase]):
             phase.row_sums = [self._row_sum(value) for value in phase.sums]
             published = (value for value in phase.published if value not in self.result_columns)
             phase.temporaries = list(dict.fromkeys([*published, *phase.stored]))
-        self.phases = {key: phase for key, phase in self.phases.items() if not phase.is_empty}
         self.products = [product for phase in self.phases.values() for product in phase.products]
         for number, product in enumerate(self.products):
             product.number = number
