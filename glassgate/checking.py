@@ -14,7 +14,7 @@ from glassgate.declarations import first_other_shape, refused_projection, shared
 from glassgate.engines.choose import choose, engine
 from glassgate.engines.reference_step import advance
 from glassgate.engines.symbolic.step import equations_of
-from glassgate.layers.calls import arrange_call, directions_by_layer
+from glassgate.layers.calls import arrange_call, directions_of_call
 from glassgate.layers.stack import Recurrent
 from glassgate.shapes import ShapeError
 
@@ -307,7 +307,7 @@ def _check_engines(cell: Cell) -> list[Finding]:
     resets = torch.rand(STEPS, ROWS) < 0.3
     lengths = torch.tensor([STEPS, 1, STEPS - 1])
     steps, _, initial, _ = arrange_call(layer, x, lengths=lengths, resets=resets)
-    choice = choose(steps, directions_by_layer(layer, initial)[0])
+    choice = choose(steps, directions_of_call(layer, initial))
     reason = choice.reasons.get("cpu", "the CPU engine does not run on this device")
     if reason is not None:
         reason = reason.removesuffix("; it runs on the reference engine")

@@ -14,7 +14,8 @@ from glassgate.engines.contract import Direction
 from glassgate.engines.reference_step import advance, linear
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.traced_cells import current_equations
-from glassgate.layers.calls import arrange_call, directions_by_layer
+from glassgate.layers.calls import arrange_call, directions_of_call
+from glassgate.layers.levels import Level, combine, walk
 from glassgate.layers.stack import Recurrent
 from glassgate.shapes import ShapeError
 from glassgate.user_warning import warn_user
@@ -93,7 +94,7 @@ class Network:
         """The cell in eval mode, the weights and the initial states of each layer."""
         step_input = self.layer.weight_ih_l0.new_zeros(1, self.layer.input_size)
         _, _, initial, _ = arrange_call(self.layer, step_input.unsqueeze(0))
-        return [direction for directions in directions_by_layer(self.layer, initial) for direction in directions]
+        return directions_of_call(self.layer, initial)
 
     def _slots(self) -> Iterator[Slot]:
         at = 0
@@ -176,20 +177,17 @@ class Network:
     def step(self, states: Tensor, input: Tensor) -> Tensor:
         """Advance flat states (B, S) by one step with inputs (B, H_in). Return the new flat states (B, S)."""
         new: list[Tensor] = []
-        below = input
-        for layer, (cell, weights, *_) in enumerate(self._directions):
-            before = tuple(states[:, slot.columns] for slot in self.slots_of(layer))
-            after = advance(cell, weights, linear(below, weights["weight_ih"], weights.get("bias_ih")), before)
-            below = self._next_input(layer, after[0], below)
-            new += after
+
+        def run_level(level: Level, inputs: list[Tensor]) -> tuple[Tensor, ...]:
+            cell, weights, *_ = self._directions[level.depth]
+            before = tuple(states[:, slot.columns] for slot in self.slots_of(level.depth))
+            ih = linear(inputs[0], weights["weight_ih"], weights.get("bias_ih"))
+            after = advance(cell, weights, ih, before)
+            new.extend(after)
+            return after[:1]
+
+        walk(self.layer.glassgate.levels, input, run_level)
         return torch.cat(new, 1)
-
-    def _next_input(self, layer: int, output: Tensor, below: Tensor) -> Tensor:
-        """The input of the next layer."""
-        return output + below if self._is_residual(layer, output.shape[1], below.shape[1]) else output
-
-    def _is_residual(self, layer: int, width: int, width_below: int) -> bool:
-        return self.layer.residual and layer > 0 and width == width_below
 
     def jacobian(self, states: Tensor, input: Tensor) -> Tensor:
         """(B, S, S): the derivative of the next state (rows) with respect to the current state (columns)."""
@@ -236,17 +234,16 @@ class Network:
         size = self.size if differences is None else differences.shape[2]
         next_states, by_slot = list[Tensor](), list[dict[str, Tensor]]()  # one entry per slot
         below, d_below = input, None
-        for layer, linearization in enumerate(layers):
-            slots = self.slots_of(layer)
+        for level, linearization in zip(self.layer.glassgate.levels, layers, strict=True):
+            slots = self.slots_of(level.depth)
             before = [states[:, slot.columns] for slot in slots]
             d_before = [self._initial_derivative(slot, states, differences) for slot in slots]
             new, d_new = linearization.run(below, d_below, before, d_before, size, by_gate)
             parts = [dict(zip(d_new, of_slot, strict=True)) for of_slot in zip(*d_new.values(), strict=True)]
             totals = [{"total": reduce(operator.add, of_slot.values())} for of_slot in parts]
             d_output = totals[0]["total"]
-            if self._is_residual(layer, new[0].shape[1], below.shape[1]) and d_below is not None:
-                d_output = d_output + d_below
-            below, d_below = self._next_input(layer, new[0], below), d_output
+            (below,) = combine(level, [below], [new[0]])
+            d_below = d_output if d_below is None else combine(level, [d_below], [d_output])[0]
             next_states += new
             by_slot += [total | part for total, part in zip(totals, parts, strict=True)]
         labels = dict.fromkeys(label for of_slot in by_slot for label in of_slot)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from glassgate.dynamics.network import convert_inputs, copy_layer
-from glassgate.layers.merge import merge
+from glassgate.layers.levels import Level, walk
 from glassgate.layers.parts import Part
 from glassgate.layers.stack import Recurrent
 
@@ -51,18 +51,18 @@ def separate(layer: Recurrent, inputs: Tensor) -> list[SeparateLayer]:
     """
     stack = copy_layer("separate", layer)
     stack.batch_first = False
-    data = [convert_inputs("separate", stack, inputs)]
-    _, _, states = stack(*data, return_states=True)
+    data = convert_inputs("separate", stack, inputs)
+    _, _, states = stack(data, return_states=True)
     layers = []
-    for depth in range(stack.num_layers):
-        parts = [part for part in stack.glassgate.parts if part.layer == depth]  # one per direction
-        for part in parts:
-            below = data[part.direction % len(data)]
-            layers.append(
-                SeparateLayer(part.label, _extract_layer(stack, part), below.flip(0) if part.direction else below)
-            )
-        outputs = [states[f"{part.label}.{stack.cell.state[0]}"] for part in parts]
-        data = merge(stack.merge, outputs, data if stack.residual and depth else ())
+
+    def separate_level(level: Level, inputs: list[Tensor]) -> list[Tensor]:
+        for part in level.parts:
+            below = inputs[part.direction % len(inputs)]
+            below = below.flip(0) if part.direction else below
+            layers.append(SeparateLayer(part.label, _extract_layer(stack, part), below))
+        return [states[f"{part.label}.{stack.cell.state[0]}"] for part in level.parts]
+
+    walk(stack.glassgate.levels, data, separate_level)
     return layers
 
 

@@ -220,13 +220,15 @@ class FrozenDirections(Protocol):
     def passes(self, steps: int, N: int) -> "Sequence[PackedPass] | None":
         """The compiled pass of each direction for N sequences of this many steps; None if only `run` can run them."""
 
-    def stepper(self, layers: Sequence[Any], initial: Sequence[tuple[Tensor, ...]], residual: bool) -> "Stepper":
+    def stepper(
+        self, layers: Sequence[Any], initial: Sequence[tuple[Tensor, ...]], residual: Sequence[bool]
+    ) -> "Stepper":
         """Combine one-directional layers of this class into a stack that runs step by step.
 
         Args:
             layers: the layers, from the first to the last.
             initial: the states of each layer before the first step. The steps overwrite them.
-            residual: whether the input of a layer, except the first, is added to its output if their widths are equal.
+            residual: for each layer, whether its input is added to its output.
         """
 
 

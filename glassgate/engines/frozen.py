@@ -113,7 +113,9 @@ def _stepper_of(direction: Direction) -> SingleStepper:
 class _ReferenceStepper:
     """`Stepper` on the reference engine, and on the kernels of cells that declare axes."""
 
-    def __init__(self, directions: Sequence[Direction], initial: Sequence[tuple[Tensor, ...]], residual: bool) -> None:
+    def __init__(
+        self, directions: Sequence[Direction], initial: Sequence[tuple[Tensor, ...]], residual: Sequence[bool]
+    ) -> None:
         pairs = zip(directions, initial, strict=True)
         self._steppers = [_stepper_of(direction._replace(initial=states)) for direction, states in pairs]
         self._residual = residual
@@ -127,9 +129,9 @@ class _ReferenceStepper:
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:
-        for k, stepper in enumerate(self._steppers):
-            out = stepper(x)
-            x = out + x if self._residual and k > 0 and out.shape == x.shape else out
+        for stepper, adds_input in zip(self._steppers, self._residual, strict=True):
+            output = stepper(x)
+            x = output + x if adds_input else output
         return x
 
 
@@ -160,6 +162,6 @@ class _ReferenceLayer:
         return None
 
     def stepper(
-        self, layers: "Sequence[_ReferenceLayer]", initial: Sequence[tuple[Tensor, ...]], residual: bool
+        self, layers: "Sequence[_ReferenceLayer]", initial: Sequence[tuple[Tensor, ...]], residual: Sequence[bool]
     ) -> Stepper:
         return _ReferenceStepper([layer.directions[0] for layer in layers], initial, residual)

@@ -79,7 +79,7 @@ class LevelStage(Stage):
             else StepFunction(spec, block, f"{name}{spec.label}")
             for spec in level.directions
         ]
-        super().__init__(level.directions[0].label.partition(".")[0], input, sum(level.widths))
+        super().__init__(level.directions[0].label.partition(".")[0], input, sum(level.structure.widths))
         self.bidirectional = len(self.directions) > 1
         self.text = "\n\n".join(direction.text for direction in self.directions)
         self.fields: dict[StepFunction | ArrayFunction, dict[str, str]] = {}
@@ -108,7 +108,7 @@ class LevelStage(Stage):
 
     def _output(self, direction: StepFunction | ArrayFunction, x: str, y: str, k: int) -> Iterator[str]:
         """Lines that copy or add the new output of direction `k` to the outputs at `y`."""
-        spec, level = direction.spec, self.level
+        spec, level = direction.spec, self.level.structure
         h = f"s->{next(iter(self.fields[direction].values()))}"
         is_summed = len(self.directions) > 1 and level.merge in ("sum", "mean")
         offset = 0 if is_summed else sum(d.spec.output_size for d in self.directions[:k])
@@ -119,20 +119,24 @@ class LevelStage(Stage):
         else:
             yield f"memcpy({place}, {h}, {spec.output_size} * sizeof(real));"
         last = k == len(self.directions) - 1
-        residual = level.residual[min(k, len(level.residual) - 1)]
+        residual = level.residual[k % len(level.residual)]
         if residual and (last or level.merge == "none"):
             count = spec.output_size if level.merge == "none" else self.output
-            source = f"({x} + {offset})" if level.merge == "none" and offset else f"({x})"
+            start = self._input_offset(k)
+            source = f"({x} + {start})" if start else f"({x})"
             target = f"({place})" if level.merge == "none" else f"({y})"
             yield f"for (int j = 0; j < {count}; j++) {target}[j] += {source}[j];"
+
+    def _input_offset(self, k: int) -> int:
+        """The position of the input of direction `k` among the inputs of the level, which are separate for "none"."""
+        return self.input - self.directions[k].spec.input_size if k else 0
 
     def run(self, x: str, y: str) -> Iterator[str]:
         """Lines that compute all steps of the forward direction, then all steps of the reverse direction."""
         for k, direction in enumerate(self.directions):
             source = f"{x} + t * {self.input}"
-            separate_inputs = self.level.merge == "none" and direction.spec.input_size != self.input
-            if separate_inputs and k > 0:
-                source += f" + {self.input - direction.spec.input_size}"
+            if start := self._input_offset(k):
+                source += f" + {start}"
             if direction.spec.reverse:
                 yield f"reset_{direction.name}(s);"
                 yield "for (size_t t = steps; t-- > 0;) {"

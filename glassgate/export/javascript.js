@@ -196,15 +196,16 @@ const runLayer = (layer, steps, x, count, { edits = [], start = {}, memory = nul
   const parts = {};
   let outputs = [x];
   for (const { merge, residual, directions } of layer.levels) {
-    const input = outputs[0];
-    const directionOutputs = directions.map((direction) => {
+    const inputs = outputs;
+    const directionOutputs = directions.map((direction, k) => {
+      const input = inputs[k % inputs.length];
       const run = runDirection(direction, steps[direction.label], input, count, edits, start[direction.label], earlierRuns?.get(direction.label));
       earlierRuns?.set(direction.label, run);
       parts[direction.label] = run;
       return run.values[Object.keys(direction.states)[0]];
     });
     outputs = (merge === "none" ? directionOutputs : [mergeOutputs(directionOutputs, merge, count)]).map((output, k) =>
-      residual[k] ? output.map((value, index) => value + input[index]) : output,
+      residual[k] ? output.map((value, index) => value + inputs[k][index]) : output,
     );
   }
   return { outputs, output: outputs[0], parts };

@@ -112,7 +112,8 @@ def emit(
                 emitted = _Emitter(replace(spec, equations=editable(rewrite(spec.equations))), label)
             functions.append(emitted.text)
             directions.append(emitted.describe(layer.cell, weights))
-        levels.append({"merge": level.merge, "residual": list(level.residual), "directions": directions})
+        merge, residual = level.structure.merge, list(level.structure.residual)
+        levels.append({"merge": merge, "residual": residual, "directions": directions})
     return Script(",\n\n".join(functions), {"levels": levels})
 
 

@@ -23,6 +23,7 @@ from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.engines.traced_cells import current_equations, traced_array_step
 from glassgate.export.errors import ExportError
+from glassgate.layers import levels as walks
 from glassgate.layers.calls import checked_weights, default_states
 from glassgate.layers.stack import Recurrent
 
@@ -117,22 +118,12 @@ class Level:
     """One of the `num_layers` levels of a layer.
 
     Attributes:
+        structure: the inputs, the merging and the residual connections of the level.
         directions: the forward direction, or the forward and the reverse direction.
-        merge: how the outputs of two directions are merged: "concat", "sum", "mean", or "none".
-        residual: for each output of the level, whether the input of the level is added to it.
     """
 
+    structure: walks.Level
     directions: tuple[DirectionSpec | ArraySpec, ...]
-    merge: str
-    residual: tuple[bool, ...]
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """The width of each output of the level. Two directions have two outputs if merge is "none", otherwise one."""
-        outputs = tuple(direction.output_size for direction in self.directions)
-        if len(outputs) == 1 or self.merge == "none":
-            return outputs
-        return (sum(outputs),) if self.merge == "concat" else outputs[:1]
 
 
 def levels_of(layer: Recurrent, operation: str) -> list[Level]:
@@ -169,13 +160,7 @@ def levels_of(layer: Recurrent, operation: str) -> list[Level]:
         step = _array_step(layer, cell, (shapes.input_size, part.hidden_size), operation)
         base = replace(base, input_size=shapes.input_size)
         directions.append(ArraySpec(**vars(base), step=step, inputs=shapes, heads=cell.heads))
-    levels: list[Level] = []
-    for first in range(0, len(directions), layer.num_directions):
-        level = Level(tuple(directions[first : first + layer.num_directions]), layer.merge, ())
-        below = levels[-1].widths if levels else ()
-        residual = tuple(layer.residual and width == input for width, input in zip(level.widths, below, strict=False))
-        levels.append(Level(level.directions, layer.merge, residual or (False,) * len(level.widths)))
-    return levels
+    return [Level(level, tuple(own)) for level, own in walks.by_level(layer.glassgate.levels, directions)]
 
 
 def with_equations(spec: DirectionSpec | ArraySpec, operation: str) -> DirectionSpec:

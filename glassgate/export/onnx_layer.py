@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
@@ -15,6 +16,7 @@ from glassgate.export.network import ArraySpec, Level
 from glassgate.export.onnx_arrays import emit_arrays
 from glassgate.export.onnx_ops import Operators
 from glassgate.export.onnx_scan import PassEmitter
+from glassgate.layers import levels as walks
 
 
 @dataclass(frozen=True)
@@ -106,17 +108,17 @@ def emit_levels(
     Returns:
         the outputs (two if merge is "none"), and the final states by the label of each direction.
     """
-    data: list[ir.Value] = [call.x]
     final = {}
-    for level in levels:
-        level_inputs, outputs = data, []
-        for k, spec in enumerate(level.directions):
+
+    def emit_level(structure: walks.Level, level_inputs: list[ir.Value]) -> list[ir.Value]:
+        outputs = []
+        for k, spec in enumerate(levels[structure.depth].directions):
             dtype = ir.tensor(spec.weights["weight_ih"].numpy()).dtype
             weights = {
                 name: op.initializer(ir.tensor(weight.numpy(), name=f"{name}{spec.suffix}"))
                 for name, weight in spec.weights.items()
             }
-            inputs = replace(call, x=data[min(k, len(data) - 1)], initial=states[spec.label])
+            inputs = replace(call, x=level_inputs[k % len(level_inputs)], initial=states[spec.label])
             op.scope = f"{spec.label}."
             if isinstance(spec, ArraySpec):
                 output, final[spec.label] = emit_arrays(op, spec, weights, dtype, inputs)
@@ -125,19 +127,10 @@ def emit_levels(
                 output, final[spec.label] = emit_direction(op, spec.equations, weights, sizes, spec.reverse, inputs)
             op.scope = ""
             outputs.append(output)
-        data = _merge(op, level.merge, outputs)
-        data = [
-            op("Add", value, level_inputs[min(k, len(level_inputs) - 1)]) if level.residual[k] else value
-            for k, value in enumerate(data)
-        ]
-    return data, final
-
-
-def _merge(op: Operators, mode: str, outputs: list[ir.Value]) -> list[ir.Value]:
-    """The merged outputs of the directions of a level. `mode` is the layer's argument `merge`."""
-    if len(outputs) == 1 or mode == "none":
         return outputs
-    if mode == "concat":
-        return [op.concat(outputs, 2)]
-    total = op("Add", *outputs)
-    return [total if mode == "sum" else op("Mul", total, op("CastLike", op("Constant", value_float=0.5), total))]
+
+    def halve(total: ir.Value) -> ir.Value:
+        return op("Mul", total, op("CastLike", op("Constant", value_float=0.5), total))
+
+    operations = walks.Operations(lambda outputs: op.concat(outputs, 2), partial(op, "Add"), halve)
+    return walks.walk([level.structure for level in levels], call.x, emit_level, operations), final

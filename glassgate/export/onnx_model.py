@@ -245,7 +245,7 @@ class _LayerModel:
         outputs, final = emit_levels(op, self.levels, Call(data, (), lengths, resets, self.step), self.add_states())
         results: list[ir.Value] = []
         for value, name in zip(outputs, ("output", "output_reverse"), strict=False):
-            width = self.levels[-1].widths[len(results)]
+            width = self.levels[-1].structure.widths[len(results)]
             value = (
                 op("Transpose", value, perm=[1, 0, 2]) if batch_first else op.squeeze(value, 0) if self.step else value
             )

@@ -13,7 +13,7 @@ from torch.nn.functional import linear
 from glassgate.cell import Cell, Weights
 from glassgate.engines.reference_step import advance
 from glassgate.layers.base import weights_of
-from glassgate.layers.merge import merge
+from glassgate.layers.levels import Level, walk
 from glassgate.layers.regularisers import without_noise
 from glassgate.layers.stack import LayerCall
 
@@ -88,13 +88,15 @@ def _diagonal(cell: Cell, weights: Weights, ih: Tensor, before: tuple[Tensor, ..
 
 def direction_inputs(call: LayerCall, index: int) -> Tensor:
     """The input rows of one direction of one layer, (S, H_in), without padding and without dropout."""
-    layer, parts = call.layer, call.layer.glassgate.parts
-    data = [call.steps.data.detach()]
-    for depth in range(parts[index].layer):
-        outputs = [r.states[0].detach() for p, r in zip(parts, call.results, strict=True) if p.layer == depth]
-        data = merge(layer.merge, outputs, data if layer.residual and depth else ())
+    part, levels = call.layer.glassgate.parts[index], call.layer.glassgate.levels
+
+    def outputs_of(level: Level, _: list[Tensor]) -> list[Tensor]:
+        own = call.results[level.start : level.start + len(level.parts)]
+        return [result.states[0].detach() for result in own]
+
+    inputs = walk(levels[: part.layer], call.steps.data.detach(), outputs_of)
     computed = None if call.steps.batch_sizes is None else int(call.steps.batch_sizes.sum())
-    return (data[parts[index].direction] if len(data) > 1 else data[0])[:computed]
+    return inputs[part.direction % len(inputs)][:computed]
 
 
 def states_before(call: LayerCall, index: int) -> tuple[Tensor, ...]:

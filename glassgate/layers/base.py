@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from glassgate.cell import Cell, Weights
 from glassgate.layers.edits import Edits
+from glassgate.layers.levels import Level
 from glassgate.layers.observed import Watcher
 from glassgate.layers.parts import HiddenSizes, Part
 
@@ -19,6 +20,7 @@ class Structure(NamedTuple):
         eval_cell: the cell without noise.
         hidden_sizes: the hidden sizes of each layer, one per direction.
         parts: a description of each direction of each layer, in torch's order.
+        levels: the levels of the stack, to which the parts belong.
         parameter_shapes: the shape of each parameter, by name.
     """
 
@@ -26,6 +28,7 @@ class Structure(NamedTuple):
     eval_cell: Cell
     hidden_sizes: list[tuple[int, ...]]
     parts: tuple[Part, ...]
+    levels: tuple[Level, ...]
     parameter_shapes: dict[str, tuple[int, ...]]
 
 
@@ -61,7 +64,8 @@ class Internals:
 
     def restructure(self, structure: Structure) -> None:
         """Replace the data that follow from the options."""
-        self.training_cell, self.eval_cell, self.hidden_sizes, self.parts, self.parameter_shapes = structure
+        self.training_cell, self.eval_cell, self.hidden_sizes, self.parts, self.levels, shapes = structure
+        self.parameter_shapes = shapes
         self.prepared_calls.forget()
 
     @property

@@ -110,15 +110,13 @@ def _check_state_memory(layer: BaseLayer, data: Tensor, layout: Layout) -> None:
     )
 
 
-def directions_by_layer(
-    layer: BaseLayer, initial: States, restart_states: States | None = None
-) -> list[list[Direction]]:
-    """Return the directions of each layer, without noise, as arguments of an engine."""
-    D, cell, parts = layer.num_directions, current_cell(layer), layer.glassgate.parts
+def directions_of_call(layer: BaseLayer, initial: States, restart_states: States | None = None) -> list[Direction]:
+    """Return the directions of all levels, without noise, as arguments of an engine."""
+    cell, parts = current_cell(layer), layer.glassgate.parts
     directions = [
         Direction(cell, weights, states, part.direction == 1)
         for part, weights, states in zip(parts, checked_weights(layer), initial, strict=True)
     ]
-    if restart_states is not None:
-        directions = [d._replace(restart=states) for d, states in zip(directions, restart_states, strict=True)]
-    return [directions[k : k + D] for k in range(0, len(directions), D)]
+    if restart_states is None:
+        return directions
+    return [d._replace(restart=states) for d, states in zip(directions, restart_states, strict=True)]

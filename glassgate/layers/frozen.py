@@ -24,7 +24,7 @@ from glassgate.layers import states
 from glassgate.layers.base import BaseLayer
 from glassgate.layers.calls import checked_weights, default_states
 from glassgate.layers.frozen_call import FrozenCall
-from glassgate.layers.merge import merge
+from glassgate.layers.levels import Level, by_level, walk
 from glassgate.layers.spec import OPTIONS, Spec
 from glassgate.layers.states import State, States
 from glassgate.layers.stream import Stream
@@ -70,9 +70,10 @@ class FrozenLayer(nn.Module):
             Direction(cell, part_weights, initial, part.direction == 1)
             for part, part_weights, initial in zip(spec.parts, weights, self.default_states(1), strict=True)
         ]
-        D = spec.num_directions
+        pairs = list(zip(directions, self.scales, strict=True))
         self.packed: list[FrozenDirections] = [
-            freeze(directions[k : k + D], precision, self.scales[k : k + D]) for k in range(0, len(directions), D)
+            freeze([direction for direction, _ in own], precision, [scales for _, scales in own])
+            for _, own in by_level(spec.levels, pairs)
         ]
         self._prepared: dict[Any, FrozenCall | None] = {}
         self.training = False
@@ -155,17 +156,18 @@ class FrozenLayer(nn.Module):
         recordings: Sequence[Recording] | None,
     ) -> tuple[list[Tensor], list[Result]]:
         """Run all layers. Return the outputs of the last layer, and the result of each direction of each layer."""
-        D, data = self.spec.num_directions, [steps.data]
         results: list[Result] = []
-        for k, layer in enumerate(self.packed):
-            at = slice(k * D, k * D + D)
-            inputs = [steps._replace(data=v) for v in (data * D if len(data) == 1 else data)]
-            results += layer.run(
-                inputs, initial[at], restart and restart[at], all_states, recordings and recordings[at]
-            )
-            outputs = [result.states[0] for result in results[-D:]]
-            data = merge(self.spec.merge, outputs, data if self.spec.residual and k else ())
-        return data, results
+
+        def run_level(level: Level, inputs: list[Tensor]) -> list[Tensor]:
+            own = slice(level.start, level.start + len(level.parts))
+            inputs = inputs * len(level.parts) if len(inputs) == 1 else inputs
+            own_steps = [steps._replace(data=v) for v in inputs]
+            rest = restart and restart[own], all_states, recordings and recordings[own]
+            new = self.packed[level.depth].run(own_steps, initial[own], *rest)
+            results.extend(new)
+            return [result.states[0] for result in new]
+
+        return walk(self.spec.levels, steps.data, run_level), results
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "FrozenLayer":
         """Return the layer itself, because it never changes."""
@@ -247,7 +249,8 @@ class FrozenLayer(nn.Module):
         """Return a pair: a `Stepper`, which advances the layer by one step, and the initial states."""
         initial = [tuple([v.contiguous() for v in part]) for part in self.default_states(batch_size)]
         copies = [tuple([v.clone() for v in part]) for part in initial]
-        return self.packed[0].stepper(self.packed, copies, self.spec.residual), initial
+        residual = [any(level.residual) for level in self.spec.levels]
+        return self.packed[0].stepper(self.packed, copies, residual), initial
 
     def _checked_states(self, hx: State, data: Tensor, layout: Layout, argument: str) -> States:
         """Check the states of a call and convert them to the dtype of the computation."""

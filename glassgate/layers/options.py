@@ -5,7 +5,8 @@ from typing import Any
 
 from glassgate.cell_checks import check_cell
 from glassgate.layers.base import BaseLayer, Structure
-from glassgate.layers.parts import Part, check_projection, check_sizes, output_size, parts_of, sizes_by_layer
+from glassgate.layers.levels import levels_of
+from glassgate.layers.parts import Part, check_projection, check_sizes, parts_of, sizes_by_layer
 from glassgate.layers.regularisers import add_regularisers, without_noise
 from glassgate.shapes import check_choice, check_flag, check_rate, check_size
 
@@ -17,8 +18,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "merge": ("concat", "sum", "mean", "none"),
 }
 STRUCTURAL = (
-    "cell", "input_size", "hidden_size", "num_layers", "bias", "bidirectional", "proj_size", "merge", "zoneout",
-    "recurrent_dropout", "recurrent_dropout_on", "weight_dropout", "learn_initial_state",
+    "cell", "input_size", "hidden_size", "num_layers", "bias", "bidirectional", "proj_size", "merge", "residual",
+    "zoneout", "recurrent_dropout", "recurrent_dropout_on", "weight_dropout", "learn_initial_state",
 )  # fmt: skip
 """The options that determine the `Structure` of a layer."""
 
@@ -61,7 +62,8 @@ def structure_of(layer: BaseLayer) -> Structure:
     parts = tuple(parts_of(cell, layer.input_size, sizes, layer.proj_size, layer.bias, layer.merge))
     shapes = {part.names[short]: shape for part in parts for short, shape in part.shapes.items()}
     shapes |= initial_state_shapes(layer, parts)
-    return Structure(training_cell, without_noise(training_cell), sizes, parts, shapes)
+    levels = levels_of(parts, layer.merge, layer.residual)
+    return Structure(training_cell, without_noise(training_cell), sizes, parts, levels, shapes)
 
 
 def restructure(layer: BaseLayer, option: str, previous: Any) -> None:
@@ -77,7 +79,7 @@ def restructure(layer: BaseLayer, option: str, previous: Any) -> None:
             f"layer was created with; create a new layer with {option}={value!r}"
         )
     layer.glassgate.restructure(structure)
-    layer.output_size = output_size(structure.parts, layer.merge)
+    layer.output_size = structure.levels[-1].widths[0]
 
 
 def unused_option_warnings(layer: BaseLayer) -> Iterator[str]:

@@ -129,9 +129,3 @@ def state_forms(cell: Cell, input_size: int, hidden_size: int, proj_size: int = 
         letters = "H_cell" if state.axes == (UNITS,) else ", ".join(map(str, state.axes))
         forms[name] = StateForm(shape, "H_out" if name == cell.state[0] else letters, state.start)
     return forms
-
-
-def output_size(parts: Sequence[Part], merge: str) -> int:
-    """Return the number of features of the output, or of one direction's output if directions are not merged."""
-    widths = [next(iter(part.widths.values())) for part in parts if part.layer == parts[-1].layer]
-    return sum(widths) if merge == "concat" else widths[0]

@@ -23,7 +23,8 @@ from glassgate.engines.memory import to_contiguous
 from glassgate.engines.torch_names import frame_callback
 from glassgate.layers import one_row
 from glassgate.layers.base import BaseLayer
-from glassgate.layers.calls import arrange_call, checked_weights, current_cell, directions_by_layer
+from glassgate.layers.calls import arrange_call, checked_weights, current_cell, directions_of_call
+from glassgate.layers.levels import by_level
 from glassgate.layers.observed import Observed, graph_leaf
 from glassgate.layers.prepared_lengths import packed_lengths, padded_lengths
 from glassgate.layers.prepared_stack import PreparedStack
@@ -331,11 +332,10 @@ def _prepare(layer: BaseLayer, arguments: _Arguments) -> _Call | _ObservedCall |
     state_shapes = [(width,) if layout.unbatched else (layout.rows, width) for width in widths]
     user_shapes = state_shapes if is_stack else [(1, *shape) for shape in state_shapes]
     signature = Signature(tuple(leading), user_shapes, needs_grad, hx is None, all_states, recorded)
-    layers, data, remaining_parts = [], steps.data, iter(parts)
-    for directions in directions_by_layer(layer, initial_by_part, restart_by_part):
+    calls, data, levels = [], steps.data, layer.glassgate.levels
+    for level, directions in by_level(levels, directions_of_call(layer, initial_by_part, restart_by_part)):
         layer_steps, prepared_directions, draws = steps._replace(data=data), [], []
-        for direction in directions:
-            part = next(remaining_parts)
+        for part, direction in zip(level.parts, directions, strict=True):
             draws.append(_noise_source(layer_steps, direction, part.hidden_size))
             direction = direction._replace(noise=dict.fromkeys(cell.noise, data.new_empty(0)))
             if edits is not None:
@@ -344,9 +344,9 @@ def _prepare(layer: BaseLayer, arguments: _Arguments) -> _Call | _ObservedCall |
         call = choose.prepare(layer_steps, prepared_directions, signature, draws)
         if call is None:
             return None
-        layers.append(call)
+        calls.append(call)
         # Only the shape of the next layer's input is used, so the outputs need not be computed.
-        data = data[:, :1].expand(-1, widths[0] * (len(directions) if layer.merge == "concat" else 1))
+        data = data[:, :1].expand(-1, level.widths[0])
     zeros = steps.data.new_zeros
     default_states = () if hx is not None else tuple([zeros(len(parts), *shape) for shape in state_shapes])
     visible_count = len(widths) if all_states else 1
@@ -354,12 +354,11 @@ def _prepare(layer: BaseLayer, arguments: _Arguments) -> _Call | _ObservedCall |
     if layer.training and layer.dropout:
         variational = layer.variational_dropout
         drop = partial(drop_between_layers, None, sequences=layout.rows, rate=layer.dropout, variational=variational)
-    counts = layer.num_directions, len(parts[0].names), len(widths), visible_count
-    stack = PreparedStack(layers, *counts, layer.merge, layer.residual, drop)
+    stack = PreparedStack(levels, calls, len(parts[0].names), len(widths), visible_count, drop)
     if all_states:
-        return _ObservedCall(stack, layers[0].is_valid, layout, default_states, transposed, recorded, needs_grad)
-    run = stack.run if is_stack else layers[0].run
-    return _Call(run, layers[0].is_valid, default_states, transposed, dtype if casts else None)
+        return _ObservedCall(stack, calls[0].is_valid, layout, default_states, transposed, recorded, needs_grad)
+    run = stack.run if is_stack else calls[0].run
+    return _Call(run, calls[0].is_valid, default_states, transposed, dtype if casts else None)
 
 
 def _needs_general_path(layer: BaseLayer, arguments: _Arguments, cell: Cell, dtype: torch.dtype) -> bool:

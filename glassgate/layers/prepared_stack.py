@@ -10,37 +10,33 @@ from torch import Tensor
 from glassgate.engines.backend import PackedLengths
 from glassgate.engines.choose import PreparedCalls
 from glassgate.engines.contract import Recording, Result
-from glassgate.layers.merge import merge
+from glassgate.layers.levels import Level, combine
 
 
 class PreparedStack:
     """Runs the prepared calls of several layers one after the other.
 
     Args:
-        layers: the prepared call of each layer.
-        D: the number of directions of a layer.
+        levels: the levels of the stack.
+        calls: the prepared call of each level.
         weight_count: the number of parameters of a direction.
         state_count: the number of states of a direction.
         visible_count: how many of these states a call returns for all steps, not only for the last.
-        merge: how the outputs of two directions are combined, as in `Recurrent`.
-        residual: whether each layer except the first adds the output of the layer below.
         drop: applies dropout to the input of each layer except the first; None without dropout.
     """
 
     def __init__(
         self,
-        layers: Sequence[PreparedCalls],
-        D: int,
+        levels: Sequence[Level],
+        calls: Sequence[PreparedCalls],
         weight_count: int,
         state_count: int,
         visible_count: int,
-        merge: str = "concat",
-        residual: bool = False,
         drop: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        self._layers, self._D, self._merge, self._residual, self._drop = layers, D, merge, residual, drop
+        self._levels, self._calls, self._drop = levels, calls, drop
         self._weight_count, self._state_count, self._visible_count = weight_count, state_count, visible_count
-        self._all_weights_count = weight_count * D * len(layers)
+        self._all_weights_count = weight_count * (levels[-1].start + len(levels[-1].parts))
 
     def run(
         self,
@@ -70,16 +66,16 @@ class PreparedStack:
             data, operands, mask: as in `run`.
             recordings: one per direction of each layer, to be filled with the gates; or empty.
         """
-        if len(self._layers) > 1 or self._D > 1:
+        if self._levels[-1].start or len(self._levels[0].parts) > 1:
             output, results = self._run(data, operands, mask, None, recordings)
             return output, _stack_final_states(results), results
-        tensors = self._layers[0].run(data, operands, mask, None, recordings)
+        tensors = self._calls[0].run(data, operands, mask, None, recordings)
         result = Result(tuple(tensors[: self._visible_count]), tuple(tensors[self._visible_count :]))
         return tensors[0], result.final, [result]
 
     def unstack(self, states: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
         """Split stacked states into one tuple for each direction of each layer."""
-        if len(self._layers) > 1 or self._D > 1:
+        if self._levels[-1].start or len(self._levels[0].parts) > 1:
             return [*zip(*[v.unbind(0) for v in states], strict=True)]
         return [tuple(states)]
 
@@ -93,20 +89,21 @@ class PreparedStack:
     ) -> tuple[Tensor, list[Result]]:
         """Return the output of the last layer, and the results of each direction of each layer."""
         states_by_direction = zip(*map(Tensor.unbind, operands[self._all_weights_count :]), strict=True)
-        weights, D, results = iter(operands[: self._all_weights_count]), self._D, list[Result]()
+        weights, results = iter(operands[: self._all_weights_count]), list[Result]()
         n = self._visible_count
-        for k, layer in enumerate(self._layers):
-            layer_operands: list[Tensor] = []
+        for level, call in zip(self._levels, self._calls, strict=True):
+            D, layer_operands = len(level.parts), list[Tensor]()
             for _ in range(D):
                 layer_operands += islice(weights, self._weight_count)
                 layer_operands += next(states_by_direction)
             below = data
-            data = (data if self._drop is None or not k else self._drop(data)).to(layer_operands[0].dtype)
-            tensors = iter(layer.run(data, layer_operands, mask, lengths, recordings[k * D : (k + 1) * D]))
+            data = (data if self._drop is None or not level.depth else self._drop(data)).to(layer_operands[0].dtype)
+            own_recordings = recordings[level.start : level.start + D]
+            tensors = iter(call.run(data, layer_operands, mask, lengths, own_recordings))
             visible = [*islice(tensors, n * D)]
             for d in range(D):
                 results.append(Result(tuple(visible[n * d : n * d + n]), tuple(islice(tensors, self._state_count))))
-            (data,) = merge(self._merge, visible[::n], (below,) if self._residual and k else ())
+            (data,) = combine(level, (below,), visible[::n])
         return data, results
 
 

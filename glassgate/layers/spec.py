@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from glassgate.layers.base import BaseLayer
-from glassgate.layers.parts import Part, output_size
+from glassgate.layers.levels import Level, levels_of
+from glassgate.layers.parts import Part
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,11 @@ class Spec:
         options = {option: getattr(layer, option) for option in OPTIONS} | {"hidden_size": layer.glassgate.hidden_sizes}
         return Spec(name or layer.glassgate.class_name, dtype, layer.glassgate.parts, **options)
 
+    @cached_property
+    def levels(self) -> tuple[Level, ...]:
+        """The levels of the stack."""
+        return levels_of(self.parts, self.merge, self.residual)
+
     @property
     def options(self) -> dict[str, Any]:
         """The arguments of `Recurrent` that this structure contains, by name."""
@@ -56,7 +63,7 @@ class Spec:
     @property
     def output_size(self) -> int:
         """The number of features of the output, or of one direction's output if directions are not merged."""
-        return output_size(self.parts, self.merge)
+        return self.levels[-1].widths[0]
 
 
 OPTIONS = tuple(field.name for field in fields(Spec) if field.name not in ("name", "dtype", "parts"))

@@ -18,9 +18,9 @@ from glassgate.engines import choose
 from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.layers import one_row, opacus_rule, segments, states
 from glassgate.layers.base import Internals
-from glassgate.layers.calls import arrange_call, directions_by_layer
+from glassgate.layers.calls import arrange_call, directions_of_call
 from glassgate.layers.frozen import freeze_layer
-from glassgate.layers.merge import merge
+from glassgate.layers.levels import Level, walk
 from glassgate.layers.observed import Observed, graph_leaf
 from glassgate.layers.options import (
     DERIVED,
@@ -30,10 +30,7 @@ from glassgate.layers.options import (
     structure_of,
     unused_option_warnings,
 )
-from glassgate.layers.parts import (
-    HiddenSizes,
-    output_size,
-)
+from glassgate.layers.parts import HiddenSizes
 from glassgate.layers.prepared_calls import PreparedCalls
 from glassgate.layers.regularisers import drop_between_layers, with_noise
 from glassgate.layers.states import State, States
@@ -129,7 +126,7 @@ class Recurrent(Drawable, TorchInterface):
         structure = structure_of(self)
         for warning in unused_option_warnings(self):
             warn_user(f"{name}: {warning}")
-        self.output_size = output_size(structure.parts, merge)
+        self.output_size = structure.levels[-1].widths[0]
         methods = replaced_methods(type(self))
         self.glassgate = Internals(name, self._default_cell, structure, methods, PreparedCalls())
         check_memory(name, cell, structure.parameter_shapes, device, dtype)
@@ -308,30 +305,33 @@ def _run_stack(
 ) -> tuple[list[Tensor], list[Result]]:
     """Run all layers. Return the outputs of the last layer, and the result of each layer and direction."""
     results: list[Result] = []
-    D, rows, data = layer.num_directions, layout.rows, [steps.data]
-    dropout, weight_dropout = (layer.dropout, layer.weight_dropout) if layer.training else (0.0, 0.0)
-    for depth, directions in enumerate(directions_by_layer(layer, initial, restart_states)):
-        this_layer = slice(depth * D, depth * D + D)
-        options = rows, dropout, layer.variational_dropout
-        inputs = [drop_between_layers(steps.batch_sizes, v, *options) if depth else v for v in data]
-        sizes = layer.glassgate.hidden_sizes[depth]
+    internals, training = layer.glassgate, layer.training
+    dropout, weight_dropout = (layer.dropout, layer.weight_dropout) if training else (0.0, 0.0)
+    all_directions = directions_of_call(layer, initial, restart_states)
+
+    def run_level(level: Level, inputs: list[Tensor]) -> list[Tensor]:
+        if level.depth:
+            options = layout.rows, dropout, layer.variational_dropout
+            inputs = [drop_between_layers(steps.batch_sizes, v, *options) for v in inputs]
+        own = slice(level.start, level.start + len(level.parts))
         directions = [
-            with_noise(direction, steps, size, weight_dropout)
-            for direction, size in zip(directions, sizes, strict=True)
+            with_noise(direction, steps, part.hidden_size, weight_dropout)
+            for part, direction in zip(level.parts, all_directions[own], strict=True)
         ]
-        if layer.glassgate.edits is not None:
-            parts = zip(layer.glassgate.parts[this_layer], directions, strict=True)
-            directions = [layer.glassgate.edits.apply(part, direction, layout) for part, direction in parts]
+        if internals.edits is not None:
+            parts = zip(level.parts, directions, strict=True)
+            directions = [internals.edits.apply(part, direction, layout) for part, direction in parts]
         if len(inputs) == 1:
-            results += _run_layer(layer, steps._replace(data=inputs[0]), directions, all_states, recordings[this_layer])
+            new = _run_layer(layer, steps._replace(data=inputs[0]), directions, all_states, recordings[own])
         else:
+            new = []
             for d, (v, direction) in enumerate(zip(inputs, directions, strict=True)):
-                own_steps, own_recordings = steps._replace(data=v), recordings[this_layer][d : d + 1]
-                results += _run_layer(layer, own_steps, [direction], all_states, own_recordings)
-        data = merge(
-            layer.merge, [result.states[0] for result in results[this_layer]], data if layer.residual and depth else ()
-        )
-    return data, results
+                own_steps, own_recordings = steps._replace(data=v), recordings[own][d : d + 1]
+                new += _run_layer(layer, own_steps, [direction], all_states, own_recordings)
+        results.extend(new)
+        return [result.states[0] for result in new]
+
+    return walk(internals.levels, steps.data, run_level), results
 
 
 def _run_layer(

@@ -87,7 +87,9 @@ STRUCTURES: dict[str, dict[str, Any]] = {
     "two directions": {"num_layers": 2, "bidirectional": True},
     "sum": {"bidirectional": True, "merge": "sum", "num_layers": 2, "residual": True, "batch_first": True},
     "mean": {"bidirectional": True, "merge": "mean", "bias": False},
-    "none": {"bidirectional": True, "merge": "none", "num_layers": 2},
+    "none": {
+        "hidden_size": [(4, 5), (6, 5)], "num_layers": 2, "bidirectional": True, "merge": "none", "residual": True
+    },
     "sizes": {
         "hidden_size": [(4, 6), (2, 4)], "num_layers": 2, "bidirectional": True, "learn_initial_state": True
     },

@@ -32,7 +32,7 @@ CELLS = [
 ]  # fmt: skip
 STACKS: list[Callable[[], gg.Recurrent]] = [
     lambda: gg.LSTM(3, 6, num_layers=2, bidirectional=True),
-    lambda: gg.LSTM(3, (6, 4), bidirectional=True, merge="none"),
+    lambda: gg.LSTM(3, [(6, 4), (5, 4)], num_layers=2, bidirectional=True, merge="none", residual=True),
     lambda: gg.GRU(4, 4, num_layers=2, bidirectional=True, merge="sum", residual=True),
     lambda: gg.GRU(4, 4, bidirectional=True, merge="mean"),
     lambda: gg.LSTM(3, 6, proj_size=4, num_layers=2),

@@ -304,7 +304,7 @@ def test_help_shows_the_whole_signature_and_the_shapes(kind):
 
 INTERNAL = (
     "parts", "edits", "watchers", "class_name", "training_cell", "eval_cell", "hidden_sizes", "current_cell", "plain",
-    "arrange_call", "directions_by_layer", "default_states", "weights_of", "checked_weights", "is_observed",
+    "arrange_call", "levels", "default_states", "weights_of", "checked_weights", "is_observed",
     "prepared_calls", "changed_options", "default_cell", "_run", "_computed", "_run_layer", "_repeated",
     "_invalidating",
 )  # fmt: skip

@@ -168,7 +168,7 @@ class PackedLayer(NamedTuple):
         return [_packed_pass(direction, steps, N) for direction in self.directions]
 
     def stepper(
-        self, layers: "Sequence[PackedLayer]", initial: Sequence[tuple[Tensor, ...]], residual: bool
+        self, layers: "Sequence[PackedLayer]", initial: Sequence[tuple[Tensor, ...]], residual: Sequence[bool]
     ) -> "NativeStepper":
         """See `FrozenDirections.stepper`."""
         return NativeStepper([layer.directions[0] for layer in layers], initial, residual)
@@ -215,7 +215,7 @@ class NativeStepper:
     """
 
     def __init__(
-        self, directions: Sequence[PackedDirection], initial: Sequence[Sequence[Tensor]], residual: bool
+        self, directions: Sequence[PackedDirection], initial: Sequence[Sequence[Tensor]], residual: Sequence[bool]
     ) -> None:
         self.states, self._directions, self._residual = initial, directions, residual
         self._one_step = self.native(1)
@@ -231,7 +231,7 @@ class NativeStepper:
                 input_slots = bound.varying_slots
             launches.append(bound.launch)
             layer_input, x = x, output
-            if self._residual and k > 0 and layer_input.shape == x.shape:
+            if self._residual[k]:
                 x = empty(output.shape, dtype)
                 addresses = x.data_ptr(), output.data_ptr(), layer_input.data_ptr()
                 launches.append(small_tasks.add(*addresses, x.numel(), 8 * x.element_size()).whole({}))

@@ -50,7 +50,7 @@ class GPUFrozenDirections:
         return None
 
     def stepper(
-        self, layers: "Sequence[GPUFrozenDirections]", initial: Sequence[tuple[Tensor, ...]], residual: bool
+        self, layers: "Sequence[GPUFrozenDirections]", initial: Sequence[tuple[Tensor, ...]], residual: Sequence[bool]
     ) -> "Stepper":
         """See `FrozenDirections.stepper`."""
         return Stepper(layers, initial, residual)
@@ -65,7 +65,7 @@ class Stepper:
     """
 
     def __init__(
-        self, layers: Sequence[GPUFrozenDirections], states: Sequence[tuple[Tensor, ...]], residual: bool
+        self, layers: Sequence[GPUFrozenDirections], states: Sequence[tuple[Tensor, ...]], residual: Sequence[bool]
     ) -> None:
         self.layers, self.states, self.residual = layers, states, residual
         first = states[0][0]
@@ -94,12 +94,12 @@ class Stepper:
     def _step(self) -> None:
         """Launch one step. A captured graph keeps the memory that the launches allocate."""
         x = self.x
-        for k, (layer, states) in enumerate(zip(self.layers, self.states, strict=True)):
+        for layer, states, adds_input in zip(self.layers, self.states, self.residual, strict=True):
             (result,) = layer.run([Steps(x, None, None)], [states])
             for state, value in zip(states, result.final, strict=True):
                 state.copy_(value)
             output = result.states[0]
-            x = output + x if self.residual and k > 0 and output.shape == x.shape else output
+            x = output + x if adds_input else output
         self.output = x
 
 

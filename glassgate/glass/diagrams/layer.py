@@ -5,6 +5,7 @@ from html import escape
 from glassgate.glass.diagrams import svg
 from glassgate.glass.diagrams.cell import state_name
 from glassgate.glass.languages import say
+from glassgate.layers.levels import Level
 from glassgate.layers.parts import Part
 from glassgate.layers.stack import Recurrent
 
@@ -29,14 +30,14 @@ class _Drawing:
         self._body: list[str] = []
 
     def diagram(self) -> svg.Diagram:
-        layer, D = self._layer, self._layer.num_directions
+        layer = self._layer
         self._text(self._middle, say("diagram.input", count=layer.input_size), "input-name")
         self._y -= 10
-        ends, widths = [(self._middle, self._y)], [layer.input_size]
-        for k in range(layer.num_layers):
-            ends, widths = self._one_layer(k, layer.glassgate.parts[k * D : k * D + D], ends, widths)
+        ends = [(self._middle, self._y)]
+        for level in layer.glassgate.levels:
+            ends = self._one_layer(level, ends)
         top = self._y - STEP
-        for (x, y), width in zip(ends, widths, strict=True):
+        for (x, y), width in zip(ends, level.widths, strict=True):
             self._wire([(x, y), (x, top)])
             names = ("",) if len(ends) == 1 else (say("diagram.of_forward"), say("diagram.of_reverse"))
             output = say("diagram.output", direction=names[ends.index((x, y))], count=width)
@@ -49,38 +50,33 @@ class _Drawing:
             svg.document(2 * self._middle, FOOT - 10 - upper, title, repr(layer), [group, *self._body, "</g>"])
         )
 
-    def _one_layer(
-        self, k: int, parts: tuple[Part, ...], below: list[svg.Coordinates], widths: list[int]
-    ) -> tuple[list[svg.Coordinates], list[int]]:
+    def _one_layer(self, level: Level, below: list[svg.Coordinates]) -> list[svg.Coordinates]:
         """Draw one layer: the wires up to its boxes, the boxes, and the merge of their outputs."""
         layer, before = self._layer, below
-        if k and layer.dropout:
+        if level.depth and layer.dropout:
             below = [self._dropout(x, y, f"dropout {layer.dropout:g}") for x, y in below]
         y = self._y = min(y for _, y in below) - STEP
         middle = y - BOX[1] / 2
-        for d, (part, x) in enumerate(zip(parts, self._centres, strict=True)):
+        for d, (part, x) in enumerate(zip(level.parts, self._centres, strict=True)):
             start = below[d % len(below)]
             bend_y = (start[1] + y) / 2
-            self._wire([start, (start[0], bend_y), (x, bend_y), (x, y)], "" if k else "input")
+            self._wire([start, (start[0], bend_y), (x, bend_y), (x, y)], "" if level.depth else "input")
             self._box(part, x, middle)
-        outputs = [part.widths[layer.cell.state[0]] for part in parts]
         self._y = y - BOX[1]
-        if len(parts) == 1 or self._unmerged:
-            ends, widths_out = [(x, self._y) for x in self._centres], outputs
+        if len(level.parts) == 1 or self._unmerged:
+            ends = [(x, self._y) for x in self._centres]
         else:
             merge_y = self._y - STEP
             for x in self._centres:
                 side = -1 if x < self._middle else 1
                 self._wire([(x, self._y), (x, merge_y), (self._middle + side * self._half_width(layer.merge), merge_y)])
-            ends, widths_out = (
-                [self._operation(self._middle, merge_y, layer.merge)],
-                [sum(outputs) if layer.merge == "concat" else outputs[0]],
-            )
+            ends = [self._operation(self._middle, merge_y, layer.merge)]
             self._y = ends[0][1]
-        if layer.residual and k and widths == widths_out:
-            ends = [self._residual(start, end) for start, end in zip(before, ends, strict=True)]
-            self._y = ends[0][1]
-        return ends, widths_out
+        if any(level.residual):
+            adds = zip(level.residual, ends, strict=True)
+            ends = [self._residual(before[k], end) if add else end for k, (add, end) in enumerate(adds)]
+            self._y = min(y for _, y in ends)
+        return ends
 
     def _box(self, part: Part, x: float, y: float) -> None:
         layer = self._layer
