@@ -97,10 +97,10 @@ def _innermost(kernel: str) -> str:
 def _launches(kernel: KernelPlan) -> str:
     """Return the tasks of a call in order, with one line for tasks that threads divide among themselves."""
     rounds = [
-        [*kernel.packing, *kernel.rounds_before[0]],
-        *kernel.rounds_before[1:],
+        [*kernel.tasks.packing, *kernel.tasks.before[0]],
+        *kernel.tasks.before[1:],
         [kernel.loop],
-        *kernel.rounds_after,
+        *kernel.tasks.after,
     ]
     return "\n".join(f"  {', '.join(task.launch.function.name for task in tasks)}" for tasks in rounds if tasks)
 

@@ -255,7 +255,7 @@ def test_unneeded_gradients_are_not_computed(monkeypatch):
     expected_gradients = gradients(layer, call, x.requires_grad_())
 
     def run_counted(own, *call, **options):
-        tasks.append(tuple(len(plan.rounds_after[0]) for plan in own.kernel_plans))
+        tasks.append(tuple(len(plan.tasks.after[0]) for plan in own.kernel_plans))
         compute(own, *call, **options)
 
     monkeypatch.setattr(passes.LayerPass, "run", run_counted)

@@ -62,26 +62,26 @@ class BackwardPlan(KernelPlan):
         stored = [result.to.buffer for result in self.step.memory.results]
         recorded = {buffer.owner: buffer for buffer in stored if buffer.kind in (Kind.D_GATE, Kind.D_NEW)}
         self.recorded_widths = {name: buffer.width(sizes) for name, buffer in recorded.items()}
-        self.recorded = [address(buffer) for buffer in recorded.values()]
+        self.tensors.recorded = [address(buffer) for buffer in recorded.values()]
         d_initial = [*self._state_arguments(Kind.D_NEXT), *self._state_arguments(Kind.D_RESTART)]
-        self.results = [*self.d_weights.values(), *d_initial, address(self.buffers[Kind.D_PARAMETER])]
+        self.tensors.results = [*self.d_weights.values(), *d_initial, address(self.buffers[Kind.D_PARAMETER])]
         self.d_data = address(self.buffers[Kind.D_DATA])
-        self.saved = [*self.states, *self.kept]
+        self.saved = [*self.tensors.states, *self.tensors.kept]
         written = {buffer.kind for buffer in stored}
         for kind in (Kind.D_PRE, Kind.LEFT, Kind.UNPROJECTED, Kind.D_PROJECTED):
             if kind in written or kind is Kind.D_PRE:
-                self.row_sizes[address(self.buffers[kind])] = self._pitch(self.buffers[kind])
+                self.memory.per_row[address(self.buffers[kind])] = self._pitch(self.buffers[kind])
         if self.trace.records_factors:
             d_pre = address(self.buffers[Kind.D_PRE])
-            self.recorded_widths["d_pre"] = self.row_sizes.pop(d_pre) // sizes.bytes
-            self.recorded.append(d_pre)
+            self.recorded_widths["d_pre"] = self.memory.per_row.pop(d_pre) // sizes.bytes
+            self.tensors.recorded.append(d_pre)
         for gradient in after.weight_gradients:
             self._add_gemms(gradient)
         if requested.data:
             columns, gates = [column for column, _ in after.input_gates], [gate for _, gate in after.input_gates]
             weights, data = self.input_weights(gates, transposed=True), self.row_vectors(self.buffers[Kind.D_DATA])
             d = self.row_vectors(self.buffers[Kind.D_PRE], min(columns, default=0), len(columns))
-            self.rounds_after[-1].append(multiply(d, weights, 1, data, args.ROWS, sizes.bits, requested.added))
+            self.tasks.after[-1].append(multiply(d, weights, 1, data, args.ROWS, sizes.bits, requested.added))
         self.check_arguments(*map(address, self.d_states), *self.saved, self.d_data)
 
     def _add_gemms(self, gradient: WeightGradient) -> None:
@@ -109,7 +109,7 @@ class BackwardPlan(KernelPlan):
             right_head = table, offset + head * width * sizes.bytes
             out = RowVectors(start, width * sizes.bytes, width)
             task = outer(d_head, args.ROWS, right_head, out, totals, sizes.bits, gradient.added, sizes.arithmetic)
-            self.rounds_after[0].append(task)
+            self.tasks.after[0].append(task)
 
     def _right_operand(self, right: KindColumn | StateBefore) -> tuple[Operand, int]:
         """Return the right operand of a weight gradient GEMM: a table of row addresses, and a byte offset in each row.
@@ -122,19 +122,19 @@ class BackwardPlan(KernelPlan):
         if isinstance(right, StateBefore):
             state = self.buffers.of_state(Kind.STATE, right.state)
             table = args.table(f"{right.state}_before_each")
-            if table not in self.row_sizes:
-                self.row_sizes[table] = 8
+            if table not in self.memory.per_row:
+                self.memory.per_row[table] = 8
                 initial = address(self.buffers.of_state(Kind.INITIAL, right.state))
                 restart = address(self.buffers.of_state(Kind.RESTART, right.state)) if self.plan.restarts else initial
                 states, reverse = self.row_vectors(state), self.plan.reverse
                 task = small_tasks.fill_state_addresses(table, states, initial, restart, reverse)
-                self.rounds_before[0].append(task)
+                self.tasks.before[0].append(task)
             return table, 0
         buffer = self.buffers[right.kind]
         table = args.row_addresses(buffer)
-        if table not in self.row_sizes:
-            self.row_sizes[table] = 8
-            self.rounds_before[0].append(small_tasks.fill_row_addresses(table, self.row_vectors(buffer), args.ROWS))
+        if table not in self.memory.per_row:
+            self.memory.per_row[table] = 8
+            self.tasks.before[0].append(small_tasks.fill_row_addresses(table, self.row_vectors(buffer), args.ROWS))
         return table, right.number * buffer.width(self.sizes) // buffer.columns * self.sizes.bytes
 
 

@@ -92,7 +92,7 @@ class Executable:
         self.plans, self.partition = plans, partition
         self._one_thread = partition.threads == 1
         self._directions_with_barriers = [
-            d for d, parts in enumerate(partition.unit_parts) if parts > 1 and plans[d].has_barriers
+            d for d, parts in enumerate(partition.unit_parts) if parts > 1 and plans[d].work.has_barriers
         ]
         self._loop_times = LoopTimes()
         self._equal_length_layouts: dict[tuple[int, int], LayoutValues] = {}
@@ -100,7 +100,7 @@ class Executable:
         self._assign_indices(indices)
         regions = [Region() for _ in plans]
         self._weight_offsets = [
-            region.allocate_all(plan.weight_sizes) for region, plan in zip(regions, plans, strict=True)
+            region.allocate_all(plan.memory.weights) for region, plan in zip(regions, plans, strict=True)
         ]
         self._packed_sizes = [region.end for region in regions]
         self._fixed_size = sum(self._packed_sizes)
@@ -112,7 +112,7 @@ class Executable:
     def pack(self, addresses: Iterable[int]) -> list[Tensor]:
         """Pack the weights of each direction into separate memory. The result is valid until the weights change.
 
-        All executables whose plans have the same `weight_sizes` can use the result, for any number of sequences.
+        All executables whose plans have the same `PassMemory.weights` can use the result, for any number of sequences.
 
         Args:
             addresses: the addresses of a call. Only those of the parameters are used.
@@ -121,7 +121,7 @@ class Executable:
         starts = [align_up(block.data_ptr()) for block in memory]
         unused = [0] * (self._first_address - WEIGHTS - len(starts))
         values = array("q", (0, 0, *starts, *unused, *addresses))
-        packing = [self._part(d, task) for d, plan in enumerate(self.plans) for task in plan.packing]
+        packing = [self._part(d, task) for d, plan in enumerate(self.plans) for task in plan.tasks.packing]
         if packing:
             function, arguments = launch_template(join_parts(packing))
             Launch(function, arguments + values)()
@@ -154,7 +154,7 @@ class Executable:
         parts = [
             self._part(d, task)
             for d, plan in enumerate(self.plans)
-            for task in (*plan.one_thread_tasks, *chain(*plan.rounds_after))
+            for task in (*plan.one_thread_tasks, *chain(*plan.tasks.after))
         ]
         (function, arguments), additions = join_parts(parts)
         varying_slots = []
@@ -251,12 +251,12 @@ class Executable:
         common: dict[Argument, tuple[int, ...]] = {args.STEPS: (steps,), args.ROWS: (rows,), args.SIZES: (sizes,)}
         self._value_indices: list[dict[Argument, tuple[int, ...]]] = []
         for d, plan in enumerate(self.plans):
-            by_argument = common | {args.ORIGIN: (next(indices),)} | dict.fromkeys(plan.step_starts, (starts,))
-            if plan.double_buffer_starts:
-                by_argument |= dict.fromkeys(plan.double_buffer_starts, (next(indices),))
-            by_argument.update({argument: (WORKSPACE, next(indices)) for argument in plan.row_sizes})
-            by_argument |= dict.fromkeys((*plan.buffer_sizes, *plan.scratch_sizes), (WORKSPACE,))
-            by_argument |= dict.fromkeys(plan.weight_sizes, (WEIGHTS + d,))
+            by_argument = common | {args.ORIGIN: (next(indices),)} | dict.fromkeys(plan.tables.all_steps, (starts,))
+            if plan.tables.double_buffers:
+                by_argument |= dict.fromkeys(plan.tables.double_buffers, (next(indices),))
+            by_argument.update({argument: (WORKSPACE, next(indices)) for argument in plan.memory.per_row})
+            by_argument |= dict.fromkeys((*plan.memory.buffers, *plan.memory.scratch), (WORKSPACE,))
+            by_argument |= dict.fromkeys(plan.memory.weights, (WEIGHTS + d,))
             self._value_indices.append(by_argument)
         self._first_address = next(indices)
         for by_argument, direction_indices in zip(self._value_indices, address_indices, strict=True):
@@ -280,14 +280,14 @@ class Executable:
         owners, ends, region = list[object]([layout]), list[int](), Region(self._fixed_size)
         for plan in self.plans:
             values.append(max(steps - 1, 0) if plan.is_reversed else 0)
-            if plan.double_buffer_starts:
+            if plan.tables.double_buffers:
                 starts = double_buffer_starts(steps, layout.N, plan.plan.reverse)
                 owners.append(starts)
                 values.append(starts.data_ptr() + 8)
             # On one thread, the directions run one after the other, so they use the same memory.
             region = Region(self._fixed_size) if self._one_thread else region
             buffered_rows = plan.buffered_rows(rows, thread_count)
-            values.extend([region.allocate(size * buffered_rows) for size in plan.row_sizes.values()])
+            values.extend([region.allocate(size * buffered_rows) for size in plan.memory.per_row.values()])
             ends.append(region.end)
         layout_values = LayoutValues(values, max(ends), owners)
         if layout.has_equal_lengths:
@@ -313,18 +313,18 @@ class Executable:
         copies_before, copies_after = (
             copies.parts(sizes.bits, self._layout_indices, self._first_address + address_count) if copies else ([], [])
         )
-        packing = [plan.packing if packs else [] for plan in plans]
+        packing = [plan.tasks.packing if packs else [] for plan in plans]
         if self._one_thread:
             tasks = [
-                [*first, *plan.one_thread_tasks, *chain(*plan.rounds_after)]
+                [*first, *plan.one_thread_tasks, *chain(*plan.tasks.after)]
                 for first, plan in zip(packing, plans, strict=True)
             ]
             parts = [self._part(d, task) for d, direction_tasks in enumerate(tasks) for task in direction_tasks]
             rounds = [[launch_template(join_parts([*copies_before, *parts, *copies_after]))]]
         else:
-            first = [[*tasks, *plan.rounds_before[0]] for tasks, plan in zip(packing, plans, strict=True)]
-            before = [first, *zip(*[plan.rounds_before[1:] for plan in plans], strict=True)]
-            after = zip(*[plan.rounds_after for plan in plans], strict=True)
+            first = [[*tasks, *plan.tasks.before[0]] for tasks, plan in zip(packing, plans, strict=True)]
+            before = [first, *zip(*[plan.tasks.before[1:] for plan in plans], strict=True)]
+            after = zip(*[plan.tasks.after for plan in plans], strict=True)
             rounds = [
                 *[[launch_template(part)] for part in copies_before],
                 *map(self._round_launches, before),
@@ -355,11 +355,13 @@ class Executable:
         plan, unit_parts = self.plans[d], self.partition.unit_parts[d]
         region = Region(sum(self._packed_sizes) if self._one_thread else self._fixed_size)
         constants = plan.bindings | dict.fromkeys(self._value_indices[d], 0)
-        constants |= self._weight_offsets[d] | region.allocate_all(plan.buffer_sizes)
+        constants |= self._weight_offsets[d] | region.allocate_all(plan.memory.buffers)
         count = unit_parts if unit_parts > 1 else self._sequence_parts
-        by_launch = [constants | region.allocate_all(plan.scratch_sizes) for _ in range(count)]
+        by_launch = [constants | region.allocate_all(plan.memory.scratch) for _ in range(count)]
         if unit_parts > 1:
-            shared = region.allocate_all({argument: plan.scratch_sizes[argument] for argument in plan.shared_scratch})
+            shared = region.allocate_all(
+                {argument: plan.memory.scratch[argument] for argument in plan.memory.shared_scratch}
+            )
             by_launch = [v | shared | units_of_part(plan, k, unit_parts) for k, v in enumerate(by_launch)]
         if d in self._directions_with_barriers:
             by_launch = [v | {args.BARRIER: BARRIER_BYTES * d, args.PARTIES: unit_parts} for v in by_launch]

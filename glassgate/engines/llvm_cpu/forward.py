@@ -44,27 +44,31 @@ class ForwardPlan(KernelPlan):
         if trace.ih and not sizes.has_few_inputs:
             input_products = self.buffers[Kind.INPUT]
             tasks, data = self._round_operand(self.row_vectors(self.buffers[Kind.DATA]), args.ROUNDED_INPUT)
-            self.rounds_before[0] += tasks
-            self.rounds_before.append([])
+            self.tasks.before[0] += tasks
+            self.tasks.before.append([])
             weights_size = 0
             for k, first in enumerate(range(0, len(trace.ih), MAX_GATES)):
                 gates = self.input_gates[first : first + MAX_GATES]
                 weights, out = self.input_weights(gates, k), self.row_vectors(input_products, first, 1)
-                self.rounds_before[-1].append(multiply(data, weights, len(gates), out, args.ROWS, bits))
+                self.tasks.before[-1].append(multiply(data, weights, len(gates), out, args.ROWS, bits))
                 weights_size += weights.size
             if not save:
-                self.row_sizes[address(input_products)] = self._pitch(input_products)
+                self.memory.per_row[address(input_products)] = self._pitch(input_products)
             self._chunk_rows = self.max_chunk_rows(weights_size)
-        returned_states = self.states[self.stored_states]
+        returned_states = self.tensors.states[self.stored_states]
         if rounds_output:
             returned_states = args.ROUNDED_OUTPUT, *returned_states
-        self.results = [*returned_states, *self._state_arguments(Kind.FINAL), *(self.kept if save else ())]
-        for state, state_starts in zip(self.states, self._state_starts, strict=True):
-            if state_starts in self.double_buffer_starts:
+        self.tensors.results = [
+            *returned_states,
+            *self._state_arguments(Kind.FINAL),
+            *(self.tensors.kept if save else ()),
+        ]
+        for state, state_starts in zip(self.tensors.states, self._state_starts, strict=True):
+            if state_starts in self.tables.double_buffers:
                 assert state.buffer is not None
-                self.buffer_sizes[state] = 2 * sizes.N * state.buffer.width(sizes) * sizes.bytes
+                self.memory.buffers[state] = 2 * sizes.N * state.buffer.width(sizes) * sizes.bytes
         of_state = self.buffers.of_state
-        self.rounds_after = [
+        self.tasks.after = [
             [
                 small_tasks.copy_final_states(
                     address(of_state(Kind.FINAL, name)),
@@ -77,14 +81,14 @@ class ForwardPlan(KernelPlan):
                 for name in self.cell.state
             ]
         ]
-        self.check_arguments(*(() if save else self.kept))
+        self.check_arguments(*(() if save else self.tensors.kept))
 
     def _round_operand(self, rows: RowVectors, out: Argument) -> tuple[list[ParallelTask], RowVectors]:
         """Return the tasks that round rows for the input GEMM, if any, and the rows that the GEMM reads."""
         if not self.sizes.effective_input_arithmetic:
             return [], rows
         task, rounded_rows = round_rows(rows, out, args.ROWS, self.sizes.effective_input_arithmetic)
-        self.row_sizes[out] = rounded_rows.pitch
+        self.memory.per_row[out] = rounded_rows.pitch
         return [task], rounded_rows
 
     @property
@@ -92,7 +96,7 @@ class ForwardPlan(KernelPlan):
         if not self._chunk_rows:
             return super().one_thread_tasks
         dt = -1 if self.is_reversed else 1
-        return [Chunks([*chain(*self.rounds_before)], self.loop, dt, self._chunk_rows, self.row_sizes)]
+        return [Chunks([*chain(*self.tasks.before)], self.loop, dt, self._chunk_rows, self.memory.per_row)]
 
     def buffered_rows(self, rows: int, threads: int) -> int:
         return rows if threads > 1 or not self._chunk_rows else min(rows, max(self._chunk_rows, self.sizes.N))
@@ -110,13 +114,13 @@ class ForwardPlan(KernelPlan):
         H, bytes_, zeros = self.sizes.H, self.sizes.bytes, self.zeros.data_ptr()
         for half, column, biases, gate_count in bias_sums(self.plan.equations, self.trace):
             buffer = bias_buffer(half, self.trace)
-            self.weight_sizes[address(buffer)] = buffer.width(self.sizes) * bytes_
+            self.memory.weights[address(buffer)] = buffer.width(self.sizes) * bytes_
             terms: list[Operand] = [
                 (address(weight_buffer(self.cell, name)), gate * H * bytes_) for name, gate in biases
             ]
             first, second = [*terms, zeros][:2]
             out = address(buffer), column * H * bytes_
-            self.packing.append(small_tasks.add(out, first, second, gate_count * H, self.sizes.bits))
+            self.tasks.packing.append(small_tasks.add(out, first, second, gate_count * H, self.sizes.bits))
 
 
 cached_forward_plan = lru_cache(1024)(ForwardPlan)

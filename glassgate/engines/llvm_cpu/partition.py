@@ -65,7 +65,7 @@ def fits_one_thread(plans: Sequence[KernelPlan], layout: BatchLayout) -> bool:
 
 def _work(plans: Sequence[KernelPlan], layout: BatchLayout) -> int:
     """Return the approximate number of multiplications of a pass with these directions."""
-    return layout.rows * sum([plan.work_per_row for plan in plans])
+    return layout.rows * sum([plan.work.per_row for plan in plans])
 
 
 @cache
@@ -80,16 +80,16 @@ def _choose_unit_parts(plan: KernelPlan, layout: BatchLayout, parts: int) -> int
     Returns 1 if it is faster to divide the sequences. Dividing the units is faster in two cases: there are too few
     sequences to occupy the threads, or the weights are too large for the cache of one core.
     """
-    if parts < 2 or not plan.can_divide_units or (plan.has_barriers and processors.contention):
+    if parts < 2 or not plan.work.can_divide_units or (plan.work.has_barriers and processors.contention):
         return 1
-    min_work = MIN_WORK_PER_STEP * max(layout.steps, 1) if plan.has_barriers else MIN_WORK_PER_THREAD
+    min_work = MIN_WORK_PER_STEP * max(layout.steps, 1) if plan.work.has_barriers else MIN_WORK_PER_THREAD
     blocks = -(-plan.sizes.H // host().lanes(plan.sizes.bits))
     unit_parts = min(parts, _work([plan], layout) // min_work, blocks)
     if unit_parts < 2:
         return 1
     # Few sequences cannot be divided evenly. Dividing the units must not give a thread more work.
     few_sequences = 2 * unit_parts > layout.N and unit_parts * -(-layout.N // parts) >= layout.N
-    large_weights = plan.packed_bytes > PRIVATE_CACHE_BYTES and 2 * MAX_ROWS * unit_parts >= layout.N
+    large_weights = plan.work.packed_bytes > PRIVATE_CACHE_BYTES and 2 * MAX_ROWS * unit_parts >= layout.N
     return unit_parts if few_sequences or large_weights else 1
 
 

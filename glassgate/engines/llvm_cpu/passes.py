@@ -161,10 +161,10 @@ class ForwardPass(LayerPass):
         ]
         super().__init__(
             kernel_plans,
-            [plan.inputs[:1] for plan in kernel_plans],
-            [plan.inputs[1:] for plan in kernel_plans],
-            [plan.results for plan in kernel_plans],
-            pointers=[plan.recorded for plan in kernel_plans],
+            [plan.tensors.inputs[:1] for plan in kernel_plans],
+            [plan.tensors.inputs[1:] for plan in kernel_plans],
+            [plan.tensors.results for plan in kernel_plans],
+            pointers=[plan.tensors.recorded for plan in kernel_plans],
         )
         self.counts: list[tuple[int, int, int]] = []
         self._results: list[tuple[bool, int, torch.dtype]] = []
@@ -252,13 +252,16 @@ class BackwardPass(LayerPass):
         ]
         super().__init__(
             kernel_plans,
-            [[plan.inputs[0], *([plan.d_data] if needs_d_data else [])] for plan in kernel_plans],
-            [plan.inputs[1:] for plan in kernel_plans],
-            [plan.states for plan in kernel_plans],
-            [plan.kept for plan in kernel_plans],
-            [plan.results for plan in kernel_plans],
+            [[plan.tensors.inputs[0], *([plan.d_data] if needs_d_data else [])] for plan in kernel_plans],
+            [plan.tensors.inputs[1:] for plan in kernel_plans],
+            [plan.tensors.states for plan in kernel_plans],
+            [plan.tensors.kept for plan in kernel_plans],
+            [plan.tensors.results for plan in kernel_plans],
             pointers=[
-                [*[argument for state in plan.d_states for argument in (address(state), pitch(state))], *plan.recorded]
+                [
+                    *[argument for state in plan.d_states for argument in (address(state), pitch(state))],
+                    *plan.tensors.recorded,
+                ]
                 for plan in kernel_plans
             ],
         )

@@ -19,6 +19,7 @@ from glassgate.engines.llvm_cpu.gemm.products import RowVectors
 from glassgate.engines.llvm_cpu.kernel import kernel_of
 from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Kind, RowPer, bias_buffer, noise_buffer, weight_buffer
 from glassgate.engines.llvm_cpu.loops.phase import Product
+from glassgate.engines.llvm_cpu.plan_parts import CallTensors, PassMemory, PassTasks, PassWork, StepTables
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.simd.blocking import size_of_sums
 from glassgate.engines.llvm_cpu.sizes import Arithmetic, KernelSizes
@@ -30,8 +31,7 @@ from glassgate.engines.plan import Plan
 class KernelPlan:
     """The plan of a pass of one direction at given sizes. It does not change after construction.
 
-    Each thread runs the loop in one launch, for some of the sequences or for some of the units of all sequences. Dicts
-    of sizes map the argument for an address to a size in bytes.
+    Each thread runs the loop in one launch, for some of the sequences or for some of the units of all sequences.
 
     Args:
         plan: the equations of the direction.
@@ -43,32 +43,13 @@ class KernelPlan:
         few_rows: whether the call has so few rows that weights are read without packing.
 
     Attributes:
-        bindings: the default values of arguments of the loop.
-        weight_sizes: the size of each packed matrix and of each sum of biases.
-        row_sizes: for each buffer that grows with the number of rows of a call, the size per row.
-        buffer_sizes: the size of each other buffer of a call.
-        scratch_sizes: the size of each buffer of a launch. Every launch has its own buffers.
-        shared_scratch: the buffers of `scratch_sizes` that launches share if they divide the units.
-        packing: the tasks that fill the memory of `weight_sizes`.
-        rounds_before: the tasks before the loop, in rounds. A round reads results of earlier rounds. The first round
-            does not read packed weights.
+        memory, tasks, tensors, tables, work: see `plan_parts.py`.
         loop: the task that runs the kernel.
-        rounds_after: the tasks after the loop, in rounds.
-        inputs: the arguments for the input of the layer and for the operands, in the order of `plan`.
-        results: the arguments for the results, which the caller allocates.
-        states, initial: the arguments for states and initial states.
-        recorded: the arguments for recorded gates, or in a backward pass for recorded gradients.
-        kept: the arguments for the values that the forward pass keeps for the backward pass.
-        step_starts: the arguments for tables with the first row of each step, in buffers that hold all steps.
-        double_buffer_starts: the arguments for such tables for double buffers of states, which hold two steps.
+        bindings: the default values of arguments of the loop.
         stored_states: the slice of the states that are stored at every step.
         is_reversed: whether the loop runs from the last step to the first.
         quantised_matrices: the integer matrices, which the caller packs.
-        packed_bytes: the size of the matrices that the loop reads.
-        work_per_row: the approximate number of multiplications per row.
-        can_divide_units: whether threads can divide the units of a row.
         input_gates: the indices of the gates that the input GEMM computes, in the order of its columns.
-        has_barriers: whether threads that divide the units wait for each other at every step.
         zeros: zeros that are read in place of missing biases and gradients.
     """
 
@@ -91,23 +72,21 @@ class KernelPlan:
         self.buffers = self.step.buffers
         widest = max(len(trace.ih) * sizes.H, len(trace.hh_only) * sizes.H, sizes.H, sizes.P)
         self.zeros = torch.zeros(widest, dtype=torch.float64, device="cpu")[None].expand(2, -1)
-        self.weight_sizes: dict[Argument, int] = {}
-        self.buffer_sizes: dict[Argument, int] = {}
-        self.row_sizes: dict[Argument, int] = {}
-        self.packing: list[ParallelTask] = []
-        self.rounds_before: list[list[ParallelTask]] = [[]]
-        self.rounds_after: list[list[ParallelTask]] = [[]]
+        self.memory, self.tasks = PassMemory(), PassTasks()
         self.is_reversed = plan.reverse != backward
-        self.states, self.initial = self._state_arguments(Kind.STATE), self._state_arguments(Kind.INITIAL)
-        self.kept = tuple(address(self.buffers.column((name, 0)).buffer) for name in plan.kept_widths(sizes.base_sizes))
-        self.recorded = [address(Buffer(Kind.GATE, gate)) for gate in trace.recorded]
-        self.inputs = self._inputs()
-        self.results: list[Argument] = []
+        kept = plan.kept_widths(sizes.base_sizes)
+        self.tensors = CallTensors(
+            inputs=self._inputs(),
+            states=self._state_arguments(Kind.STATE),
+            initial=self._state_arguments(Kind.INITIAL),
+            kept=tuple(address(self.buffers.column((name, 0)).buffer) for name in kept),
+            recorded=[address(Buffer(Kind.GATE, gate)) for gate in trace.recorded],
+        )
         self._state_starts = [starts(self.buffers.of_state(Kind.STATE, name)) for name in cell.state]
         self.stored_states = slice(int(rounds_output), None if all_states else 1)
-        self.step_starts = [args.STARTS, *self._state_starts[self.stored_states]]
-        self.double_buffer_starts = [v for v in self._state_starts if v not in self.step_starts]
-        self.scratch_sizes, self.shared_scratch = self._scratch()
+        all_steps = [args.STARTS, *self._state_starts[self.stored_states]]
+        self.tables = StepTables(all_steps, [v for v in self._state_starts if v not in all_steps])
+        self.memory.scratch, self.memory.shared_scratch = self._scratch()
         self._constants = self._constant_values(save)
         self.quantised_matrices: list[QuantisedMatrix] = []
         self.input_gates = gate_indices(cell.gates, trace.ih)
@@ -120,20 +99,22 @@ class KernelPlan:
         if step_inputs:
             self._constants[args.INPUT_BLOCK_PITCH] = self.input_weights(self.input_gates).pitch
         self.loop, self.bindings = self._loop()
-        self.packed_bytes = sum(p.size for p in packed)
         multiplications = sum(max(len(p.weight.gates), 1) * sizes.P * sizes.H for p in self.step.products)
-        # The elementwise operations of a unit count as 50 multiplications.
-        self.work_per_row = multiplications // cell.heads + 50 * sizes.H
-        self.can_divide_units = not self.step.row_sums and cell.heads == 1
-        self.has_barriers = args.BARRIER in self.kernel.arguments
+        self.work = PassWork(
+            packed_bytes=sum(p.size for p in packed),
+            # The elementwise operations of a unit count as 50 multiplications.
+            per_row=multiplications // cell.heads + 50 * sizes.H,
+            can_divide_units=not self.step.row_sums and cell.heads == 1,
+            has_barriers=args.BARRIER in self.kernel.arguments,
+        )
 
     @property
     def one_thread_tasks(self) -> list[ParallelTask]:
         """The tasks before the loop, and the loop, for a call on one thread."""
-        return [*chain(*self.rounds_before), self.loop]
+        return [*chain(*self.tasks.before), self.loop]
 
     def buffered_rows(self, rows: int, threads: int) -> int:
-        """Return the number of rows of the buffers of `row_sizes`.
+        """Return the number of rows of the buffers of `PassMemory.per_row`.
 
         Args:
             rows: the number of rows of a call.
@@ -163,8 +144,8 @@ class KernelPlan:
         Args:
             others: arguments that calls pass in addition to `inputs`, `results` and `recorded`.
         """
-        passed = {*self.inputs, *self.results, *self.recorded, *others}
-        passed |= {*self.weight_sizes, *self.buffer_sizes, *self.row_sizes, *self.scratch_sizes}
+        passed = {*self.tensors.inputs, *self.tensors.results, *self.tensors.recorded, *others}
+        passed |= {*self.memory.weights, *self.memory.buffers, *self.memory.per_row, *self.memory.scratch}
         for operand in self.loop.operands:
             if isinstance(operand, Argument) and operand.property is Property.ADDRESS and operand not in passed:
                 assert self.bindings[operand], operand.label
@@ -301,11 +282,11 @@ class KernelPlan:
         if arithmetic is Arithmetic.INTEGERS:
             integers = QuantisedMatrix.of(to, matrix, chosen, heads)
             self.quantised_matrices.append(integers)
-            self.weight_sizes[to] = integers.packed.size
+            self.memory.weights[to] = integers.packed.size
             return integers.packed
         packed = pack(to, matrix, chosen, heads, transposed, arithmetic)
-        self.weight_sizes[to] = packed.size
-        self.packing += packed.tasks
+        self.memory.weights[to] = packed.size
+        self.tasks.packing += packed.tasks
         return packed
 
 
