@@ -64,7 +64,9 @@ class Network:
     """A layer as the map (state, input) -> next state.
 
     The flat state has S numbers per row: the states of the first layer in the order of `cell.state`, then those of the
-    second layer, and so on. A cell has a graph if its `step` can be traced. Without a graph, derivatives are slower.
+    second layer, and so on. The last axis of a state with several axes varies fastest. A cell has a graph if its `step`
+    can be traced. Without a graph, derivatives are slower. Those of cells that declare axes are computed by autograd,
+    in one batched backward pass.
 
     Args:
         operation: the name of the analysis, for error messages.
@@ -88,7 +90,8 @@ class Network:
         self._directions = self._initial_directions()
         self.slots = tuple(self._slots())
         self.size = self.slots[-1].columns.stop
-        self._linearizations = self._linearize_layers(needs_graph)
+        self._declares_axes = self.layer.cell.declaration is not None
+        self._linearizations = None if self._declares_axes else self._linearize_layers(needs_graph)
 
     def _initial_directions(self) -> list[Direction]:
         """The cell in eval mode, the weights and the initial states of each layer."""
@@ -147,8 +150,12 @@ class Network:
         values = states if isinstance(states, tuple | list) else (states,)
         by_label: dict[str, Tensor] = {}
         for state, by_layer in zip(names, values, strict=False):
-            for layer, value in enumerate(by_layer):
-                by_label[f"layer{layer}.{state}"] = torch.atleast_2d(torch.as_tensor(value).detach().double())
+            forms = [part.forms[state].shape for part in self.layer.glassgate.parts]
+            for layer, (value, shape) in enumerate(zip(by_layer, forms, strict=False)):
+                rows = torch.as_tensor(value).detach().double()
+                if len(shape) != 1 and rows.shape[1:] == shape:
+                    rows = rows.reshape(len(rows), -1)
+                by_label[f"layer{layer}.{state}"] = torch.atleast_2d(rows)
         widths = {slot.label: slot.columns.stop - slot.columns.start for slot in self.slots}
         if by_label.keys() != widths.keys() or any(
             v.shape[-1] != widths[k] or v.dim() != 2 for k, v in by_label.items()
@@ -181,8 +188,10 @@ class Network:
         def run_level(level: Level, inputs: list[Tensor]) -> tuple[Tensor, ...]:
             cell, weights, *_ = self._directions[level.depth]
             before = tuple(states[:, slot.columns] for slot in self.slots_of(level.depth))
-            ih = linear(inputs[0], weights["weight_ih"], weights.get("bias_ih"))
-            after = advance(cell, weights, ih, before)
+            (x,) = inputs
+            features = x[..., : weights["weight_ih"].shape[1]]  # a step may read more of the input itself
+            ih = linear(features, weights["weight_ih"], weights.get("bias_ih"))
+            after = advance(cell, weights, ih, before, x=x)
             new.extend(after)
             return after[:1]
 
@@ -202,7 +211,9 @@ class Network:
 
     def step_with_differences(self, states: Tensor, input: Tensor, differences: Tensor) -> tuple[Tensor, Tensor]:
         """The next states, (B, S), and the product of their Jacobian with small differences (B, S, K)."""
-        assert self._linearizations is not None
+        if self._linearizations is None:
+            new, jacobian = self.linearize(states, input)
+            return new, jacobian @ differences
         new, parts = self._linearize_by_graph(self._linearizations, states, input, differences=differences)
         return new, parts["total"]
 
@@ -265,6 +276,10 @@ class Network:
     def _linearize_by_autograd(self, states: Tensor, input: Tensor) -> tuple[Tensor, Tensor]:
         states = states.detach().requires_grad_()
         new = self.step(states, input)
+        if self._declares_axes:
+            identity = torch.eye(self.size, dtype=states.dtype).unsqueeze(1).expand(-1, len(states), -1)
+            (rows_first,) = torch.autograd.grad(new, states, identity, is_grads_batched=True, materialize_grads=True)
+            return new.detach(), rows_first.transpose(0, 1)
         rows = [
             torch.autograd.grad(new[:, k].sum(), states, retain_graph=True, materialize_grads=True)[0]
             for k in range(self.size)
@@ -296,11 +311,17 @@ class Network:
             tuple(start[:, slot.columns].contiguous() for slot in self.slots if slot.label.endswith(f".{name}"))
             for name in self._directions[0].cell.state
         )
+        forms = [part.forms for part in self.layer.glassgate.parts]
+        states = tuple(
+            tuple(v.reshape(rows, *form[name].shape) for v, form in zip(of_name, forms, strict=True))
+            for name, of_name in zip(self._directions[0].cell.state, states, strict=True)
+        )
         hx = tuple(v if self._shapes_differ(v) else torch.stack(v) for v in states)
         self.layer.batch_first = False
         with torch.no_grad():
             _, _, visited = self.layer(inputs, hx if len(hx) > 1 else hx[0], return_states=True)
         after = [visited[f"layer{slot.layer}.forward.{slot.label.split('.')[1]}"] for slot in self.slots]
+        after = [v.reshape(*v.shape[:2], -1) for v in after]
         return torch.cat([start.unsqueeze(0), torch.cat(after, -1)])
 
     @staticmethod
