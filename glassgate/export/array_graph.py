@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from math import prod
-from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from glassgate.engines.symbolic.arrays.evaluate import evaluate
-from glassgate.engines.symbolic.arrays.rewrite import in_primitives, rewrite
-from glassgate.engines.symbolic.arrays.value import Index, Value, index, topological_order
+from glassgate.engines.symbolic.arrays.matrices import BIAS, WEIGHT, with_sums
+from glassgate.engines.symbolic.arrays.rewrite import in_primitives
+from glassgate.engines.symbolic.arrays.step import ArrayStep
+from glassgate.engines.symbolic.arrays.value import Value, topological_order
 from glassgate.export.array_places import Place, strides_of
 from glassgate.export.network import ArraySpec
 
@@ -47,21 +48,18 @@ class ArrayGraph:
 
 def array_graph(spec: ArraySpec) -> ArrayGraph:
     """Return the graph of the step of a direction."""
-    step, sizes = spec.step, dict(spec.step.sizes)
+    step = with_sums(spec.step)
     primitive = in_primitives(step.states)
     states = [primitive[value] for value in step.states]
-    products = _Products(spec, sizes)
-    expanded = rewrite(states, products.expand)
-    merged = rewrite(expanded[value] for value in states)
-    states = [merged[expanded[value]] for value in states]
     values = topological_order(states)
     fixed = fixed_values(values)
     read = {arg for v in values if v not in fixed for arg in v.inputs} | {*states}
     constants = [v for v in values if v in fixed and v in read and v.op != "constant"]
-    leaves = {(v.op, *v.args): products.parameter(*v.args)[None] for v in values if v.op == "parameter"}
-    numbers = evaluate(sizes, constants, leaves) if constants else []
+    parameters = _Parameters(spec, step)
+    leaves = {(v.op, *v.args): parameters(*v.args)[None] for v in values if v.op == "parameter"}
+    numbers = evaluate(step.sizes, constants, leaves) if constants else []
     arrays = {v: n[0].numpy() for v, n in zip(constants, numbers, strict=True)}
-    return ArrayGraph(sizes, step.state, dict(zip(step.state, states, strict=True)), arrays)
+    return ArrayGraph(step.sizes, step.state, dict(zip(step.state, states, strict=True)), arrays)
 
 
 def input_places(spec: ArraySpec, graph: ArrayGraph, gates: str, x: str, start: str = "") -> dict[Value, Place]:
@@ -104,46 +102,23 @@ def fixed_values(values: list[Value]) -> set[Value]:
     return fixed
 
 
-class _Products:
-    """The recurrent products of a step as sums, and the parameters of the direction.
+class _Parameters:
+    """The parameters of a direction, with their axes. Rows of `weight_hh` have the axes of the output, too."""
 
-    Args:
-        spec: the direction.
-        sizes: the size of each axis, to which the axes of the columns of `weight_hh` are added.
-    """
+    def __init__(self, spec: ArraySpec, step: ArrayStep) -> None:
+        self.spec, shapes = spec, spec.inputs
+        self._columns = [step.sizes[axis] for axis in next(iter(step.state.values()))]
+        self._readers = {WEIGHT: shapes.declaration.gates_that_read("h")}
+        self._readers[BIAS] = self._readers[WEIGHT]
 
-    def __init__(self, spec: ArraySpec, sizes: dict[str, int]) -> None:
-        self.spec, self.sizes = spec, sizes
-        self.output = next(iter(spec.step.state.values()))
-        self._leaves: dict[tuple[str, str], Value] = {}
-        self._rows: dict[str, Mapping[str, Tensor]] = {}
-
-    def expand(self, value: Value, args: tuple[Any, ...]) -> Value | None:
-        """A rule for `rewrite`: `W u + b` instead of "hh"."""
-        if value.op != "hh":
-            return None
-        gate, u = args
-        own, columns = self.spec.step.gates[gate], [f"{axis}_column" for axis in self.output]
-        self.sizes |= {new: self.sizes[axis] for new, axis in zip(columns, self.output, strict=True)}
-        renamed = {axis: Index(((new, 1),)) for axis, new in zip(self.output, columns, strict=True) if axis in u.axes}
-        weight = self._leaf("weight_hh", gate, (*own, *columns))
-        product = Value("mul", (weight, index(u, renamed)), weight.axes)
-        result: Any = Value("sum", (product, tuple(columns)), own)
-        return result + self._leaf("bias_hh", gate, own) if "bias_hh" in self.spec.weights else result
-
-    def _leaf(self, name: str, gate: str, axes: Axes) -> Value:
-        return self._leaves.setdefault((name, gate), Value("parameter", (name, gate), axes))
-
-    def parameter(self, name: str, gate: str | None) -> Tensor:
-        """A parameter with its axes, or the part of it that belongs to a gate."""
-        spec, shapes = self.spec, self.spec.inputs
+    def __call__(self, name: str, gate: str | None) -> Tensor:
+        """A parameter, or the part of it that belongs to a gate."""
+        weights, gates = self.spec.weights, self.spec.inputs.gates
         if gate is None:
-            return spec.weights[name]
-        if name not in self._rows:
-            is_recurrent = name in ("weight_hh", "bias_hh")
-            names = shapes.declaration.gates_that_read("h") if is_recurrent else (*shapes.gates,)
-            tensor = spec.recurrent_matrix() if name == "weight_hh" else spec.weights[name]
-            blocks = tensor.split([prod(shapes.gates[each]) for each in names])
-            self._rows[name] = dict(zip(names, blocks, strict=True))
-        columns = [self.sizes[axis] for axis in self.output] if name == "weight_hh" else []
-        return self._rows[name][gate].reshape(*shapes.gates[gate], *columns)
+            return weights[name]
+        if name == BIAS and BIAS not in weights:
+            return weights["weight_ih"].new_zeros(gates[gate])
+        tensor = self.spec.recurrent_matrix() if name == WEIGHT else weights[name]
+        readers = [*self._readers.get(name, gates)]
+        block = tensor.split([prod(gates[each]) for each in readers])[readers.index(gate)]
+        return block.reshape(*gates[gate], *(self._columns if name == WEIGHT else ()))

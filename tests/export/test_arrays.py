@@ -24,7 +24,11 @@ def trials() -> list[Trial]:
     """Every cell, in layers with one or two directions and one or two levels."""
     trials = []
     for k, name in enumerate(ARRAYS):
-        options: dict[str, Any] = {"bidirectional": bool(k % 2), "learn_initial_state": bool(k % 3)}
+        options: dict[str, Any] = {
+            "bidirectional": bool(k % 2),
+            "learn_initial_state": bool(k % 3),
+            "bias": bool(k % 5),
+        }
         options |= {} if ARRAYS[name].inputs or k % 4 else {"num_layers": 2, "residual": True}
         trials.append(trial_of_layer(name, layer_of_arrays(name, dtype=torch.float64, **options), L=4))
     return trials
