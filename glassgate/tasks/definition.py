@@ -50,7 +50,7 @@ class Split(Generic[Example]):
 class Definition(ABC, Generic[OptionsType, Example, Prediction]):
     """The definition of a task: reader, network, loss, scores and predictions.
 
-    Nine methods are abstract, from `read` to `text`. Ten are optional, from `read_builtin` to `baselines`.
+    Nine methods are abstract, from `read` to `text`. Twelve are optional, from `examine` to `baselines`.
 
     Attributes:
         requested: the options as passed to the constructor; `fit` replaces a cell's file name by the cell
