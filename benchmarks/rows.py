@@ -112,11 +112,15 @@ MEMORIES = ("RetNet", "GLA", "DeltaNet")
 SIZES_OF_MEMORIES = (*product((128, 1_024), (1,), (256, 1_024)), (128, 32, 256), (1_024, 8, 512), (4_096, 1, 256))
 
 
+def memory_points(sizes: Iterable[tuple[int, int, int]], do: str, name: str, peer: str) -> tuple[Point, ...]:
+    """Return the points of cells with a matrix memory, compared with another program."""
+    sizes = tuple(sizes)
+    return tuple(p for cell in MEMORIES for p in against(workloads(sizes, do=do, cell=cell), name, peer=peer))
+
+
 def memories(do: str, name: str, against_what: str, peer: str, mean: float, worst: float | None = None) -> Row:
     """Return a row of cells with a matrix memory, compared with PyTorch. The matrices are 64 x 64."""
-    points = tuple(
-        p for cell in MEMORIES for p in against(workloads(SIZES_OF_MEMORIES, do=do, cell=cell), name, peer=peer)
-    )
+    points = memory_points(SIZES_OF_MEMORIES, do, name, peer)
     what = f"RetNet, gated linear attention and DeltaNet, heads of 64 x 64, {do}"
     return Row(f"matrix-{name}-{do}", what, against_what, points, mean, worst)
 
@@ -350,6 +354,22 @@ ROWS = (
     memories("inference", "recurrence", "the same steps in PyTorch", "loop", 15),
     memories("training", "chunked", "the chunked form in PyTorch", "chunked", 2, 1.3),
     memories("inference", "chunked", "the chunked form in PyTorch", "chunked", 2.5),
+    Row(
+        "matrix-stream",
+        "RetNet, gated linear attention and DeltaNet, one step of `layer.stream`, batch 1",
+        "the same step in PyTorch",
+        memory_points(((20, 1, 256), (20, 1, 1_024)), "step", "PyTorch", "loop"),
+        10,
+    ),
+    Row(
+        "matrix-memory",
+        "RetNet, gated linear attention and DeltaNet, peak memory of a training step",
+        "the chunked form in PyTorch",
+        memory_points(((1_024, 8, 256), (4_096, 1, 256)), "training", "chunked", "chunked"),
+        worst=1.0,
+        cost=True,
+        measure="memory",
+    ),
     Row(
         "compiled-loop",
         "layer-normalised LSTM, training",

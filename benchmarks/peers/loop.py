@@ -1,10 +1,13 @@
 """A cell in an eager torch loop over time: one layer in one direction."""
 
+from collections.abc import Callable
+from math import prod
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from benchmarks.peers.layer import Layer
+from benchmarks.peers.layer import Layer, Stream
 from benchmarks.peers.ours import layer_of, shapes_of_states
 from benchmarks.workload import Workload
 from glassgate.engines import reference
@@ -32,7 +35,16 @@ class Loop(nn.Module):
         return result.states[0].view(*x.shape[:2], -1), final
 
 
-def prepare(workload: Workload) -> Layer:
-    """Return the eager loop."""
+def _start(loop: Loop, N: int) -> Callable[[Tensor], Tensor]:
+    """Return the function that computes the next step from zero states."""
+    weights = {name: getattr(loop, f"{name}_l0") for name in loop.names}
+    initial = tuple([next(loop.parameters()).new_zeros(N, prod(shape)) for shape in loop.shapes])
+    step = reference.Stepper(Direction(loop.cell, weights, initial, False))
+    return torch.no_grad()(step)
+
+
+def prepare(workload: Workload) -> Layer | Stream:
+    """Return the eager loop, or its steps one at a time."""
     loop = Loop(workload)
-    return Layer(workload, loop, loop.cell.state, lambda x, hx, resets: loop(x, hx), loop.shapes)
+    layer = Layer(workload, loop, loop.cell.state, lambda x, hx, resets: loop(x, hx), loop.shapes)
+    return Stream(workload, loop, lambda: _start(loop, workload.N)) if workload.do == "step" else layer

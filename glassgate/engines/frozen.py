@@ -90,6 +90,8 @@ def freeze(directions: Sequence[Direction], precision: str, scales: Sequence[Wei
                 raise EngineError(f"freeze: {layer.text}")
             return layer
         reasons[name] = f"the kernels of engine {name!r}: {reason.text}"
+    if requested == "cpu" and KernelEngine("cpu").has_array_steppers(directions) and precision in PRECISIONS[:2]:
+        return _ReferenceLayer(directions)
     if requested not in ("auto", "reference"):
         reason_of_requested = reasons.get(requested, "it cannot run one step at a time on packed weights")
         raise EngineError(

@@ -85,13 +85,19 @@ class KernelEngine(NamedTuple):
         backend = self.backend
         return backend.array_kernels if isinstance(backend, HasArrayKernels) else None
 
+    def has_array_steppers(self, directions: Sequence[Direction]) -> bool:
+        """Whether kernels run the steps of these directions, whose cells declare axes, one at a time."""
+        return all([self._runs_arrays(direction) for direction in directions])
+
+    def _runs_arrays(self, direction: Direction) -> bool:
+        x = direction.initial[0].new_zeros(0, direction.weights["weight_ih"].shape[1])
+        has_kernels = self._array_kernels([direction]) is not None
+        return has_kernels and self.why_not(Steps(x, None, None), [direction]) is None
+
     def array_stepper(self, direction: Direction) -> SingleStepper | None:
         """The steps of a direction whose cell declares axes, one at a time; None if no kernel can run them."""
         arrays = self._array_kernels([direction])
-        x = direction.initial[0].new_zeros(0, direction.weights["weight_ih"].shape[1])
-        if arrays is None or self.why_not(Steps(x, None, None), [direction]) is not None:
-            return None
-        return arrays.stepper(direction)
+        return arrays.stepper(direction) if arrays is not None and self._runs_arrays(direction) else None
 
     def compile(self, directions: Sequence[Direction], record: bool = False) -> CompiledLayer:
         """Compile the directions of a layer. With `record`, gates and their gradients are results too."""
