@@ -96,7 +96,9 @@ class RGLRU(ClassicCell):
     def step(self, a, s, p):
         r, i = sigmoid(a.r), sigmoid(a.i)
         log_a = 8 * r * logsigmoid(p.L)
-        return exp(log_a) * s.h + sqrt(-expm1(2 * log_a)) * i * a.update(a.n)
+        # The bound keeps the gradient of the root finite where r is 0.
+        scale = sqrt(torch.clamp(-expm1(2 * log_a), min=1e-12))
+        return exp(log_a) * s.h + scale * i * a.update(a.n)
 
 
 class LRU(Cell):

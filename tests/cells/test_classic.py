@@ -463,3 +463,14 @@ def test_the_first_values_of_state_spaces():
     eigenvalues = np.linalg.eigvals(normal)
     assert np.allclose(eigenvalues.real, -np.exp(A[0, 0]))
     assert np.allclose(np.sort(eigenvalues.imag)[4:], A[1])
+
+
+@pytest.mark.parametrize("engine", ["reference", "cpu"])
+def test_a_closed_gate_of_rglru_has_finite_gradients(engine):
+    layer = gg.Recurrent(gg.cells.RGLRU(), 1, 1)
+    with torch.no_grad():
+        layer.weight_ih_l0.fill_(1)
+    x = torch.tensor([[[-300.0]], [[300.0]]], requires_grad=True)
+    with gg.engine(engine):
+        layer(x)[0].sum().backward()
+    assert all(v.grad.isfinite().all() for v in (x, *layer.parameters()))
