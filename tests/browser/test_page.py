@@ -395,6 +395,10 @@ def test_two_runs_share_the_cursor(browse: Any) -> None:
     tab.keyboard.press("ArrowLeft")
     tab.wait_for_timeout(200)
     assert tab.locator('[data-run="0"] .passage .u.on').first.inner_text().startswith("now")
+    tab.set_viewport_size({"width": 390, "height": 800})
+    assert tab.locator("#bar").bounding_box()["height"] < 160
+    tab.locator("#unit-1").fill("500")
+    assert tab.locator("#problem-1").bounding_box()["x"] < 390
 
 
 def demo_run() -> Path:
