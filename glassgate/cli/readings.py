@@ -11,7 +11,7 @@ from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.files import STDIN, readable_file
 from glassgate.tasks.data.formats import FOLDER, LABEL_SUFFIX, detect_format
 from glassgate.tasks.data.lines import read_lines
-from glassgate.tasks.data.pair_rows import is_side_name, looks_like_pairs
+from glassgate.tasks.data.pair_rows import is_side_name, lengths_agree, looks_like_pairs
 from glassgate.tasks.data.series_tables import has_labels, is_series_table
 from glassgate.tasks.data.sniff import NUMBER, TEXT, TIME, WORD, Column, Source, sniff
 from glassgate.tasks.data.token_table import is_token_table
@@ -118,7 +118,7 @@ def _readings_of_text(path: str, format: str, kind: str) -> Iterator[Reading]:
     if (path == STDIN or kind == "xlsx") and _has_time_stamps(path):
         yield Reading("forecasting", "time stamps")
     if kind != "xlsx":
-        yield from _readings_of_lines(path, format)
+        yield from _readings_of_lines(path, format, source)
 
 
 def _readings_of_table(path: str, source: Source) -> Iterator[Reading]:
@@ -136,8 +136,8 @@ def _readings_of_table(path: str, source: Source) -> Iterator[Reading]:
     if len(texts) == 1 and len(source.columns) == 2 and labels:
         yield from _readings_of_labels(labels[0])
     elif looks_like_pairs(source):
-        yield Reading("translation", "two columns of texts, most of them distinct")
-    elif len(texts) == 1 and len(source.columns) == 2 and numbers:
+        yield Reading("translation", "two columns of texts of similar lengths")
+    elif len(texts) == 1 and len(source.columns) == 2 and numbers and not numbers[0].counts_rows:
         yield Reading("regression", f"a text and a number, {numbers[0].distinct} distinct ones")
 
 
@@ -147,7 +147,7 @@ def _readings_of_labels(labels: Column) -> Iterator[Reading]:
         yield Reading("regression", f"texts, and {labels.distinct} distinct numbers", True)
 
 
-def _readings_of_lines(path: str, format: str) -> Iterator[Reading]:
+def _readings_of_lines(path: str, format: str, source: Source) -> Iterator[Reading]:
     try:
         format, _ = detect_format(path, format or "auto", label_suffix=LABEL_SUFFIX)
     except UserError:
@@ -155,9 +155,12 @@ def _readings_of_lines(path: str, format: str) -> Iterator[Reading]:
     if format != "text" or (path != STDIN and Path(path).with_suffix(LABEL_SUFFIX).exists()):
         yield Reading("tagging", "columns of words and labels" if format != "text" else "a file of labels")
     layout = detect_layout(path)
-    if layout is not None and layout.separator == "\t" and layout.width in (2, 3) and format == "text":
-        yield Reading("translation", "a tab in each line")
+    has_tabs = layout is not None and layout.separator == "\t" and layout.width in (2, 3) and format == "text"
+    if has_tabs and lengths_agree(source):
+        yield Reading("translation", "a tab in each line, between texts of similar lengths")
     yield Reading("language-model", "lines of text")
+    if has_tabs and len(source.of_kind(TEXT)) > 1:
+        yield Reading("translation", "a tab in each line, between texts", True)
 
 
 def _has_time_stamps(path: str) -> bool:

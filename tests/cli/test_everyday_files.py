@@ -135,6 +135,17 @@ def test_read_as_meant(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert f"train on it: glassgate train {task} --data {path}" in output
 
 
+@pytest.mark.parametrize("first", ["{:03}", "Chapter {}"])
+def test_a_tab_does_not_suggest_translation(first: str, tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    texts = ["it rained", "nobody came to the old house by the sea that day", "they left", "the long summer was over"]
+    path.write_text("".join(f"{first.format(k)}\t{texts[k % 4]} {'again ' * (k % 7)}{k}\n" for k in range(40)))
+    assert rank(str(path))[0].task == "language-model"
+    sides = [(" ".join(["word"] * (k % 9 + 1)) + f" {k}", "\u5b57" * (k % 9 + 1) + str(k)) for k in range(40)]
+    path.write_text("".join(f"{one}\t{other}\n" for one, other in sides), encoding="utf-8")
+    assert rank(str(path))[0].task == "translation"
+
+
 def test_excel_unicode_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = "".join(f'"{text}\n and more"\t{label}\r\n' for text, label in REVIEWS)
     (tmp_path / "a.txt").write_bytes(f"text\tlabel\r\n{rows}".encode("utf-16"))
