@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from glassgate.engines.symbolic.arrays.rewrite import in_primitives
+from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.arrays.tensor import ROWS
 from glassgate.engines.symbolic.arrays.value import Index, Value, topological_order
 from glassgate.engines.symbolic.operations import MASKS, OPERATIONS
@@ -31,32 +32,56 @@ def emit_arrays(
     op: Operators, spec: ArraySpec, weights: Mapping[str, ir.Value], dtype: ir.DataType, call: "Call"
 ) -> tuple[ir.Value, list[ir.Value]]:
     """Emit the nodes of one direction; see `onnx_layer.emit_direction`. States are flat, (N, width)."""
-    x, shapes, rows = call.x, spec.inputs, sum(spec.inputs.rows("x"))
-    widths = {"x": spec.input_size} if shapes.inputs or not rows else {}
-    sequences = {"x": x} if widths else {}
-    if rows:
+    x, shapes, sequences = call.x, spec.inputs, dict[str, ir.Value]()
+    if sum(shapes.rows("x")):
         first = x if not shapes.inputs else op("Slice", x, *map(op.constant, ([0], [shapes.features], [2])))
         gates = op("MatMul", first, op("Transpose", weights["weight_ih"], perm=[1, 0]))
         sequences["gates"] = op("Add", gates, weights["bias_ih"]) if "bias_ih" in weights else gates
-        widths["gates"] = rows
-    if call.resets is not None:
-        sequences["reset"] = call.resets
+    if shapes.inputs or not sequences:
+        sequences["x"] = x
+    return emit_steps(op, spec.step, weights, dtype, sequences, call, spec.reverse)
+
+
+def emit_steps(
+    op: Operators,
+    step: ArrayStep,
+    weights: Mapping[str, ir.Value],
+    dtype: ir.DataType,
+    sequences: Mapping[str, ir.Value],
+    call: "Call",
+    reverse: bool,
+) -> tuple[ir.Value, list[ir.Value]]:
+    """Emit the steps of one direction as a Scan, or without a loop for a single step.
+
+    Args:
+        op: collects the nodes.
+        step: one step.
+        weights: the parameters of the direction, by the names of `Cell.shapes`.
+        dtype: the dtype of numbers.
+        sequences: "gates" (L, N, rows of `weight_ih`) if a gate reads the input, "x" (L, N, H_in) if the step or no
+            gate reads the input.
+        call: the initial states (N, width), lengths and resets. The input is not read.
+        reverse: whether time runs from the last step to the first.
+    """
+    sequences = {**sequences, **({} if call.resets is None else {"reset": call.resets})}
     if call.is_single_step:
         at = {name: op.squeeze(value, 0) for name, value in sequences.items()}
-        new = StepEmitter(op, op, spec, weights, dtype).run(call.initial, at, call.initial)
+        new = StepEmitter(op, op, step, weights, dtype).run(call.initial, at, call.initial)
         return op.unsqueeze(new[0], 0), new
     body = Operators(f"{op.scope}step.")
-    states = [body.input(f"{name}_prev", dtype, [ROWS, width]) for name, width in spec.widths.items()]
+    widths = [prod(step.sizes[axis] for axis in axes) for axes in step.state.values()]
+    states = [body.input(f"{name}_prev", dtype, [ROWS, width]) for name, width in zip(step.state, widths, strict=True)]
     at = {
-        name: body.input(name, dtype, [ROWS, widths[name]])
-        if name in widths
-        else body.input(name, ir.DataType.BOOL, [ROWS])
+        name: body.input(name, ir.DataType.BOOL, [ROWS])
+        if name == "reset"
+        else body.input(name, dtype, [ROWS, f"{name}_width"])
         for name in sequences
     }
-    new = StepEmitter(body, op, spec, weights, dtype).run(states, at, call.initial)
+    new = StepEmitter(body, op, step, weights, dtype).run(states, at, call.initial)
     results = [*new, new[0]]
     if call.lengths is not None:
-        steps = op("Range", _integer(op, 0), op("Squeeze", op("Shape", x, start=0, end=1)), _integer(op, 1))
+        length = op("Shape", next(iter(sequences.values())), start=0, end=1)
+        steps = op("Range", _integer(op, 0), op("Squeeze", length), _integer(op, 1))
         lengths = op("Cast", call.lengths, to=ir.DataType.INT64)
         sequences["active"] = op("Less", op.unsqueeze(steps, 1), op.unsqueeze(lengths, 0))
         at["active"] = body.input("active", ir.DataType.BOOL, [ROWS])
@@ -65,7 +90,7 @@ def emit_arrays(
         results = [body("Where", active, value, old) for value, old in zip(results, after, strict=True)]
     # Each output of a body must be a separate value, not an input of the body or the same value twice.
     results = [body("Identity", value) for value in results]
-    for result, width in zip(results, [*spec.widths.values(), spec.output_size], strict=True):
+    for result, width in zip(results, [*widths, widths[0]], strict=True):
         result.dtype, result.shape = dtype, ir.Shape([ROWS, width])
     *final, output = op.several(
         "Scan",
@@ -74,8 +99,8 @@ def emit_arrays(
         *sequences.values(),
         body=body.graph([*states, *at.values()], results, "step"),
         num_scan_inputs=len(sequences),
-        scan_input_directions=[int(spec.reverse)] * len(sequences),
-        scan_output_directions=[int(spec.reverse)],
+        scan_input_directions=[int(reverse)] * len(sequences),
+        scan_output_directions=[int(reverse)],
     )
     return output, final
 
@@ -98,16 +123,16 @@ class StepEmitter:
     Args:
         op: collects the nodes that depend on rows.
         outer: collects the nodes that depend only on parameters.
-        spec: the direction.
+        step: the step.
         weights: the parameters of the direction, by the names of `Cell.shapes`.
         dtype: the dtype of numbers.
     """
 
     def __init__(
-        self, op: Operators, outer: Operators, spec: ArraySpec, weights: Mapping[str, ir.Value], dtype: ir.DataType
+        self, op: Operators, outer: Operators, step: ArrayStep, weights: Mapping[str, ir.Value], dtype: ir.DataType
     ) -> None:
-        self.op, self.outer, self.spec, self.weights, self.dtype = op, outer, spec, weights, dtype
-        self.sizes = spec.step.sizes
+        self.op, self.outer, self.step, self.weights, self.dtype = op, outer, step, weights, dtype
+        self.sizes = step.sizes
         self.emitted: dict[Value, Emitted] = {}
         self.leaves: dict[tuple[str, str], ir.Value] = {}
         """The gates, states and inputs by operation and name, (N, width)."""
@@ -125,12 +150,11 @@ class StepEmitter:
                 reads the input, and "reset" (N,) with resets.
             restart: the states after a reset.
         """
-        op, step, shapes = self.op, self.spec.step, self.spec.inputs
+        op, step = self.op, self.step
         if "gates" in rows:
-            names = shapes.declaration.gates_that_read("x")
-            self.leaves |= self._split("ih", rows["gates"], names, shapes.rows("x"))
-        if shapes.inputs:
-            self.leaves |= self._split("input", rows["x"], shapes.inputs, [*map(prod, shapes.inputs.values())])
+            self.leaves |= self._split("ih", rows["gates"], self._gates_that_read("x"))
+        if step.inputs:
+            self.leaves |= self._split("input", rows["x"], step.inputs)
         if "reset" in rows:
             reset = op.unsqueeze(rows["reset"], 1)
             states = [op("Where", reset, first, old) for first, old in zip(restart, states, strict=True)]
@@ -145,18 +169,24 @@ class StepEmitter:
             if value not in is_factor:
                 self.emitted[value] = self._emit(value)
         return [
-            op("Reshape", self._full(self.emitted[value], (ROWS, *axes)), op.constant([0, width]))
-            for value, axes, width in zip(results, step.state.values(), self.spec.widths.values(), strict=True)
+            op("Reshape", self._full(self.emitted[value], (ROWS, *axes)), op.constant([0, self._count(axes)]))
+            for value, axes in zip(results, step.state.values(), strict=True)
         ]
 
-    def _split(
-        self, kind: str, value: ir.Value, names: Iterable[str], counts: Sequence[int]
-    ) -> dict[tuple[str, str], ir.Value]:
+    def _gates_that_read(self, half: str) -> dict[str, Axes]:
+        """The axes of the gates with rows in the weights of x or h."""
+        return {name: axes for name, axes in self.step.gates.items() if half in self.step.reads[name]}
+
+    def _count(self, axes: Axes) -> int:
+        return prod(self.sizes[axis] for axis in axes)
+
+    def _split(self, kind: str, value: ir.Value, blocks: Mapping[str, Axes]) -> dict[tuple[str, str], ir.Value]:
         """The columns of a value (N, columns) by name."""
         parts = [value]
-        if len(counts) > 1:
-            parts = [*self.op.several("Split", len(counts), value, self.op.constant([*counts]), axis=1)]
-        return {(kind, name): part for name, part in zip(names, parts, strict=True)}
+        if len(blocks) > 1:
+            counts = [*map(self._count, blocks.values())]
+            parts = [*self.op.several("Split", len(counts), value, self.op.constant(counts), axis=1)]
+        return {(kind, name): part for name, part in zip(blocks, parts, strict=True)}
 
     def _emit(self, value: Value) -> Emitted:
         op, args = value.op, value.args
@@ -190,24 +220,38 @@ class StepEmitter:
     def _parameter(self, value: Value, name: str, gate: str | None) -> Emitted:
         weight = self.weights[name]
         if gate is not None:
-            counts = [prod(shape) for shape in self.spec.inputs.gates.values()]
-            k = [*self.spec.inputs.gates].index(gate)
-            weight = self.outer.rows(weight, sum(counts[:k]), sum(counts[: k + 1]))
+            weight = self._rows_of(weight, gate, self.step.gates)
         return Emitted(self.outer("Reshape", weight, self.outer.constant(self._shape(value.axes))), value.axes)
+
+    def _rows_of(self, weight: ir.Value, gate: str, gates: Mapping[str, Axes]) -> ir.Value:
+        """The rows of a gate in a parameter with the rows of several gates."""
+        counts, k = [*map(self._count, gates.values())], [*gates].index(gate)
+        return self.outer.rows(weight, sum(counts[:k]), sum(counts[: k + 1]))
 
     def _product_with_state(self, u: Value) -> dict[str, ir.Value]:
         """The pre-activations `W_hh u + b_hh` (N, rows) of each gate that reads the output."""
         if u not in self.recurrent:
-            op, shapes, outer = self.op, self.spec.inputs, self.outer
-            axes = (ROWS, *self.spec.step.state[next(iter(self.spec.step.state))])
-            vector = op("Reshape", self._full(self.emitted[u], axes), op.constant([0, self.spec.output_size]))
-            matrix = self.weights["weight_hh"]
-            if self.spec.heads > 1:
-                matrix = outer.constant(self.spec.recurrent_matrix().numpy())
-            product = op("MatMul", vector, outer("Transpose", matrix, perm=[1, 0]))
+            op, gates, outer, matrix = self.op, self._gates_that_read("h"), self.outer, self.weights["weight_hh"]
+            axes = next(iter(self.step.state.values()))
+            vector, size = self._full(self.emitted[u], (ROWS, *axes)), self._count(axes)
+            assert matrix.shape is not None
+            columns = matrix.shape[1]
+            assert isinstance(columns, int)
+            if columns == size:
+                vector = op("Reshape", vector, op.constant([0, size]))
+                product = op("MatMul", vector, outer("Transpose", matrix, perm=[1, 0]))
+            else:  # each head of a gate reads one block of u
+                heads, products = size // columns, list[ir.Value]()
+                vector = op("Reshape", vector, op.constant([0, heads, 1, columns]))
+                for gate, own in gates.items():
+                    count = self._count(own)
+                    rows = self._rows_of(matrix, gate, gates)
+                    blocks = outer("Reshape", rows, outer.constant([heads, count // heads, columns]))
+                    blocks = outer("Transpose", blocks, perm=[0, 2, 1])
+                    products.append(op("Reshape", op("MatMul", vector, blocks), op.constant([0, count])))
+                product = op.concat(products, 1)
             product = op("Add", product, self.weights["bias_hh"]) if "bias_hh" in self.weights else product
-            parts = self._split("hh", product, shapes.declaration.gates_that_read("h"), shapes.rows("h"))
-            self.recurrent[u] = {name: part for (_, name), part in parts.items()}
+            self.recurrent[u] = {name: part for (_, name), part in self._split("hh", product, gates).items()}
         return self.recurrent[u]
 
     def _elementwise(self, value: Value) -> Emitted:

@@ -1,10 +1,11 @@
-"""Translates the operator `glassgate::layer` to ONNX nodes for `torch.onnx.export(dynamo=True)`.
+"""Translates the operators `layer` and `arrays` to ONNX nodes for `torch.onnx.export(dynamo=True)`.
 
 The first use of torch's exporter imports this module (see `glassgate/__init__.py`).
 """
 
 from collections.abc import Sequence
 from itertools import count
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,6 +49,52 @@ def layer(
     recorder: Any = evaluator.default()
     recorder.nodes.extend(op.nodes)
     return results
+
+
+@onnx_impl(torch.ops.glassgate.arrays.default, trace_only=True, no_compile=True)
+def arrays(
+    rows: Sequence[Any],
+    operands: Sequence[Any],
+    batch_sizes: "ir.Value | None",
+    resets: "ir.Value | None",
+    step: str,
+    weights: str,
+    reverse: bool,
+    all_states: bool,
+    save: bool,
+) -> "list[ir.Value]":
+    """Add the ONNX nodes of the operator `glassgate::arrays`: one direction of a cell that declares axes.
+
+    The parameters are those of `engines.llvm_cpu.arrays.operators`.
+    """
+    from onnxscript import evaluator
+
+    from glassgate.engines.symbolic.arrays.text import parse_step
+    from glassgate.export.onnx_arrays import emit_steps
+    from glassgate.export.onnx_layer import Call
+    from glassgate.export.onnx_ops import Operators
+
+    if all_states:
+        raise ExportError("torch.onnx.export: return_states=True cannot be exported; read the output and final states")
+    op, parsed = Operators(f"glassgate{next(_calls)}."), parse_step(step)
+    (gates, inputs, _), states = rows, len(parsed.state)
+    initial, restart = operands[:states], operands[states : 2 * states]
+    is_restarted = resets is not None and any(a is not b for a, b in zip(initial, restart, strict=True))
+    if is_restarted or any(value.op == "noise" for value in parsed.values):
+        raise ExportError("torch.onnx.export: restart= and noise cannot be exported; call model.eval() first")
+    layout = _Rows(op, gates, batch_sizes, initial[0])
+    sequences = {"gates": layout.padded(gates)} if any("x" in half for half in parsed.reads.values()) else {}
+    if parsed.inputs or not sequences:
+        sequences["x"] = layout.padded(inputs)
+    masks = None if resets is None else layout.padded(resets)
+    call = Call(next(iter(sequences.values())), initial, layout.lengths, masks)
+    by_name = dict(zip(weights.split(), operands[2 * states :], strict=True))
+    output, final = emit_steps(op, parsed, by_name, gates.dtype, sequences, call, reverse)
+    flat = layout.flat(output, prod(parsed.sizes[axis] for axis in next(iter(parsed.state.values()))))
+    saved = [op("Identity", flat)] if save else []  # for the backward pass, which an exported model lacks
+    recorder: Any = evaluator.default()
+    recorder.nodes.extend(op.nodes)
+    return [flat, *final, *saved]
 
 
 def _emit_layer(

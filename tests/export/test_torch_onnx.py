@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import glassgate as gg
 from glassgate.export.errors import ExportError
 from glassgate.export.onnx_verify import Session
-from tests.export.cases import CELLS, drawn
+from tests.export.cases import CELLS, drawn, layer_of_arrays
 from tests.openvino_core import core
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch's exporter
@@ -96,3 +96,16 @@ def test_names_and_further_examples(tmp_path: Path) -> None:
     assert ([each.name for each in session.inputs], session.outputs) == (["given"], ["made"])
     with pytest.raises(ExportError, match="ONNX Runtime cannot run the model"):
         gg.to_onnx(model, path, (torch.ones(3),), verify=[(torch.ones(5),)])
+
+
+@pytest.mark.parametrize("name", ["GatedDeltaNet", "TLSTM"])
+def test_cells_with_declared_axes(name: str, tmp_path: Path) -> None:
+    """The kernels of these cells have an operator of their own."""
+    model = Tagger(layer_of_arrays(name, bidirectional=True, num_layers=1 + (name == "GatedDeltaNet"))).eval()
+    inputs = torch.randint(11, (5, 3)), torch.tensor([5, 2, 4])
+    other = torch.randint(11, (7, 2)), torch.tensor([0, 7])
+    sizes = {0: "L", 1: "N"}, {0: "N"}
+    path = gg.to_onnx(model, tmp_path / "model.onnx", inputs, dynamic_shapes=sizes, verify=[other])
+    names = [value.name for value in Session(path).inputs]
+    outputs = Session(path)(**dict(zip(names, other, strict=True)))
+    torch.testing.assert_close(next(iter(outputs.values())), model(*other)[0].detach(), rtol=1e-4, atol=1e-5)
