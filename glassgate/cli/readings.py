@@ -12,6 +12,7 @@ from glassgate.tasks.data.files import STDIN, readable_file
 from glassgate.tasks.data.formats import FOLDER, LABEL_SUFFIX, detect_format
 from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.data.pair_rows import is_side_name, lengths_agree, looks_like_pairs
+from glassgate.tasks.data.series_folder import find_targets
 from glassgate.tasks.data.series_tables import has_labels, is_series_table
 from glassgate.tasks.data.sniff import NUMBER, TEXT, TIME, WORD, Column, Source, sniff
 from glassgate.tasks.data.token_table import is_token_table
@@ -62,8 +63,7 @@ def rank(path: str, format: str = "") -> list[Reading]:
 def _readings(path: str, format: str) -> Iterator[Reading]:
     kind = format or detect_kind(path)
     if kind == "folder":
-        is_tagged = (Path(path) / FOLDER[0]).exists()
-        yield Reading("tagging", f"a file {FOLDER[0]}") if is_tagged else Reading("classification", "a folder")
+        yield _task_of_folder(path)
     elif not format and is_music(path):
         yield Reading("language-model", "piano rolls")
     elif kind == "tsf":
@@ -76,6 +76,16 @@ def _readings(path: str, format: str) -> Iterator[Reading]:
         yield _task_of_keys(path, kind)
     else:
         yield from _readings_of_text(path, format, kind)
+
+
+def _task_of_folder(path: str) -> Reading:
+    if (Path(path) / FOLDER[0]).exists():
+        return Reading("tagging", f"a file {FOLDER[0]}")
+    targets = find_targets(path)
+    if targets is None:
+        return Reading("classification", "a folder")
+    has_numbers = targets.target.kind == NUMBER and not targets.target.may_be_labels
+    return Reading("regression" if has_numbers else "classification", f"a table {targets.path.name} with targets")
 
 
 def _task_of_labelled_series(path: str, kind: str) -> Reading:

@@ -146,6 +146,26 @@ def test_a_tab_does_not_suggest_translation(first: str, tmp_path: Path) -> None:
     assert rank(str(path))[0].task == "translation"
 
 
+@pytest.mark.parametrize(("targets", "task"), [(["a", "b"], "classification"), (["1.5", "2.5"], "regression")])
+def test_a_folder_of_tables_with_a_file_of_targets(
+    targets: list[str], task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "series").mkdir()
+    for k in range(12):
+        rows = "".join(f"{t},2024-01-01 {t:02}:00,{k + t},{0.5 * t}\n" for t in range(10 + k))
+        (tmp_path / "series" / f"s{k}.csv").write_text(f"step,time,x,y\n{rows}")
+    labels = [targets[k % 2] if task == "classification" else f"{k}.5" for k in range(12)]
+    (tmp_path / "targets.csv").write_text("file,target\n" + "".join(f"s{k},{labels[k]}\n" for k in range(12)))
+    assert rank(str(tmp_path))[0].task == task
+    assert main(["look", str(tmp_path), "--examples", "12"]) == 0
+    output = capsys.readouterr().out
+    assert f"{labels[3]}\t13 steps of 2 channels" in output
+    assert f"train {task} --data {tmp_path}" in output
+    (tmp_path / "series" / "s5.csv").unlink()
+    assert main(["look", str(tmp_path)]) == 2
+    assert "targets.csv:7: the file 's5' is not in the folder; add it, or remove the row" in capsys.readouterr().err
+
+
 def test_excel_unicode_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = "".join(f'"{text}\n and more"\t{label}\r\n' for text, label in REVIEWS)
     (tmp_path / "a.txt").write_bytes(f"text\tlabel\r\n{rows}".encode("utf-16"))

@@ -18,6 +18,7 @@ from glassgate.tasks.data.files import STDIN, suffix_of
 from glassgate.tasks.data.labelled_series import KINDS as SERIES
 from glassgate.tasks.data.labelled_series import handle_missing, read_labelled_series
 from glassgate.tasks.data.lines import encoding_note, nonempty, read_lines
+from glassgate.tasks.data.series_folder import find_targets
 from glassgate.tasks.data.series_tables import is_series_table
 from glassgate.tasks.data.sniff import sniff
 from glassgate.tasks.data.texts import TOKEN_KINDS
@@ -133,7 +134,7 @@ class Reader:
     def _detect_format(self) -> str:
         kind = detect_kind(self.path)
         if kind == "folder":
-            return kind
+            return kind if find_targets(self.path, self.label_column) is None else "series-folder"
         if kind in ("text", "") and _is_fasttext(self.path):
             return "fasttext"
         if kind in ("text", "", "csv", "tsv") and self.text_column == "text":

@@ -7,11 +7,12 @@ import numpy as np
 
 from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.data.records import load_arrays
+from glassgate.tasks.data.series_folder import read_series_folder
 from glassgate.tasks.data.series_tables import read_arff, read_series_table
 from glassgate.tasks.errors import DataError
 
-KINDS = ("ts", "npz", "arff", "series")
-"""The kinds of files; "series" is a table of numbers with a series per row."""
+KINDS = ("ts", "npz", "arff", "series", "series-folder")
+"""The kinds of files; "series" is a table with a series per row, "series-folder" a folder with a table per series."""
 
 LabelledSeries = tuple[str, int | None, np.ndarray, str | None]
 """The file and the line of a series, its values `(L, C)`, and its label."""
@@ -32,6 +33,8 @@ def read_labelled_series(
     """
     if kind == "series":
         return read_series_table(path, label_column, labelled)
+    if kind == "series-folder":
+        return read_series_folder(path, label_column, labelled)
     if kind == "arff":
         return read_arff(path, labelled)
     return _read_ts(path) if kind == "ts" else _read_npz(path)
