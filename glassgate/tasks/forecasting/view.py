@@ -29,7 +29,9 @@ class View(TaskView[Forecasting]):
         scale, shift = batch["scale"][:, None], batch["shift"][:, None]
         point = self.task.head.point(output.forecast, scale)
         target = batch["values"][:, -point.shape[1] :]
-        predicted, actual = ((each * scale + shift)[0].tolist() for each in (point, target))
+        rounding = 1e-6 * (scale.abs() + shift.abs())
+        numbers = (each * scale + shift for each in (point, target))
+        predicted, actual = (each.where(~(each.abs() < rounding), 0.0)[0].tolist() for each in numbers)
         options, count = self.task.options, len(predicted)
         first_step = options.steps_back - 1
         steps = range(first_step, first_step + count) if options.model == "recursive" else [None] * count

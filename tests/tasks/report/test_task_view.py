@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import glassgate as gg
 from glassgate.tasks.classification import Classification, ClassificationOptions
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.errors import UserError
@@ -11,7 +12,9 @@ from glassgate.tasks.forecasting.task import Forecasting
 from glassgate.tasks.language_model.music import parse_roll
 from glassgate.tasks.regression import Regression
 from glassgate.tasks.report.answers import answers_of
+from glassgate.tasks.report.study import study
 from glassgate.tasks.report.task_view import view_of
+from tests.tasks.live.runs import excerpts, trained
 
 
 class Rating(Regression):
@@ -51,3 +54,13 @@ def test_answers_name_prediction_and_target() -> None:
     assert answer.target is not None
     assert (answer.target.name, round(answer.target.probability or 0, 3)) == ("y", 0.2)
     torch.testing.assert_close(view.evidence.exp(), torch.tensor([[0.2], [0.8]]))
+
+
+def test_the_targets_of_a_forecast_are_the_values_of_the_series() -> None:
+    """A value of 0 is not shown as the rounding error of float32 that scaling leaves."""
+    torch.manual_seed(1)
+    with gg.engine("reference"):
+        task = trained("forecasting, segments")
+        made = study(task, excerpts(task), "x")
+    targets = [answer.target for passage in made.passages for answer in passage.answers]
+    assert [each.name for each in targets if each is not None] == ["0", "3", "6", "9"]
