@@ -243,7 +243,9 @@ def test_runs_that_cannot_be_written(tmp_path: Path) -> None:
         write_program(task, tmp_path)
     task = forecasting(path, str, past="second one")
     path.unlink()
-    with pytest.raises(OptionError, match="cannot express the covariates of the past of this forecasting run; train a"):
+    with pytest.raises(
+        OptionError, match="--to c cannot express the covariates of the past of this forecasting run; train a"
+    ):
         write_program(task, tmp_path)
     with pytest.raises(OptionError, match="name must be a C identifier, got 'a b'"):
         write_program(regression(), tmp_path, "a b")
