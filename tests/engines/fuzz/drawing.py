@@ -7,13 +7,15 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.strategies import SearchStrategy
 
+from tests.engines.fuzz.array_writing import array_cells
 from tests.engines.fuzz.targets import FURTHER_BUILDS, TARGETS, Target, Trial, trial_of
 from tests.engines.fuzz.test_fuzz import LARGE
 from tests.engines.fuzz.writing import Written, cells
@@ -22,19 +24,25 @@ BATCH = 50
 """The number of cells of a seed, which are in one C program and one process of Node."""
 
 
-def generated(number: int) -> list[Trial]:
-    """Return the trials of the cells of a seed, except those with large numbers."""
+def generated(number: int, kind: Callable[[], SearchStrategy[Written]] = cells, count: int = BATCH) -> list[Trial]:
+    """Return the trials of the cells of a seed, except those with large numbers.
+
+    Args:
+        number: the seed.
+        kind: `cells` for cells with one number per unit, `array_cells` for cells that declare axes.
+        count: the number of cells.
+    """
     drawn: list[Written] = []
 
     @seed(number)
     @settings(
-        max_examples=BATCH,
+        max_examples=count,
         phases=[Phase.generate],
         database=None,
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
-    @given(cells())
+    @given(kind())
     def draw(written: Written) -> None:
         drawn.append(written)
 
@@ -57,7 +65,7 @@ def main(first: int, last: int) -> None:
     count, failed, seconds = 0, Counter[str](), Counter[str]()
     for number in range(first, last + 1):
         start = time.process_time()
-        trials = generated(number)
+        trials = generated(number) + generated(number, array_cells)
         seconds["drawing"] += time.process_time() - start
         count += len(trials)
         with TemporaryDirectory() as folder:

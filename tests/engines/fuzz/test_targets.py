@@ -9,7 +9,8 @@ import torch
 from hypothesis import settings
 
 import glassgate as gg
-from tests.engines.fuzz.drawing import check, generated
+from tests.engines.fuzz.array_writing import array_cells
+from tests.engines.fuzz.drawing import BATCH, check, generated
 from tests.engines.fuzz.targets import FURTHER_BUILDS, TARGETS, Trial, trial_of_layer
 
 FUZZ = settings.default.max_examples > 1000
@@ -30,6 +31,13 @@ def built_in() -> list[Trial]:
 @pytest.mark.parametrize("number", SEEDS)
 def test_every_target_equals_the_step(number: int, tmp_path: Path) -> None:
     check(generated(number), SELECTED, tmp_path, f"of python -m tests.engines.fuzz.drawing {number}")
+
+
+@pytest.mark.filterwarnings("ignore:cell .* runs on the reference engine")
+@pytest.mark.hypothesis
+@pytest.mark.parametrize("number", SEEDS)
+def test_cells_that_declare_axes_on_every_target(number: int, tmp_path: Path) -> None:
+    check(generated(number, array_cells, count=BATCH if FUZZ else 20), SELECTED, tmp_path, f"of seed {number}")
 
 
 def test_built_in_cells_on_every_target(tmp_path: Path) -> None:
