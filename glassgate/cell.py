@@ -132,7 +132,7 @@ class Cell(Drawable):
 
     A step uses torch functions on tensors with a leading batch axis, and returns the new states in the order of
     `state`. Fused kernels need elementwise functions, and `mean` and `sum` along the last dimension with
-    `keepdim=True`; with declared axes, sums and products over axes. Other steps run on the reference engine.
+    `keepdim=True`; with declared axes, functions over any axes. Other steps run on the reference engine.
 
     Attributes:
         gates: the names of the gates, or a dict from names to axes or `Gate`.

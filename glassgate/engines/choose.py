@@ -23,6 +23,10 @@ from glassgate.engines.traced_cells import current_equations, why_not_traceable
 from glassgate.shapes import check_choice
 from glassgate.user_warning import warn_user
 
+MOST_PRODUCTS_BY_SEQUENCE = 1_500_000
+"""The multiplications of one step with a cell's own matrices above which torch's products of all sequences are faster
+than kernels that multiply each sequence alone, on an AVX-512 processor."""
+
 
 class Engine(Protocol):
     """Runs calls of layers."""
@@ -49,9 +53,16 @@ def engines() -> dict[str, Engine]:
 def preferred_engines(steps: Steps, directions: list[Direction]) -> list[str]:
     """The names of the engines in the order in which "auto" tries them for a call.
 
-    On a CUDA GPU, torch's engine comes first if cuDNN has a persistent kernel for the call.
+    On a CUDA GPU, torch's engine comes first if cuDNN has a persistent kernel for the call. The kernels of cells that
+    declare axes multiply each sequence alone, so with many sequences and large matrices, the reference engine comes
+    first.
     """
     names, data, direction = list(engines()), steps.data, directions[0]
+    if direction.cell.declaration is not None:
+        own = [v for name, v in direction.weights.items() if name != "weight_ih" and v.dim() > 1]
+        if len(direction.initial[0]) * sum([v.numel() for v in own]) > MOST_PRODUCTS_BY_SEQUENCE:
+            names.sort(key=lambda name: name != "reference")
+        return names
     if data.device.type == "cuda":
         N, H = len(direction.initial[0]), direction.weights["weight_ih"].shape[0] // len(direction.cell.gates)
         train = torch.is_grad_enabled() and any(v.requires_grad for v in (data, *direction.weights.values()))

@@ -216,6 +216,19 @@ def test_structured_cells_equal_the_reference(name):
         _check(layer, torch.randn(4, 2, sizes[0], dtype=torch.float64), lengths=[4, 2])
 
 
+def test_matrices_that_are_wider_than_the_registers():
+    """Rows of 41 numbers are divided into blocks, and two matrices have the same axes in another order."""
+    with interpreted():
+        for cell in (gg.cells.AntisymmetricRNN(), gg.cells.CfC(37)):
+            layer = gg.Recurrent(cell, 5, 41, dtype=torch.float64)
+            _check(layer, torch.randn(3, 2, 5, dtype=torch.float64))
+
+
+def test_many_sequences_with_large_matrices_run_in_torch():
+    layer = gg.Recurrent(gg.cells.FastRNN(), 4, 256)
+    assert [gg.explain(layer, torch.randn(2, N, 4)).engine for N in (16, 32)] == ["cpu", "reference"]
+
+
 def test_recurrent_dropout_and_zoneout():
     cell = gg.cells.SCRN(3)
     options = {"zoneout": {"h": 0.3, "c": 0.2}, "recurrent_dropout": 0.4, "recurrent_dropout_on": "state"}

@@ -139,6 +139,7 @@ class _Division:
 
     def __init__(self, stores: Sequence[Store], order: Order) -> None:
         self._order = order
+        self._orders: dict[Value, tuple[str, ...]] = {}
         self._pending: list[Value | Store] = []
         self._done: set[Value] = set()
         nodes = topological_order([store.value for store in stores])
@@ -163,10 +164,21 @@ class _Division:
     def _axes(self, item: Value | Store) -> tuple[str, ...]:
         """The axes of the nest that computes an item, outermost first."""
         if isinstance(item, Store):
-            axes: Iterable[str] = item.memory.axes
-        else:
-            axes = item.inputs[0].axes if is_sum(item) else item.axes
-        return self._order(axes)
+            return self._order(item.memory.axes)
+        return self._order_of_sum(item) if is_sum(item) else self._order(item.axes)
+
+    def _order_of_sum(self, item: Value) -> tuple[str, ...]:
+        """The order of the axes of a sum's argument: that of a memory with these axes that the argument reads."""
+        if item not in self._orders:
+            axes, pending, found = self._order(item.inputs[0].axes), [*item.inputs], list[tuple[str, ...]]()
+            while pending:
+                node = pending.pop()
+                if (memory := memory_of(node)) and {*memory.axes} == {*axes}:
+                    found.append(memory.axes)
+                if not (is_sum(node) or is_view(node) or is_moved(node)):
+                    pending += node.inputs
+            self._orders[item] = axes if not found or axes in found else found[0]
+        return self._orders[item]
 
     def _is_transposed(self, store: Store) -> bool:
         return self._axes(store) != store.memory.axes

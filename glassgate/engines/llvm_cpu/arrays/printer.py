@@ -130,7 +130,7 @@ class _Loops:
     """Prints a nest with axes.
 
     The loops, from the outside: blocks of the inner axis, if its vectors do not fit into the registers; the outer axes;
-    the unrolled vectors.
+    the unrolled vectors. Without sums that stay in registers, the blocks are inside of the outer axes.
     """
 
     def __init__(self, layout: Layout, nest: Nest, registers: int) -> None:
@@ -155,7 +155,9 @@ class _Loops:
         """The lines of the nest."""
         names = {s: f"v{s.serial}" for s in self.nest.sums}
         start = [f"{names[s]} = fill(0.0)" for s in self.totals]
-        complete = {s for s in self.row_sums if len(s.axes) == len(self.outer) and not self.has_blocks}
+        has_row_blocks = self.has_blocks and bool(self.outer) and not self.column_sums
+        is_complete = has_row_blocks or not self.has_blocks
+        complete = {s for s in self.row_sums if len(s.axes) == len(self.outer) and is_complete}
         """The row sums that are complete at the end of a row. Several rows or blocks add to the others."""
         for s in self.nest.sums:
             if s.axes:
@@ -165,9 +167,11 @@ class _Loops:
         outside, inside = self._broadcasts()
         block = [f"{names[s]}_{j} = fill(0.0)" for s in self.column_sums for j in range(self.unrolled)]
         row = [*inside, *(f"{names[s]} = fill(0.0)" for s in self.row_sums)]
-        if self.outer:
+        if self.outer and not has_row_blocks:
             block += [line for vector in self.vectors for line in vector.compute(self._read_once())]
-        row += [line for vector in self.vectors for line in vector.lines()]
+        inner = [line for vector in self.vectors for line in vector.lines()]
+        blocks = f"for _b in range(0, {self.width}, {self.unrolled * self.lanes}):"
+        row += [blocks, *_indented(inner)] if has_row_blocks else inner
         for s in self.row_sums:
             place = self.layout.allocate(s)
             put = "put_total" if s in complete else "add_total"
@@ -176,8 +180,8 @@ class _Loops:
         for axis in reversed(self.outer):
             row = [f"for {self.variables[axis]} in range({self.layout.sizes[axis]}):", *_indented(row)]
         lines = [*block, *row, *end]
-        if self.has_blocks:
-            lines = [f"for _b in range(0, {self.width}, {self.unrolled * self.lanes}):", *_indented(lines)]
+        if self.has_blocks and not has_row_blocks:
+            lines = [blocks, *_indented(lines)]
         self.layout.variables |= {s: names[s] for s in self.totals}
         for node in self.nest.kept:
             self.layout.allocate(node)
