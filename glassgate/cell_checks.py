@@ -33,7 +33,11 @@ def check_cell(operation: str, cell: object) -> None:
 
 
 def check_heads(operation: str, cell: Cell, widths: Iterable[int]) -> None:
-    """Raise ValueError unless the number of heads divides each width of a state."""
+    """Raise ValueError unless the number of heads is a positive integer that divides each width of a state."""
+    if not isinstance(cell.heads, int) or cell.heads < 1:
+        raise ValueError(
+            f"{operation}: heads of cell {type(cell).__name__} must be a positive integer, got {cell.heads!r}"
+        )
     for width in widths:
         if width % cell.heads:
             raise ValueError(f"{operation}: sizes must be multiples of the cell's {cell.heads} heads, got {width}")

@@ -8,7 +8,7 @@ from glassgate.tasks.errors import UserError
 
 
 def cell_of(name: str) -> gg.Cell:
-    """Return the cell of `glassgate.cells` with this name, or an instance of the class if the name is `FILE.py:Class`.
+    """Return the cell of the option `cell` of tasks: a name with or without arguments, or `FILE.py:Class`.
 
     The file is executed.
 
@@ -16,7 +16,7 @@ def cell_of(name: str) -> gg.Cell:
         OptionError: the cell or the file does not exist, or the file does not define the cell
     """
     value = cells.check(name)
-    return cells.build_cell(value) if value in cells.CELLS else cells.from_file(name)
+    return cells.from_file(name) if cells.is_in_file(value) else cells.build_cell(value)
 
 
 def hidden_size(cell: gg.Cell, features: int, parameters: int) -> int:

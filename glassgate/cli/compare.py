@@ -1,6 +1,7 @@
 """`glassgate compare`: test claims of tutorials about recurrent networks, and write a page for each comparison."""
 
 import os
+import re
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from glassgate.claims.comparison import Comparison
 from glassgate.claims.problems import PROBLEMS
 from glassgate.claims.trial import Trial
 from glassgate.cli.parser import Parser
-from glassgate.tasks.cells import CELLS
+from glassgate.tasks.cells import HELP
 from glassgate.tasks.errors import UserError
 
 LAGS = (50, 100, 200, 500, 1000)
@@ -40,8 +41,7 @@ def command(argv: list[str]) -> None:
         "--cells",
         default="rnn,gru,lstm",
         metavar="NAMES",
-        help=f"cells, separated by commas: {', '.join(CELLS)}, or FILE.py:Class for a custom cell "
-        "(default: rnn,gru,lstm)",
+        help=f"cells, separated by commas: {HELP} (default: rnn,gru,lstm)",
     )
     parser.add_argument(
         "--problems",
@@ -205,7 +205,8 @@ def _parse_comparison(arguments: Namespace) -> Comparison:
 
 
 def _names(option: str, text: str) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    texts = re.split(r",(?![^(]*\))", text)  # not at the commas of a cell's arguments
+    names = tuple(dict.fromkeys(name.strip() for name in texts if name.strip()))
     if not names:
         raise UserError(f"{option} must name at least one, got {text!r}")
     return names

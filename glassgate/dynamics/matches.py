@@ -95,7 +95,7 @@ class Index:
         """Build the index of a data set.
 
         Args:
-            sequences: the states (L, H) of each sequence by name, on any device.
+            sequences: the states (L, H) or (L, ...) of each sequence by name, on any device.
             texts: the texts of the L steps of each sequence; empty for an index without texts.
             about: a description of the data.
 
@@ -106,7 +106,7 @@ class Index:
         lengths = []
         for sequence in sequences:
             for name, values in sequence.items():
-                by_state.setdefault(name, []).append(values.detach().to("cpu", torch.float16))
+                by_state.setdefault(name, []).append(values.detach().flatten(1).to("cpu", torch.float16))
             lengths.append(len(next(iter(sequence.values()))))
         step_texts = [text.encode() for of_sequence in texts for text in of_sequence] or [b""] * sum(lengths)
         if not lengths or len(step_texts) != sum(lengths):

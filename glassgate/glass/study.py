@@ -170,9 +170,10 @@ class Direction:
         gates = {}
         for retained, direct in self.retained.values():
             for name, kind in self.kinds.items():
-                if direct and kind == "gate" and name in self.saturation:
+                values = self.values[name] if direct and kind == "gate" and name in self.saturation else None
+                if values is not None and values.shape == retained.shape:  # a gate may have other axes than a state
                     for keeps, fraction in ((True, retained), (False, 1 - retained)):
-                        if np.allclose(self.values[name], fraction, atol=1e-4):
+                        if np.allclose(values, fraction, atol=1e-4):
                             gates[name] = keeps
         return gates
 

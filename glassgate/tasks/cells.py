@@ -1,5 +1,6 @@
-"""The `cell` option: a name of `glassgate.cells`, a class in a Python file, or a `gg.Cell` object."""
+"""The `cell` option: a name of `glassgate.cells` with arguments, a class in a Python file, or a `gg.Cell` object."""
 
+import ast
 import importlib.util
 import json
 import warnings
@@ -13,38 +14,40 @@ from glassgate.tasks.errors import OptionError
 if TYPE_CHECKING:
     import glassgate as gg
 
-# The lower-case names of `glassgate.cells`, listed here so that help is available before torch is loaded.
+# The lower-case names of the cells that read all features of their input, listed here so that help is available before
+# torch is loaded. Cells with inputs of their own, such as the time between steps, are not for tasks.
 CELLS = (
-    "activatedgru", "activatedlstm", "cifg", "clippedlstm", "ctrnn", "gru", "grup", "gruv3", "indrnn", "janet",
-    "layernormgru", "layernormlstm", "lstm", "mgu", "mingru", "minlstm", "peepholelstm", "rnn", "slstm",
+    "activatedgru", "activatedlstm", "antisymmetricrnn", "atr", "brc", "cfn", "cifg", "clippedlstm", "cornn", "ctrnn",
+    "deltanet", "fastgrnn", "fastrnn", "gatedantisymmetricrnn", "gateddeltanet", "gla", "gru", "grup", "gruv3", "hgrn2",
+    "hyperlstm", "indrnn", "janet", "layernormgru", "layernormlstm", "lem", "lightru", "ligru", "linearattention",
+    "lmu", "lru", "lstm", "lstm1997", "mamba2", "mgu", "mingru", "minimalrnn", "minlstm", "mlstm",
+    "multiplicativelstm", "mut1", "mut2", "mut3", "nas", "nbrc", "peepholelstm", "qrnn", "ran", "residuallstm",
+    "retnet", "rglru", "rhn", "rnn", "rwkv7", "s4d", "s5", "scrn", "sgrn", "slstm", "sru", "star", "ugrnn", "unicornn",
 )  # fmt: skip
 
 RENAMED = {"gruv1": "gruv3"}
 """Former names of cells, with their present names."""
 
-HELP = "lstm, gru, rnn, ..., or FILE.py:Class"
+HELP = "lstm, gru, gateddeltanet(heads=4), ... (`glassgate cells` lists all), or FILE.py:Class"
 
 
 def check(value: Any) -> "str | gg.Cell":
-    """Check a value of the option, and return it as a lower-case name, `FILE.py:Class`, or a cell made of equations.
+    """Check a value of the option. Return it as a lower-case name with arguments, `FILE.py:Class`, or a cell.
 
     Args:
-        value: a name in any case, `FILE.py:Class`, a `gg.Cell` object, or a result of `as_json`
+        value: a name in any case, with or without keyword arguments, `FILE.py:Class`, a `gg.Cell` object, or a result
+            of `as_json`
 
     Raises:
         OptionError: any other value, or a cell that cannot be stored
     """
     if isinstance(value, str):
-        name = value.lower()
-        if name in RENAMED:
-            warnings.warn(f"cell: {name} is now {RENAMED[name]}; use {RENAMED[name]}", FutureWarning, stacklevel=2)
-            return RENAMED[name]
-        if name in CELLS:
-            return name
-        file, _, class_name = value.rpartition(":")
-        if not file.endswith(".py") or not class_name.isidentifier():
-            raise OptionError(f"cell: expected one of {', '.join(CELLS)}, or FILE.py:Class, got {value!r}")
-        return value
+        if is_in_file(value):
+            return value
+        name, arguments = _parse(value)
+        if arguments:
+            _build(name, arguments)
+        return name + (f"({', '.join(f'{key}={v!r}' for key, v in arguments.items())})" if arguments else "")
 
     import glassgate as gg
 
@@ -57,6 +60,47 @@ def check(value: Any) -> "str | gg.Cell":
     except TypeError as error:
         reason = str(error).removesuffix("; it runs on the reference engine")
         raise OptionError(f"cell: expected a name, FILE.py:Class or a gg.Cell that can be stored: {reason}") from None
+
+
+def is_in_file(value: "str | gg.Cell") -> bool:
+    """Whether a checked value of the option is `FILE.py:Class`."""
+    if not isinstance(value, str):
+        return False
+    file, _, class_name = value.rpartition(":")
+    return file.endswith(".py") and class_name.isidentifier()
+
+
+def _parse(value: str) -> tuple[str, dict[str, Any]]:
+    """Return the name and the keyword arguments of a text such as "GLA" or "gla(heads=4)"."""
+    name, _, rest = value.strip().partition("(")
+    name = name.strip().lower()
+    if name in RENAMED:
+        warnings.warn(f"cell: {name} is now {RENAMED[name]}; use {RENAMED[name]}", FutureWarning, stacklevel=3)
+        name = RENAMED[name]
+    if name not in CELLS:
+        raise OptionError(f"cell: expected one of {', '.join(CELLS)}, or FILE.py:Class, got {value!r}")
+    try:
+        call = ast.parse(f"f({rest}" if rest else "f()", mode="eval").body
+        assert isinstance(call, ast.Call)
+        assert not call.args
+        return name, {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+    except (SyntaxError, ValueError, AssertionError):
+        raise OptionError(f"cell: expected keyword arguments, such as gla(heads=4), got {value!r}") from None
+
+
+def _build(name: str, arguments: Mapping[str, Any]) -> "gg.Cell":
+    import glassgate as gg
+
+    built_in = {name: getattr(gg.cells, name) for name in gg.cells.__all__}
+    built_in |= gg.cells.CLASSIC | gg.cells.STATE_SPACES | gg.cells.MATRIX_MEMORIES
+    cell: type[gg.Cell] = {each.lower(): kind for each, kind in built_in.items()}[name]
+    try:
+        built = cell(**arguments)
+        gg.Recurrent(built, *gg.cell_shapes.example_sizes(built), device="meta")
+        return built
+    except (TypeError, ValueError, ArithmeticError) as error:
+        reason = str(error).replace("__init__()", name)
+        raise OptionError(f"cell: {reason}; see `glassgate cells {cell.__name__}`") from None
 
 
 def as_json(value: "str | gg.Cell") -> Any:
@@ -75,14 +119,11 @@ def build_cell(value: "str | gg.Cell") -> "gg.Cell":
     Raises:
         OptionError: the value names a file
     """
-    import glassgate as gg
-
-    if isinstance(value, gg.Cell):
+    if not isinstance(value, str):
         return value
-    types: dict[str, type[gg.Cell]] = {each.lower(): getattr(gg.cells, each) for each in gg.cells.__all__}
-    if value not in types:
+    if is_in_file(value):
         raise OptionError(f"cell: expected the equations of {value}, got only its name; train again")
-    return types[value]()
+    return _build(*_parse(value))
 
 
 def from_file(location: str) -> "gg.Cell":

@@ -102,7 +102,11 @@ class Options:
     hidden_size: int = option(128, "units per direction", minimum=1, maximum=2**16)
     num_layers: int = option(1, "number of recurrent layers", minimum=1, maximum=1000)
     bidirectional: bool = option(True, "read sequences from both ends")
-    init: str = option("xavier_orthogonal", "initialisation of the weights", choices=("xavier_orthogonal", "torch"))
+    init: str = option(
+        "auto",
+        "initialisation of the weights; auto is xavier_orthogonal, or torch for cells that have no such scheme",
+        choices=("auto", "xavier_orthogonal", "torch"),
+    )
     embedding_size: int = option(64, "size of the vector of a token", minimum=1, maximum=2**16)
     dropout: float = option(0.0, "dropout after the embedding and after each layer", minimum=0, maximum=1)
 

@@ -90,7 +90,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
                 check_device(self.options, processes.world)
                 if run is not None and is_main:
                     Run.check_new(run)
-                if isinstance(self.options.cell, str) and self.options.cell not in cells.CELLS:
+                if cells.is_in_file(self.options.cell):
                     self.options = self.requested = replace(self.options, cell=cells.from_file(self.options.cell))
                 split = self.read_split(progress) if split is None else self.split_of(split)
                 if not len(split.train):

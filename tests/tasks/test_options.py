@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 import glassgate as gg
-from glassgate.tasks.cells import CELLS
+from glassgate.tasks.cells import CELLS, build_cell
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.options import read_config
 from glassgate.tasks.tagging import TaggingOptions
@@ -23,7 +23,7 @@ from glassgate.tasks.tagging import TaggingOptions
         ({"dropout": 1.5}, "dropout: expected 1 or less, got 1.5"),
         ({"dropout": float("nan")}, "dropout: expected 0 or more, got nan"),
         ({"learning_rate": "fast"}, "learning_rate: expected a value of type float, got 'fast'"),
-        ({"cell": "lsmt"}, "cell: expected one of activatedgru, .*, rnn, slstm, or FILE.py:Class, got 'lsmt'"),
+        ({"cell": "lsmt"}, "cell: expected one of activatedgru, .*, unicornn, or FILE.py:Class, got 'lsmt'"),
         ({"cell": "mine.py"}, "cell: expected one of .*, or FILE.py:Class, got 'mine.py'"),
         ({"cell": 3}, "cell: expected a name, FILE.py:Class or a gg.Cell that can be stored: .* got 3"),
         ({"cell": {"name": "Mine"}}, "cell: cell_from_json: expected the text that cell_to_json returns"),
@@ -38,8 +38,11 @@ def test_wrong_values(values: dict[str, object], message: str) -> None:
 
 
 def test_built_in_cells_by_name_in_any_case() -> None:
-    assert list(CELLS) == sorted(name.lower() for name in gg.cells.__all__)
-    for name in gg.cells.__all__:
+    built_in = {name: getattr(gg.cells, name) for name in gg.cells.__all__}
+    built_in |= gg.cells.CLASSIC | gg.cells.STATE_SPACES | gg.cells.MATRIX_MEMORIES
+    of_features = {name for name, cell in built_in.items() if len(cell.inputs) <= 1}
+    assert list(CELLS) == sorted(name.lower() for name in of_features)
+    for name in of_features:
         assert TaggingOptions(cell=name) == TaggingOptions(cell=name.lower())
 
 
@@ -77,3 +80,24 @@ def test_files_without_options(tmp_path: Path, name: str, content: bytes, messag
     (tmp_path / name).write_bytes(content)
     with pytest.raises(OptionError, match=message):
         read_config(tmp_path / name)
+
+
+def test_arguments_of_a_cell() -> None:
+    options = TaggingOptions(cell="GLA( heads=2,key_size = 8 )")
+    assert options.cell == "gla(heads=2, key_size=8)"
+    assert repr(build_cell(options.cell)) == "GLA(heads=2, key_size=8)"
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("gla(2)", r"cell: expected keyword arguments, such as gla\(heads=4\), got 'gla\(2\)'"),
+        ("gla(heads=__import__('os'))", "cell: expected keyword arguments, .* got .gla"),
+        ("gla(head=2)", r"cell: .*gla.* 'head'; see `glassgate cells GLA`"),
+        ("gla(heads=0)", "cell: .*heads.*0; see `glassgate cells GLA`"),
+        ("gla(heads=2", "cell: expected keyword arguments"),
+    ],
+)
+def test_wrong_arguments_of_a_cell(cell: str, message: str) -> None:
+    with pytest.raises(OptionError, match=f"^{message}"):
+        TaggingOptions(cell=cell)

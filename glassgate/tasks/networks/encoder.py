@@ -36,9 +36,18 @@ def encoder(options: Options, input_size: int | None = None, **others: Any) -> g
         batch_first=True,
         dropout=options.dropout if options.num_layers > 1 else 0.0,
         bidirectional=options.bidirectional,
-        init=getattr(gg.init, options.init),
+        init=getattr(gg.init, _scheme(cell) if options.init == "auto" else options.init),
         **others,
     )
+
+
+def _scheme(cell: gg.Cell) -> str:
+    """The scheme `xavier_orthogonal` if the gates that keep the state of a cell can be derived, otherwise `torch`."""
+    try:
+        gg.init.keeping_gates(cell)
+    except ValueError:
+        return "torch"
+    return "xavier_orthogonal"
 
 
 def last_outputs(layer: gg.Recurrent, state: Tensor | tuple[Tensor, ...]) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import glassgate as gg
+from glassgate.dynamics.explanations import NotTraceable
 from glassgate.glass import bootstrap
 from glassgate.glass.ablate import (
     Editable,
@@ -21,6 +22,7 @@ from glassgate.glass.ablate import (
     measure_means,
     run_with_parts_held,
 )
+from glassgate.glass.edit import editable_values
 from glassgate.glass.languages import say
 from glassgate.glass.study import Cause, Study, WindowCause
 from glassgate.tasks.data.batches import Batch
@@ -54,12 +56,19 @@ class PassageComparison(NamedTuple):
 def add_causes(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study: Study) -> None:
     """Add causes to a study: the effect of each part of the layers, and of each window of steps.
 
+    If values of a cell cannot be held, a note of the study has the reason.
+
     Args:
         view: the report's view of the task
         batch_of: returns a batch with several copies of a passage, from its index and the number of copies
         study: the study, with its passages
     """
     lengths, network = [len(each.steps) for each in study.passages], view.task.network
+    try:
+        editable_values(network)
+    except NotTraceable as error:
+        study.notes.append(say("causes.not_editable", reason=error))
+        return
 
     def answers_of(index: int, copies: int) -> BatchAnswers:
         return view.answers_for_batch(batch_of(index, copies))

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from glassgate.glass.page import page
 from glassgate.tasks import task_class
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.report.study import excerpts_of_run
+from glassgate.tasks.report.study import excerpts_of_run, excerpts_of_text, study
 
 
 @pytest.fixture(scope="module")
@@ -38,3 +39,16 @@ def test_a_long_example_is_shown_where_it_is_as_accurate_as_on_average(tagger: A
     right = np.array(predicted[excerpt]) == np.array(shown.example.labels[excerpt])
     assert len(right) == 240
     assert right.mean() == pytest.approx(accuracy, abs=0.06)
+
+
+def test_a_cell_with_axes_has_a_report_without_the_sections_that_need_one_number_per_unit(tmp_path: Path) -> None:
+    data = tmp_path / "data.tsv"
+    data.write_text("red\tA\nblue\tB\nred\tA\n\n" * 20, encoding="utf-8")
+    kind = task_class("tagging")
+    options = {"data": str(data), "cell": "GatedDeltaNet(heads=2, key_size=2)", "hidden_size": 8, "epochs": 1}
+    task = kind(kind.options_type.from_mapping(options | {"embedding_size": 4, "threads": 1, "baselines": False}))
+    task.fit()
+    result = study(task, excerpts_of_text(task, "red blue blue"), "a memory")
+    assert result.directions[0].values["S"].shape == (3, 2 * 2 * 4)
+    assert any("causes" in note and "GatedDeltaNet declares axes" in note for note in result.notes)
+    assert "a memory" in page(result)
