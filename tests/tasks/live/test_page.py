@@ -74,6 +74,21 @@ def test_the_page_gives_the_predictions_of_the_task(name: str, count: int, tmp_p
             agrees(task, shown, edits, got, given)
 
 
+def test_cells_that_declare_axes_run_on_pages(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    with gg.engine("reference"):
+        task = trained("regression")
+        encoder = task.network.encoder
+        options = {"batch_first": True, "bidirectional": encoder.bidirectional, "num_layers": encoder.num_layers}
+        cell = gg.cells.GatedDeltaNet(heads=2, key_size=3)
+        task.network.encoder = gg.Recurrent(cell, encoder.input_size, encoder.hidden_size, **options).eval()
+        excerpt = excerpts(task)[0]
+        given = page_input(task, excerpt, tmp_path)
+        (result,) = read_in_node(task, excerpt, [[given, []]], tmp_path)
+        agrees(task, excerpt, {}, result, given)
+        assert "heads × key_size × value_size" in live(task, [excerpt], tmp_path).data
+
+
 def agrees(task: Any, excerpt: Excerpt, edits: dict[str, Any], result: dict[str, Any], given: Any) -> None:
     """Compare the answers of a page with those of Python."""
     target = None
