@@ -13,7 +13,7 @@ from glassgate import cells
 from glassgate.export.c_stages import flatten
 from glassgate.export.errors import ExportError
 from glassgate.export.files import atomic_write
-from glassgate.export.network import DirectionSpec, levels_of, with_equations
+from glassgate.export.network import DirectionSpec, levels_of
 from glassgate.layers.drop_in import GRU, LSTM
 from glassgate.layers.stack import Recurrent
 
@@ -282,7 +282,9 @@ def _is_plain(layer: Recurrent, cell: type) -> bool:
 
 
 def _specs(layer: Recurrent, operation: str) -> list[DirectionSpec]:
-    return [with_equations(level.directions[0], operation) for level in levels_of(layer, operation)]
+    """The directions of a plain layer, whose cell has one number per unit."""
+    specs = [level.directions[0] for level in levels_of(layer, operation)]
+    return [spec for spec in specs if isinstance(spec, DirectionSpec)]
 
 
 def _read(path: str | os.PathLike[str], operation: str) -> dict[str, Any]:

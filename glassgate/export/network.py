@@ -163,16 +163,6 @@ def levels_of(layer: Recurrent, operation: str) -> list[Level]:
     return [Level(level, tuple(own)) for level, own in walks.by_level(layer.glassgate.levels, directions)]
 
 
-def with_equations(spec: DirectionSpec | ArraySpec, operation: str) -> DirectionSpec:
-    """The direction, or ExportError if its cell declares axes."""
-    if isinstance(spec, DirectionSpec):
-        return spec
-    raise ExportError(
-        f"{operation}: the cell of {spec.label} declares axes, and this format has one number per unit; use gg.to_c or "
-        "gg.to_onnx"
-    )
-
-
 def _equations(layer: Recurrent, cell: Cell, operation: str) -> Equations:
     try:
         return current_equations(cell, bool(layer.proj_size))

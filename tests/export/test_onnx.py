@@ -146,7 +146,23 @@ class Soft(gg.Cell):
 """
 
 
+class Counted(gg.Cell):
+    """A cell with a number per row."""
+
+    gates = {"i": ("units",)}
+    state = {"h": ("units",), "n": ()}
+
+    def step(self, a: Any, s: Any) -> Any:
+        return torch.tanh(a.i / (1 + s.n)[:, None]), s.n + 1
+
+
 def test_errors(path: Path) -> None:
+    message = (
+        r"to_onnx: cell Counted declares axes, and exported programs do not project the output of such cells; "
+        r"use proj_size=0 and a torch.nn.Linear after the layer"
+    )
+    with pytest.raises(ExportError, match=message):
+        gg.to_onnx(gg.Recurrent(Counted(), 3, 4, proj_size=2), path)
     with pytest.raises(ExportError, match=r"opset must be from 18 to \d+, got 7"):
         gg.to_onnx(gg.LSTM(3, 4), path, opset=7)
     with pytest.raises(ExportError, match="step=True needs one direction, got bidirectional=True"):
