@@ -107,7 +107,7 @@ class TracedCell:
                 raise _refusal(cell, f"is that of a layer {'without' if projected else 'with'} proj_size")
             return cell.equations
         if cell.declaration is not None:
-            raise NotTraceable(f"cell {cell._class_name}: {_reason_of_axes(cell)}; it runs on the reference engine")
+            raise NotTraceable(f"cell {cell._class_name}: {_reason_of_axes(cell)}")
         equations = self._trace(cell, projected)
         key = equations.text, tuple(self.watch.codes)
         if key not in _verified:
