@@ -452,3 +452,16 @@ def test_names_of_values_are_unique_and_any_name_is_allowed():
     names = [node.name for node in current_equations(Named()).nodes if node.name is not None]
     assert {"k_pre", "k_pre_", "_from_functional_tensor_ih"} <= set(names)
     assert len(set(names)) == len(names)
+
+
+class ByVersion(gg.Cell):
+    """A step that reads a constant of Python."""
+
+    gates, state = ("z",), ("h",)
+
+    def step(self, a, s):
+        return torch.tanh(a.z) if sys.version_info >= (3, 11) else a.z
+
+
+def test_constants_of_python_may_be_read():
+    current_equations(ByVersion())

@@ -2,6 +2,7 @@
 
 import random
 import re
+import sys
 from collections import OrderedDict
 from collections.abc import Iterable
 from inspect import FullArgSpec
@@ -31,6 +32,7 @@ CONSTANT |= {torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_f
 CONSTANT |= {Parameter, Noise, Equations, GetSetDescriptorType, MemberDescriptorType}
 CONSTANT |= {MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType}
 CONSTANT |= {type(vars(FullArgSpec)["args"])}  # the fields of named tuples
+CONSTANT |= {type(each) for each in (sys.version_info, sys.flags, sys.float_info, sys.int_info, sys.hash_info)}
 """Types whose instances, but not those of subclasses, never change."""
 CONTAINERS: tuple[Any, ...] = (OrderedDict, dict, MappingProxyType, list, tuple, set, frozenset)
 _KNOWN_BASES = frozenset({*CONTAINERS, *_NUMBERS_AND_TEXT, object, SimpleNamespace, Generic})
