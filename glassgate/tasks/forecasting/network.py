@@ -145,7 +145,7 @@ class Direct(Forecaster):
         last = self.dropout(last_outputs(self.encoder, state))
         raw = self.steps(last)
         if self.linear is not None:
-            raw = raw + self.linear(window.values[:, : self.back])
+            raw = raw + self.linear(window.values[:, : self.back].to(last.dtype))
         raw = raw.unflatten(-1, (self.horizon, self.head.size))
         if self.sizes.known:
             repeated_last = last[:, None].expand(-1, self.horizon, -1)
