@@ -1,7 +1,7 @@
 """Selects the engine for each call of a layer, and explains why other engines do not run the call."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import NamedTuple, NoReturn, Protocol
@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from glassgate.engines import processors, reference, torch_kernels
-from glassgate.engines.backend import Signature
+from glassgate.engines.backend import PreparedPasses, Signature
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps, is_transformed, result_type
-from glassgate.engines.kernels import KernelEngine, PreparedCalls
+from glassgate.engines.kernels import KernelEngine
 from glassgate.engines.memory import in_memory
 from glassgate.engines.plan import operands_of
 from glassgate.engines.registry import BACKENDS
@@ -247,22 +247,19 @@ def _why_not(name: str, steps: Steps, directions: list[Direction], all_states: b
     return engines()[name].why_not(steps, directions, all_states or record)
 
 
-def prepare(
-    steps: Steps,
-    directions: list[Direction],
-    signature: Signature,
-    draws: Sequence[Callable[[], dict[str, Tensor]]],
-) -> PreparedCalls | None:
-    """Prepare the calls with this signature. Return None if no backend can run and prepare them.
+def prepare(steps: Steps, directions: list[Direction], signature: Signature) -> tuple[str, PreparedPasses] | None:
+    """Prepare the passes of calls with this signature. Return the name of their backend, and the passes.
+
+    The result is None if no backend can run and prepare them.
 
     Args:
         steps, directions: the arguments of one of these calls, as in `run`. All sequences have the same length.
-        signature: the signature of the call.
-        draws: for each direction a function that draws its noise.
+        signature: the signature of the calls.
     """
     for name in preferred_engines(steps, directions) if _requested.name == "auto" else (_requested.name,):
         if name in BACKENDS and KernelEngine(name).why_not(steps, directions) is None:
-            return KernelEngine(name).prepare(steps, directions, signature, draws)
+            passes = KernelEngine(name).prepare(steps, directions, signature)
+            return None if passes is None else (name, passes)
         if name == "torch" and torch_kernels.why_not(steps, directions) is None:
             return None
     return None

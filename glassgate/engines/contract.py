@@ -131,10 +131,13 @@ def is_plain(tensor: Tensor) -> bool:
     return is_dense_on_cpu and not tensor.is_nested and not is_intercepted()
 
 
+is_wrapped: Callable[[Tensor], bool] = torch._C._functorch.is_functorch_wrapped_tensor
+is_legacy_batch: Callable[[Tensor], bool] = torch._C._functorch.is_legacy_batchedtensor
+
+
 def is_batched(gradient: Tensor) -> bool:
     """Whether a gradient represents a batch of gradients."""
-    functorch = torch._C._functorch
-    return functorch.is_functorch_wrapped_tensor(gradient) or functorch.is_legacy_batchedtensor(gradient)
+    return is_wrapped(gradient) or is_legacy_batch(gradient)
 
 
 def is_intercepted() -> bool:

@@ -3,8 +3,7 @@
 One operator runs the forward pass of all directions of a layer, and another operator runs the backward pass.
 """
 
-from collections.abc import Callable, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -15,7 +14,6 @@ from glassgate.engines.backend import (
     Backend,
     CompiledLayer,
     HasArrayKernels,
-    PackedLengths,
     PreparedPasses,
     Signature,
     SingleStepper,
@@ -35,9 +33,9 @@ from glassgate.engines.plan import format_plans, operands_of, plan_of
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.torch_names import dispatch_mode_count, frame_callback
 from glassgate.engines.torch_op import transforms
-from glassgate.engines.torch_op.autograd import LayerFunction, PreparedCall, PreparedFunction
+from glassgate.engines.torch_op.autograd import LayerFunction
 from glassgate.engines.torch_op.operators import format_layer
-from glassgate.engines.traced_cells import traced_cell, why_not_traceable
+from glassgate.engines.traced_cells import why_not_traceable
 
 
 class KernelEngine(NamedTuple):
@@ -137,96 +135,9 @@ class KernelEngine(NamedTuple):
                 flat = compiled.forward(steps, operands, all_states, False, dtype, recordings)
         return results_of(directions, flat, all_states or save, all_states)
 
-    def prepare(
-        self,
-        steps: Steps,
-        directions: list[Direction],
-        signature: Signature,
-        draws: Sequence[Callable[[], dict[str, Tensor]]],
-    ) -> "PreparedCalls | None":
-        """Prepare calls, as in `choose.prepare`. Return None if the backend does not prepare calls."""
+    def prepare(self, steps: Steps, directions: list[Direction], signature: Signature) -> PreparedPasses | None:
+        """Prepare the passes of calls with this signature. Return None if the backend does not prepare calls."""
         if self._array_kernels(directions) is not None:
             return None
         dtype = result_type(steps.data.dtype, steps.data.device.type)
-        compiled = self.compile(directions, signature.record)
-        passes = compiled.prepare(operands_of(directions), steps, dtype, signature)
-        return None if passes is None else PreparedCalls(passes, self.name, directions, signature.save, draws)
-
-
-class PreparedCalls:
-    """Runs calls of one layer that have the same signature.
-
-    Args:
-        passes: the passes of the layer for this signature.
-        backend: the name of the backend.
-        directions: the directions of one of the calls. Noise that `draws` does not return is the same in all calls.
-        save: whether a backward pass follows.
-        draws: for each direction, a function that draws its noise.
-    """
-
-    def __init__(
-        self,
-        passes: PreparedPasses,
-        backend: str,
-        directions: list[Direction],
-        save: bool,
-        draws: Sequence[Callable[[], dict[str, Tensor]]],
-    ) -> None:
-        self.passes, self._backend, self._save = passes, backend, save
-        self._noise = [(direction.noise, draw) for direction, draw in zip(directions, draws, strict=True)]
-        self._has_noise = any([noise for noise, _ in self._noise])
-        watched = directions if any([d.cell is not directions[0].cell for d in directions]) else directions[:1]
-        self._cells = [(d.cell, "weight_hr" in d.weights, traced_cell(d.cell)) for d in watched]
-
-    def is_valid(self) -> bool:
-        """Whether the cells still have the equations for which the calls were prepared."""
-        for cell, _, traced in self._cells:
-            if type(cell) is not traced.type or not traced.watch.conditions.hold(cell):
-                return self._has_same_equations()
-        return True
-
-    def _has_same_equations(self) -> bool:
-        """Whether the cells still have the equations of the plans, although their attributes have changed.
-
-        False if a cell has not been traced since its change. The next call without preparation traces this cell.
-        """
-        self._cells = [(cell, projected, traced_cell(cell)) for cell, projected, _ in self._cells]
-        retraced = [traced.cached.get(projected) for _, projected, traced in self._cells]
-        # If all directions have the same cell, `_cells` contains only the first.
-        return all([equations is plan.equations for equations, plan in zip(retraced, self.passes.plans, strict=False)])
-
-    def run(
-        self,
-        data: Tensor,
-        operands: Sequence[Tensor],
-        resets: Tensor | None,
-        lengths: Sequence[int] | PackedLengths | None = None,
-        recordings: Sequence[Recording] | None = None,
-    ) -> Sequence[Tensor]:
-        """Run a call. Return the requested states at every step, then the final states; see `PreparedPasses`.
-
-        Args:
-            data: the input, contiguous.
-            operands: the parameters, initial states and restart states of each direction, contiguous.
-            resets: the mask of resets; None without resets.
-            lengths: the lengths of the sequences; None if they are equal.
-            recordings: one recording per direction; None if gates are not recorded.
-        """
-        passes, tensors = self.passes, (data, *operands)
-        if self._has_noise:
-            tensors = self._with_noise(tensors)
-        ragged = None if lengths is None else passes.ragged(lengths)
-        if self._save:
-            call = PreparedCall(passes, self._backend, ragged, recordings)
-            results: tuple[Tensor, ...] = PreparedFunction.apply(call, resets, *tensors)
-            return results
-        return passes.forward(tensors, resets, ragged, recordings)[0]
-
-    def _with_noise(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Draw the noise of each direction, and insert it after the other operands of the direction."""
-        remaining = iter(tensors)
-        complete = [next(remaining)]
-        for plan, (noise, draw) in zip(self.passes.plans, self._noise, strict=True):
-            complete += islice(remaining, plan.operand_count - len(plan.noise))
-            complete += [v.contiguous() for v in (noise | draw()).values()]
-        return tuple(complete)
+        return self.compile(directions, signature.record).prepare(operands_of(directions), steps, dtype, signature)

@@ -1,7 +1,7 @@
 """Allocation of the memory of a call, and conversion of tensors to the dtype and layout that kernels read."""
 
 import mmap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import accumulate
 from math import prod
@@ -158,11 +158,6 @@ def in_memory(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
                 "(`untyped_storage().resize_(0)`, as sharded training does between uses); restore it before the call"
             )
     return tensors
-
-
-def are_readable(tensors: Iterable[Tensor]) -> bool:
-    """Whether the numbers of all tensors are in memory. False if a tensor may need `in_memory`, which takes longer."""
-    return not any([v.is_neg() or v.data_ptr() < LOW_ADDRESS for v in tensors])
 
 
 def _required_bytes(tensor: Tensor) -> int:

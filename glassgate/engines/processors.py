@@ -45,7 +45,11 @@ def threads_for(work: int, grain: int) -> int:
 
 def thread_setting() -> tuple[int, bool]:
     """The state on which the results of `threads_for` depend. A change of this state makes prepared calls invalid."""
-    return threads(), monotonic() < contention.until  # as in `Contention.__bool__`, without a function call
+    # As in `threads` and `Contention.__bool__`, with fewer function calls.
+    requested, now = torch.get_num_threads(), monotonic()
+    if requested > 1:
+        requested = min(requested, _affinity(), _limit.cached if now < _limit.expiry else _limit.processors())
+    return requested, now < contention.until
 
 
 def available() -> int:
@@ -77,18 +81,22 @@ class Limit:
 
     Args:
         process: the folder in /proc that lists the groups.
+
+    Attributes:
+        cached: the limit; see `processors`.
+        expiry: the time until which it is valid.
     """
 
     def __init__(self, process: Path = Path("/proc/self")) -> None:
-        self._process, self._expiry, self._cached = process, 0.0, 0
+        self._process, self.expiry, self.cached = process, 0.0, 0
 
     def processors(self) -> int:
         """The smallest limit as a number of processors, rounded, at least 1. Without limits it is `os.cpu_count()`."""
         now = monotonic()
-        if now >= self._expiry:
+        if now >= self.expiry:
             smallest = min(self._limits(), default=os.cpu_count() or 1)
-            self._cached, self._expiry = max(1, int(smallest + 0.5)), now + LIMIT_SECONDS
-        return self._cached
+            self.cached, self.expiry = max(1, int(smallest + 0.5)), now + LIMIT_SECONDS
+        return self.cached
 
     def _limits(self) -> Iterator[float]:
         """The limit of each group that contains the process, in seconds of processor time per second."""

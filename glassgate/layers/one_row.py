@@ -5,7 +5,7 @@ Such a call has so few operations that torch's function is slightly faster than 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -51,8 +51,7 @@ def torch_function(layer: BaseLayer, input: Any, hx: Any) -> TorchFunction | Non
     function: Callable[..., Any] = getattr(torch._VF, _function_name(cell))
     options = (layer.bias, layer.num_layers, layer.dropout, layer.training, layer.bidirectional, layer.batch_first)
 
-    # `resets` and `lengths` are None here. They are arguments because prepared calls pass them.
-    def compute(input: Tensor, tensors: Sequence[Tensor], resets: Any = None, lengths: Any = None) -> Sequence[Tensor]:
+    def compute(input: Tensor, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         if input.data_ptr() < LOW_ADDRESS or min(map(Tensor.data_ptr, tensors)) < LOW_ADDRESS:
             in_memory((input, *tensors))
         results: Sequence[Tensor] = function(input, tensors[-1], tensors[:-1], *options)
@@ -61,10 +60,34 @@ def torch_function(layer: BaseLayer, input: Any, hx: Any) -> TorchFunction | Non
     return compute
 
 
-def equations_check(cell: Cell) -> Callable[[], bool]:
-    """Return a function that reports whether the cell still has its present equations."""
-    name = _function_name(cell)
-    return lambda: _function_name(cell) == name
+class TorchCall(NamedTuple):
+    """Runs the calls of a layer that have one signature on torch, as `call.Call` runs them on kernels."""
+
+    function: TorchFunction
+    cell: Cell
+    function_name: str
+    """The name of torch's function, which the equations of the cell determine."""
+    default_states: tuple[Tensor, ...]
+    """The initial state of a call without `hx`; empty if the signature has `hx`."""
+
+    def is_valid(self) -> bool:
+        """Whether the cell still has the equations for which the call was prepared."""
+        return _function_name(self.cell) == self.function_name
+
+    def __call__(
+        self, layer: BaseLayer, input: Tensor, weights: tuple[Tensor, ...], states: tuple[Tensor, ...], *_: object
+    ) -> tuple[Tensor, Tensor]:
+        """Run a call; see `Call`."""
+        output, final = self.function(input, [*weights, *(states or self.default_states)])
+        return output, final
+
+
+def call(layer: BaseLayer, input: Any, hx: Any) -> TorchCall | None:
+    """Prepare calls like this one. Return None if the call is not of this kind."""
+    function, cell = torch_function(layer, input, hx), current_cell(layer)
+    if function is None:
+        return None
+    return TorchCall(function, cell, _function_name(cell), zero_states(layer, input) if hx is None else ())
 
 
 def zero_states(layer: BaseLayer, input: Tensor) -> tuple[Tensor]:

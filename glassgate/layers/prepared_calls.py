@@ -18,19 +18,16 @@ from torch.nn.utils.rnn import PackedSequence
 from glassgate.cell import Cell
 from glassgate.engines import choose
 from glassgate.engines.backend import PackedLengths, Signature
-from glassgate.engines.contract import PLAIN_TYPES, Direction, Recording, Steps, is_eager, result_type
+from glassgate.engines.contract import PLAIN_TYPES, Direction, Steps, is_eager, result_type
 from glassgate.engines.memory import to_contiguous
 from glassgate.engines.torch_names import frame_callback
 from glassgate.layers import one_row
 from glassgate.layers.base import BaseLayer
+from glassgate.layers.call import Call, CallOptions, LevelCall, Noise
 from glassgate.layers.calls import arrange_call, checked_weights, current_cell, directions_of_call
 from glassgate.layers.levels import by_level
-from glassgate.layers.observed import Observed, graph_leaf
 from glassgate.layers.prepared_lengths import packed_lengths, padded_lengths
-from glassgate.layers.prepared_stack import PreparedStack
 from glassgate.layers.regularisers import draw, drop_between_layers
-from glassgate.layers.states import by_name
-from glassgate.layout import Layout
 
 _MAX_SIGNATURES = 256
 """The maximum number of call signatures for which a layer caches prepared calls."""
@@ -130,10 +127,9 @@ class PreparedCalls:
         run: Any = call
         if profiler._is_profiler_enabled:  # torch.compile does not reach this line, so it adds no guard
             run = profiler.record_function(layer.profile_row)(run)
-        if isinstance(call, _ObservedCall):
-            return run(layer, data, cache.weights, states, restart_states, mask, return_states)
-        output, hx = run(data, cache.weights, states, restart_states, mask, read_lengths or None)
-        return output if data is input else PackedSequence(output, *input[1:]), hx
+        tensors = cache.weights, states, restart_states, mask
+        results = run(layer, data, *tensors, read_lengths or None)
+        return results if data is input else (PackedSequence(results[0], *input[1:]), results[1])
 
 
 class _Arguments(NamedTuple):
@@ -158,96 +154,6 @@ class _Arguments(NamedTuple):
     """Whether the layer is being recorded."""
 
 
-class _Call(NamedTuple):
-    """A prepared call of one signature, which returns the output and the final states."""
-
-    run: Callable[[Tensor, Sequence[Tensor], Tensor | None, Sequence[int] | PackedLengths | None], Sequence[Tensor]]
-    """Takes the input, the list of all parameters and states, the mask of resets, and the lengths if they differ.
-    Returns the output and the final states. All tensors are contiguous."""
-    is_valid: Callable[[], bool]
-    """Returns whether the cell still has the equations for which the call was prepared."""
-    default_states: tuple[Tensor, ...]
-    """The initial states of a call without `hx`: zeros. Empty if the signature has `hx`."""
-    transposed: bool
-    """Whether to transpose input and output: the layer is batch-first, and both axes are longer than 1."""
-    dtype: torch.dtype | None = None
-    """The dtype of the parameters if the results have another dtype. The input is then converted to this dtype."""
-
-    def __call__(
-        self,
-        input: Tensor,
-        weights: tuple[Tensor, ...],
-        states: tuple[Tensor, ...],
-        restart_states: tuple[Tensor, ...],
-        mask: tuple[Tensor, ...],
-        lengths: Sequence[int] | PackedLengths | None,
-    ) -> tuple[Tensor, Any]:
-        if self.dtype is not None:
-            input, *rest = to_contiguous((input, *states, *restart_states), self.dtype)
-            states, restart_states = tuple(rest[: len(states)]), tuple(rest[len(states) :])
-        if self.transposed:
-            input, mask = input.transpose(0, 1), tuple([v.transpose(0, 1) for v in mask])
-        operands = (*weights, *(states or self.default_states), *restart_states)
-        if not all(map(Tensor.is_contiguous, operands)):
-            operands = tuple([v.contiguous() for v in operands])
-        output, *final = self.run(input.contiguous(), operands, mask[0].contiguous() if mask else None, lengths)
-        return output.transpose(0, 1) if self.transposed else output, tuple(final) if len(final) > 1 else final[0]
-
-
-class _ObservedCall(NamedTuple):
-    """A prepared call with `return_states`, or of a layer that is being recorded."""
-
-    stack: PreparedStack
-    is_valid: Callable[[], bool]
-    """As in `_Call`."""
-    layout: Layout
-    """The layout of the input; all sequences have the same length."""
-    default_states: tuple[Tensor, ...]
-    """As in `_Call`."""
-    transposed: bool
-    """As in `_Call`."""
-    records: bool
-    """Whether gates are recorded."""
-    needs_grad: bool
-    """Whether a backward pass follows."""
-
-    def __call__(
-        self,
-        layer: BaseLayer,
-        input: Tensor,
-        weights: tuple[Tensor, ...],
-        states: tuple[Tensor, ...],
-        restart_states: tuple[Tensor, ...],
-        mask: tuple[Tensor, ...],
-        return_states: bool,
-    ) -> Any:
-        if self.transposed:
-            input, mask = input.transpose(0, 1), tuple([v.transpose(0, 1) for v in mask])
-        data, resets = input.contiguous(), mask[0].contiguous() if mask else None
-        recordings = [Recording() for _ in layer.glassgate.parts] if self.records else []
-        if self.records and self.needs_grad:
-            data = graph_leaf(data, recordings[: layer.num_directions])
-        states = states or self.default_states
-        operands = (*weights, *states, *restart_states)
-        if not all(map(Tensor.is_contiguous, operands)):
-            operands = tuple([v.contiguous() for v in operands])
-        output, final, results = self.stack.run_observed(data, operands, resets, recordings)
-        if layer.glassgate.watchers:
-            steps = Steps(data, None, resets)
-            observed = Observed(layer, self.layout, steps, partial(self.stack.unstack, states), results, recordings)
-            for watch in layer.glassgate.watchers:
-                watch(observed)
-        hx = final if len(final) > 1 else final[0]
-        output = self._restore(output)
-        if return_states:
-            return output, hx, by_name(layer.glassgate.parts, results, self._restore)
-        return output, hx
-
-    def _restore(self, value: Tensor) -> Tensor:
-        """Convert a time-major tensor to the axes of the user's input."""
-        return value.transpose(0, 1) if self.transposed else value
-
-
 class _CallCache:
     """The prepared calls of a layer for its current parameters.
 
@@ -259,9 +165,9 @@ class _CallCache:
     def __init__(self, names: tuple[str, ...], weights: tuple[Tensor, ...]) -> None:
         self.names, self.weights, self.metadata = names, weights, [*map(_metadata, weights)]
         self._seen_keys: set[Any] = set()
-        self.calls: dict[Any, _Call | _ObservedCall | None] = {}
+        self.calls: dict[Any, Call | one_row.TorchCall | None] = {}
 
-    def prepare(self, layer: BaseLayer, key: Any, arguments: _Arguments) -> _Call | _ObservedCall | None:
+    def prepare(self, layer: BaseLayer, key: Any, arguments: _Arguments) -> Call | one_row.TorchCall | None:
         """Prepare a call when its signature occurs for the second time.
 
         Returns:
@@ -302,22 +208,18 @@ def _new_cache(layer: BaseLayer) -> _CallCache | None:
     return _CallCache(names, weights) if is_supported else None
 
 
-def _prepare(layer: BaseLayer, arguments: _Arguments) -> _Call | _ObservedCall | None:
-    """Prepare calls with this signature, on torch or on kernels. None if they need the general path."""
+def _prepare(layer: BaseLayer, arguments: _Arguments) -> Call | one_row.TorchCall | None:
+    """Prepare the calls with this signature. None if they need the general path."""
     input, states, restart_states, mask, hx, restart, needs_grad, ragged, return_states, recorded = arguments
-    all_states = return_states or recorded
-    cell = current_cell(layer)
-    run = one_row.torch_function(layer, input, hx) if not (mask or ragged or all_states) else None
-    if run is not None:
+    all_states, cell, dtype = return_states or recorded, current_cell(layer), layer.weight_ih_l0.dtype
+    by_torch = None if mask or ragged or all_states else one_row.call(layer, input, hx)
+    if by_torch is not None:
         checked_weights(layer)
-        zero_states = one_row.zero_states(layer, input) if hx is None else ()
-        return _Call(run, one_row.equations_check(cell), zero_states, False)
-    dtype = layer.weight_ih_l0.dtype
+        return by_torch
     casts = result_type(dtype) is not dtype
     if _needs_general_path(layer, arguments, cell, dtype):
         return None
     parts, edits = layer.glassgate.parts, layer.glassgate.edits  # a part is one direction of one layer
-    is_packed, is_stack = type(input) is PackedSequence, len(parts) > 1
     if casts:
         input, *rest = to_contiguous((input, *states, *restart_states), dtype)
         cast_states = tuple(rest[: len(states)]), tuple(rest[len(states) :])
@@ -327,38 +229,40 @@ def _prepare(layer: BaseLayer, arguments: _Arguments) -> _Call | _ObservedCall |
     if layout.rows == 0:
         return None
     transposed = layout.batch_first and layout.rows > 1 and layout.length > 1
+    is_packed = type(input) is PackedSequence
     leading = steps.data.shape[:1] if is_packed else (input.transpose(0, 1) if transposed else input).shape[:-1]
     widths = [v.shape[-1] for v in initial_by_part[0]]
     state_shapes = [(width,) if layout.unbatched else (layout.rows, width) for width in widths]
-    user_shapes = state_shapes if is_stack else [(1, *shape) for shape in state_shapes]
+    user_shapes = state_shapes if len(parts) > 1 else [(1, *shape) for shape in state_shapes]
     signature = Signature(tuple(leading), user_shapes, needs_grad, hx is None, all_states, recorded)
-    calls, data, levels = [], steps.data, layer.glassgate.levels
-    for level, directions in by_level(levels, directions_of_call(layer, initial_by_part, restart_by_part)):
-        layer_steps, prepared_directions, draws = steps._replace(data=data), [], []
+    levels, data = [], steps.data
+    for level, directions in by_level(
+        layer.glassgate.levels, directions_of_call(layer, initial_by_part, restart_by_part)
+    ):
+        level_steps, prepared, noise = steps._replace(data=data), [], []
         for part, direction in zip(level.parts, directions, strict=True):
-            draws.append(_noise_source(layer_steps, direction, part.hidden_size))
+            draw = _noise_source(level_steps, direction, part.hidden_size)
             direction = direction._replace(noise=dict.fromkeys(cell.noise, data.new_empty(0)))
-            if edits is not None:
-                direction = edits.apply(part, direction, layout)
-            prepared_directions.append(direction)
-        call = choose.prepare(layer_steps, prepared_directions, signature, draws)
-        if call is None:
+            prepared.append(direction if edits is None else edits.apply(part, direction, layout))
+            noise.append(Noise(prepared[-1].noise, draw))
+        chosen = choose.prepare(level_steps, prepared, signature)
+        if chosen is None:
             return None
-        calls.append(call)
-        # Only the shape of the next layer's input is used, so the outputs need not be computed.
+        cells = [direction.cell for direction in prepared]
+        levels.append(LevelCall(level, *chosen, cells, noise if any([own.fixed for own in noise]) else (), needs_grad))
+        # Only the shape of the next level's input is used, so the outputs need not be computed.
         data = data[:, :1].expand(-1, level.widths[0])
-    zeros = steps.data.new_zeros
+    zeros, drop = steps.data.new_zeros, None
     default_states = () if hx is not None else tuple([zeros(len(parts), *shape) for shape in state_shapes])
-    visible_count = len(widths) if all_states else 1
-    drop = None
     if layer.training and layer.dropout:
         variational = layer.variational_dropout
         drop = partial(drop_between_layers, None, sequences=layout.rows, rate=layer.dropout, variational=variational)
-    stack = PreparedStack(levels, calls, len(parts[0].names), len(widths), visible_count, drop)
-    if all_states:
-        return _ObservedCall(stack, calls[0].is_valid, layout, default_states, transposed, recorded, needs_grad)
-    run = stack.run if is_stack else calls[0].run
-    return _Call(run, calls[0].is_valid, default_states, transposed, dtype if casts else None)
+    cast_dtype = dtype if casts else None
+    visible_count = len(widths) if all_states else 1
+    options = CallOptions(
+        layout, default_states, visible_count, transposed, cast_dtype, drop, needs_grad, return_states, recorded
+    )
+    return Call(levels, options, len(widths) + len(restart_states))
 
 
 def _needs_general_path(layer: BaseLayer, arguments: _Arguments, cell: Cell, dtype: torch.dtype) -> bool:

@@ -21,17 +21,17 @@ class GradientMemory(NamedTuple):
         initial: the gradients of the initial states. Before the pass: those of the final states.
         restart: the gradients of the states after a reset. Without resets this is the same list as `initial`.
         parameter: the gradients of the parameters that the cell defines, one row per sequence.
+        recorded: the recorded gradients; None if the plan records none.
+        pointers: the address and the pitch of the gradient of each state at every step, then the addresses of recorded
+            gradients.
     """
 
     weights: dict[str, Tensor]
     initial: list[Tensor]
     restart: list[Tensor]
     parameter: Tensor
-
-    @property
-    def results(self) -> list[Tensor]:
-        """All tensors, in the order of `BackwardPlan.results`."""
-        return [*self.weights.values(), *self.initial, *self.restart, self.parameter]
+    recorded: Matrices | None
+    pointers: list[int]
 
 
 class OperandGradients:
@@ -42,11 +42,13 @@ class OperandGradients:
 
     Attributes:
         operand_count: the number of operands of the direction, see `Plan.operand_count`.
+        state_count: the number of its states.
     """
 
     def __init__(self, kernel_plan: BackwardPlan) -> None:
         plan, cell = kernel_plan.plan, kernel_plan.plan.cell
         self._kernel_plan, self.operand_count = kernel_plan, plan.operand_count
+        self.state_count = len(cell.state)
         self._weights = [
             (k, name, torch.empty_like if name in kernel_plan.fully_written else torch.zeros_like)
             for k, name in enumerate(plan.weights)
@@ -65,73 +67,61 @@ class OperandGradients:
     def allocate(
         self,
         operands: Sequence[Tensor],
+        d_states: Sequence[Tensor | None],
         d_final: Sequence[Tensor | None],
         layout: BatchLayout,
         has_resets: bool,
         is_copy: bool,
+        S: int,
     ) -> GradientMemory:
         """Allocate the gradients of a call.
 
         Args:
             operands: the operands of the direction.
+            d_states: the gradients of the states at every step; None for zero.
             d_final: the gradients of the final states; None for zero.
             layout: the rows of each step.
             has_resets: whether the call has resets.
             is_copy: whether the tensors of `d_final` are copies, which the pass may overwrite.
+            S: the number of rows of recorded gradients. The rows after those of the layout are zero.
         """
-        initial = operands[self._initial]
+        initial, pointers = operands[self._initial], list[int]()
         # The pass updates the gradients of states in place, from the final states to the initial states.
-        carried = [
-            torch.zeros_like(v) if d is None else d if is_copy else d.clone(memory_format=torch.contiguous_format)
-            for v, d in zip(initial, d_final, strict=True)
-        ]
-        restart = [torch.zeros_like(v) for v in initial] if has_resets else carried
-        weights = {
-            name: make(operands[k]) if layout.rows else torch.zeros_like(operands[k]) for k, name, make in self._weights
-        }
-        width = self._parameter_width
-        parameter = initial[0].new_zeros(layout.N, width) if width else self._no_parameter
-        return GradientMemory(weights, carried, restart, parameter)
-
-    def allocate_recorded(self, S: int, layout: BatchLayout, dtype: torch.dtype) -> Matrices | None:
-        """Allocate S rows of recorded gradients. Return None if the plan records none.
-
-        The rows after those of the layout are zero.
-        """
-        if not self._recorded_widths:
-            return None
-        gradients = matrix_block(S, self._recorded_widths, dtype).allocate()
-        if layout.rows < S:
-            gradients.zero_from(layout.rows)
-        return gradients
-
-    def addresses_and_pitches(self, d_states: Sequence[Tensor | None], rows: int) -> list[int]:
-        """Return the address and the pitch of the gradient of each state at every step.
-
-        Args:
-            d_states: the gradients; None for zero.
-            rows: the number of rows of the call.
-        """
-        values: list[int] = []
+        carried, weights = list[Tensor](), dict[str, Tensor]()
+        for v, d in zip(initial, d_final, strict=True):
+            copy = d if d is None or is_copy else d.clone(memory_format=torch.contiguous_format)
+            carried.append(torch.zeros_like(v) if copy is None else copy)
+        restart = [*map(torch.zeros_like, initial)] if has_resets else carried
+        for k, name, make in self._weights:
+            weights[name] = make(operands[k]) if layout.rows else torch.zeros_like(operands[k])
+        width, parameter = self._parameter_width, self._no_parameter
+        if width:
+            parameter = initial[0].new_zeros(layout.N, width)
         for width, contiguous_pitch, d in zip(self._widths, self._pitches, d_states, strict=True):
             if d is None:
-                values += self._zeros
+                pointers += self._zeros
                 continue
             assert d.shape[-1] == width, "the gradient of a state is as wide as the state"
-            assert d.numel() >= width * rows, "the gradient of a state has all rows"
-            values += d.data_ptr(), contiguous_pitch if d.is_contiguous() else d.stride(-2) * d.element_size()
-        return values
+            assert d.numel() >= width * layout.rows, "the gradient of a state has all rows"
+            pointers += d.data_ptr(), contiguous_pitch if d.is_contiguous() else d.stride(-2) * d.element_size()
+        recorded = None
+        if self._recorded_widths:
+            recorded = matrix_block(S, self._recorded_widths, operands[0].dtype).allocate()
+            if layout.rows < S:
+                recorded.zero_from(layout.rows)
+            pointers += recorded.addresses()
+        return GradientMemory(weights, carried, restart, parameter, recorded, pointers)
 
     def by_operand(self, memory: GradientMemory) -> list[Tensor | None]:
         """Return the gradient of each operand after the pass; None for an operand without gradient."""
         plan, H = self._kernel_plan.plan, self._kernel_plan.sizes.H
-        d, states, restart, parameter = memory
+        d, states, restart, parameter, _, _ = memory
         if self._has_custom_parameters:
             d = d | custom_parameter_gradients(plan, H, d, parameter)
         if plan.restarts:
             states = states + (restart if restart is not states else [torch.zeros_like(v) for v in states])
         elif restart is not states:
-            states = [a.add_(b) for a, b in zip(states, restart, strict=True)]
+            states = [*map(Tensor.add_, states, restart)]
         return [*map(d.get, plan.weights), *states, *self._noise]
 
 

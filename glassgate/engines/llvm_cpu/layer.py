@@ -69,7 +69,10 @@ class Layer(NamedTuple):
         sizes = self._sizes(operands, data, flat[0].dtype)
         parameters = needed_weights(self.plans, [True] * len(operands) if needed is None else needed)
         d_flat = [d_results.get(index) for index in range(state_result_count(self.plans))]
-        d_states, d_final = zip(*results_by_direction(self.plans, d_flat), strict=True)
+        d_states, d_final = list[Tensor | None](), list[Tensor | None]()
+        for own_states, own_final in results_by_direction(self.plans, d_flat):
+            d_states += own_states
+            d_final += own_final
         few_rows = have_few_rows(layout.rows, sizes, backward=True)
         backward = cached_backward_pass(self.plans, sizes, parameters, needs_d_data, few_rows, host())
         d_data = empty_rows(S, D, layout.rows, data.dtype) if needs_d_data else None

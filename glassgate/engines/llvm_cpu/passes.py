@@ -273,8 +273,8 @@ class BackwardPass(LayerPass):
         tensors: Sequence[Tensor],
         saved: Sequence[Tensor],
         resets: Tensor | None,
-        d_states: Sequence[Sequence[Tensor | None]],
-        d_final: Sequence[Sequence[Tensor | None]],
+        d_states: Sequence[Tensor | None],
+        d_final: Sequence[Tensor | None],
         d_data: Tensor | None,
         S: int,
         executable: Executable | None = None,
@@ -285,9 +285,9 @@ class BackwardPass(LayerPass):
         Args:
             layout, tensors, resets: those of the forward pass. The input is the first tensor.
             saved: the states of all directions at every step, then the values that the forward pass kept.
-            d_states: for each direction, the gradients of its states at every step; None for zero. A gradient is
+            d_states: the gradients of the states of all directions at every step; None for zero. A gradient is
                 contiguous, or it has shape (S, W) and equally spaced rows.
-            d_final: for each direction, the gradients of its final states; None for zero.
+            d_final: the gradients of the final states of all directions; None for zero.
             d_data: memory for the gradient of the input; None if this gradient is not computed.
             S: the number of rows of recorded gradients. The rows after those of the layout become zero.
             executable, copies: as in `run`. With copies, `d_final` contains no None, and the pass overwrites `d_final`.
@@ -296,24 +296,32 @@ class BackwardPass(LayerPass):
             the gradient of each operand of all directions, None for operands without one; and for each direction the
             recorded gradients by name.
         """
-        results: list[Tensor] = []
-        pointers: list[int] = []
-        memories, recorded, start = [], list[Mapping[str, Tensor]](), 1
-        for d, gradients in enumerate(self._operand_gradients):
-            operands = tensors[start : start + gradients.operand_count]
-            memory = gradients.allocate(operands, d_final[d], layout, resets is not None, copies is not None)
-            gate_gradients = gradients.allocate_recorded(S, layout, tensors[0].dtype)
-            results += memory.results
-            pointers += gradients.addresses_and_pitches(d_states[d], layout.rows)
-            if gate_gradients is not None:
-                pointers += gate_gradients.addresses()
+        results, pointers, start, state = list[Tensor](), list[int](), 1, 0
+        memories, recorded, has_resets, is_copy = (
+            [],
+            list[Mapping[str, Tensor]](),
+            resets is not None,
+            copies is not None,
+        )
+        for gradients in self._operand_gradients:
+            own, of_states = slice(start, start + gradients.operand_count), slice(state, state + gradients.state_count)
+            memory = gradients.allocate(
+                tensors[own], d_states[of_states], d_final[of_states], layout, has_resets, is_copy, S
+            )
+            results += memory.weights.values()
+            results += memory.initial
+            results += memory.restart
+            results.append(memory.parameter)
+            pointers += memory.pointers
+            recorded.append({} if memory.recorded is None else memory.recorded)
             memories.append(memory)
-            recorded.append({} if gate_gradients is None else gate_gradients)
-            start += gradients.operand_count
+            start, state = own.stop, of_states.stop
         shared = tensors[:1] if d_data is None else (tensors[0], d_data)
         self.run(layout, resets, (*shared, *tensors[1:], *saved, *results), pointers, None, executable, copies)
-        pairs = zip(self._operand_gradients, memories, strict=True)
-        return [gradient for gradients, memory in pairs for gradient in gradients.by_operand(memory)], recorded
+        by_operand = list[Tensor | None]()
+        for gradients, memory in zip(self._operand_gradients, memories, strict=True):
+            by_operand += gradients.by_operand(memory)
+        return by_operand, recorded
 
 
 cached_forward_pass, cached_backward_pass = lru_cache(1024)(ForwardPass), lru_cache(1024)(BackwardPass)

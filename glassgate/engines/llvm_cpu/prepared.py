@@ -23,7 +23,7 @@ from glassgate.engines.llvm_cpu.ragged import (
     unsorted_layout,
 )
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
-from glassgate.engines.memory import Matrices, allocator, are_readable, empty, empty_like, in_memory, to_contiguous
+from glassgate.engines.memory import LOW_ADDRESS, Matrices, allocator, empty, empty_like, in_memory, to_contiguous
 from glassgate.engines.plan import Plan, needed_weights
 
 
@@ -178,34 +178,38 @@ class PreparedPasses:
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor | None]:
         """See `backend.PreparedPasses`."""
-        backward, executable = self._backward_pass(tuple(needed))
+        needed = tuple(needed)
+        backward, executable = self._backward_passes.get(needed) or self._new_backward_pass(needed)
         kernel_tensors = (
             tensors if tensors[0].dtype is self._compute_dtype else to_contiguous(tensors, self._compute_dtype)
         )
-        present = [v for v in d_visible if v is not None]
-        if not are_readable(present):
-            readable = iter(in_memory(present))
-            d_visible = [v if v is None else next(readable) for v in d_visible]
-        d = [v if v is None or v.dtype is self._compute_dtype else v.to(self._compute_dtype) for v in d_visible]
+        d = list[Tensor | None]()
+        for k, v in enumerate(d_visible):
+            if v is not None:
+                if v.is_neg() or v.data_ptr() < LOW_ADDRESS:
+                    (v,) = in_memory((v,))
+                if v.dtype is not self._compute_dtype:
+                    v = v.to(self._compute_dtype)
+                if k < self.visible_count and not v.is_contiguous():
+                    v = v.flatten(0, -2) if v.stride(-1) == 1 else v.contiguous()
+            d.append(v)
         d_data = empty_like(kernel_tensors[0]) if needed[0] else None
         layout, copies, user_gradients = self._layout, None, dict[int, Tensor]()
         reuses_executable = ragged is None or (executable.partition.threads == 1 and not ragged.is_packed)
         if ragged is not None:
             layout = ragged.layout
             copies, user_gradients = self._gradient_copies(d, d_data, tensors, needed, ragged.is_packed)
-        d_at_steps, d_at_end = iter(d[: self.visible_count]), iter(d[self.visible_count :])
-        d_states, d_final = [], []
+        d_states, at_steps = list[Tensor | None](), iter(d)
         for plan, count in zip(self.plans, self.visible_counts, strict=True):
-            rows = [v if v is None else _with_regular_rows(v) for v in islice(d_at_steps, count)]
-            d_states.append(rows + [None] * (len(plan.cell.state) - count))
-            d_final.append([*islice(d_at_end, len(plan.cell.state))])
+            d_states += islice(at_steps, count)
+            d_states += [None] * (len(plan.cell.state) - count)
         d_operands, gate_gradients = backward.gradients(
             layout,
             kernel_tensors,
             saved if self._result_dtype is self._compute_dtype else to_contiguous(saved, self._compute_dtype),
             resets,
             d_states,
-            d_final,
+            d[self.visible_count :],
             d_data,
             self._rows,
             executable if reuses_executable else None,
@@ -220,13 +224,12 @@ class PreparedPasses:
             return gradients
         return [d if d is None else d.to(v.dtype) for d, v in zip(gradients, tensors, strict=True)]
 
-    def _backward_pass(self, needed: tuple[bool, ...]) -> tuple[BackwardPass, Executable]:
-        """Return the pass that computes the needed gradients, and its executable for sequences of equal length."""
-        if needed not in self._backward_passes:
-            parameters = needed_weights(self.plans, needed[1:])
-            few_rows = have_few_rows(self._rows, self._sizes, backward=True)
-            backward = cached_backward_pass(self.plans, self._sizes, parameters, needed[0], few_rows, host())
-            self._backward_passes[needed] = backward, backward.executable(self._layout)
+    def _new_backward_pass(self, needed: tuple[bool, ...]) -> tuple[BackwardPass, Executable]:
+        """Create the pass that computes the needed gradients, and its executable for sequences of equal length."""
+        parameters = needed_weights(self.plans, needed[1:])
+        few_rows = have_few_rows(self._rows, self._sizes, backward=True)
+        backward = cached_backward_pass(self.plans, self._sizes, parameters, needed[0], few_rows, host())
+        self._backward_passes[needed] = backward, backward.executable(self._layout)
         return self._backward_passes[needed]
 
     def _gradient_copies(
@@ -274,10 +277,3 @@ class PreparedPasses:
             *[rows[k] for k in scattered],
         ]
         return Copies(plan, [v for v in copied if v is not None]), scattered
-
-
-def _with_regular_rows(d: Tensor) -> Tensor:
-    """Return a gradient whose rows are contiguous and equally spaced."""
-    if d.is_contiguous():
-        return d
-    return d.flatten(0, -2) if d.stride(-1) == 1 else d.contiguous()

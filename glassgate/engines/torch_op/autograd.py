@@ -9,7 +9,7 @@ from torch import Tensor
 
 from glassgate.engines import reference
 from glassgate.engines.backend import CompiledLayer, PreparedPasses, RaggedLayout
-from glassgate.engines.contract import Recording, Steps, is_batched
+from glassgate.engines.contract import Recording, Steps, is_legacy_batch, is_wrapped
 from glassgate.engines.plan import (
     Plan,
     directions_of,
@@ -58,7 +58,8 @@ class LayerFunction(torch.autograd.Function):
             d_data, d_operands = _gradients_by_operator(*_saved_tensors(ctx), text, d_results, ctx.needs_input_grad[6])
         else:
             steps, operands, flat = _saved_tensors(ctx)
-            needs_d_data, *needed = _needed_gradients(ctx.needs_input_grad[6:], ctx.recordings)
+            needs_d_data, *needed = ctx.needs_input_grad[6:]
+            needs_d_data = needs_d_data and not (ctx.recordings and ctx.recordings[0].skips_input)
             d = to_kernel_gradients(steps, d_results)
             d_data, *d_operands = ctx.compiled.backward(steps, operands, flat, d, needs_d_data, needed, ctx.recordings)
         return None, None, None, None, None, None, d_data, *d_operands
@@ -109,7 +110,8 @@ class PreparedFunction(torch.autograd.Function):
             _pass_gradients_to_recordings(recordings, _gradients_by_direction(passes, d_visible))
         if torch.is_grad_enabled():
             return None, None, *_prepared_gradients_by_operator(ctx.call, tensors, resets, saved, d_visible, needed[0])
-        needed = _needed_gradients(needed, recordings)
+        if recordings and recordings[0].skips_input:
+            needed = False, *needed[1:]
         return None, None, *passes.backward(kernel_tensors, saved, resets, d_visible, needed, layout, recordings)
 
 
@@ -162,11 +164,6 @@ def _pass_gradients_to_recordings(recordings: Sequence[Recording], gradients: It
             recording.on_gradients((d_states[0], *d_final))
 
 
-def _needed_gradients(needed: tuple[bool, ...], recordings: Sequence[Recording] | None) -> tuple[bool, ...]:
-    """Return `needed`, with False for the input (the first item) if the recordings skip its gradient."""
-    return (False, *needed[1:]) if recordings and recordings[0].skips_input else needed
-
-
 def _select_rows(tensor: Tensor, rows: Tensor | None) -> Tensor:
     """Return the rows of a tensor with these indices; all rows for None."""
     return _as_rows(tensor) if rows is None else _as_rows(tensor)[rows]
@@ -185,7 +182,9 @@ def _as_rows(tensor: Tensor) -> Tensor:
 
 
 def _reject_batched_gradients(d_results: Sequence[Tensor | None]) -> None:
-    if any([d is not None and is_batched(d) for d in d_results]):
+    for d in d_results:  # as in `is_batched`, without a function call per gradient
+        if d is None or not (is_wrapped(d) or is_legacy_batch(d)):
+            continue
         raise RuntimeError(
             "kernels have no gradient for a batch of gradients (is_grads_batched, torch.func.vmap of a backward "
             'pass): run the forward pass inside `with glassgate.engine("reference")`'

@@ -14,6 +14,7 @@ import ctypes
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
+from typing import Any
 
 import pytest
 import torch
@@ -62,7 +63,7 @@ class Guard:
         self._patch = pytest.MonkeyPatch()
 
     def __enter__(self) -> "Guard":
-        run, rows_of = passes.LayerPass.run, gradients.OperandGradients.addresses_and_pitches
+        run, allocate = passes.LayerPass.run, gradients.OperandGradients.allocate
         d_rows: dict[tuple[int, int], Tensor] = {}
         """The guarded copies of the gradients of states. A pass gets the addresses of these, not the tensors."""
         recorded: list[tuple[Tensor, Tensor]] = []
@@ -98,10 +99,14 @@ class Guard:
             d_rows.clear()
             self.memory.free()
 
-        def guarded_rows(own: gradients.OperandGradients, d_states: Sequence[Tensor | None], rows: int) -> list[int]:
+        def allocate_guarded(
+            own: gradients.OperandGradients, operands: Sequence[Tensor], d_states: Sequence[Tensor | None], *rest: Any
+        ) -> gradients.GradientMemory:
             contiguous = [d if d is None else d.contiguous() for d in d_states]
             d_rows.update({(d.data_ptr(), d.nbytes): self.copy(d) for d in contiguous if d is not None})
-            return rows_of(own, [d if d is None else d_rows[d.data_ptr(), d.nbytes] for d in contiguous], rows)
+            return allocate(
+                own, operands, [d if d is None else d_rows[d.data_ptr(), d.nbytes] for d in contiguous], *rest
+            )
 
         def guarded_addresses(own: Matrices) -> list[int]:
             pairs = [(v, self.copy(v)) for v in own.values()]
@@ -110,7 +115,7 @@ class Guard:
 
         self._patch.setattr(passes.LayerPass, "run", run_guarded)
         self._patch.setattr(Matrices, "addresses", guarded_addresses)
-        self._patch.setattr(gradients.OperandGradients, "addresses_and_pitches", guarded_rows)
+        self._patch.setattr(gradients.OperandGradients, "allocate", allocate_guarded)
         self._patch.setattr(executable, "borrow", lambda size: (self.memory.allocate(size), None))
         for module in (executable, packed):
             self._patch.setattr(module, "empty", lambda shape, dtype: self.copy(torch.empty(shape, dtype=dtype)))
