@@ -166,6 +166,17 @@ def test_a_folder_of_tables_with_a_file_of_targets(
     assert "targets.csv:7: the file 's5' is not in the folder; add it, or remove the row" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("indent", [None, 1])
+def test_columns_of_json(indent: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts, labels = zip(*REVIEWS, strict=True)
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"text": texts, "label": labels}, indent=indent))
+    assert main(["look", str(path)]) == 0
+    output = capsys.readouterr().out
+    assert "60 texts, 2 labels" in output
+    assert f"train classification --data {path}" in output
+
+
 def test_excel_unicode_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = "".join(f'"{text}\n and more"\t{label}\r\n' for text, label in REVIEWS)
     (tmp_path / "a.txt").write_bytes(f"text\tlabel\r\n{rows}".encode("utf-16"))

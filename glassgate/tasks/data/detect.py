@@ -6,7 +6,7 @@ The kind is a file format, such as "csv". The dialect is the way in which a text
 import csv
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -76,7 +76,8 @@ def _kind_by_content(path: str | Path) -> str:
 def _kind_of_json_object(lines: Sequence[str]) -> str:
     """The kind of JSON that begins with an object: "jsonl" for one object per line, or "json".
 
-    The kind is "json" if the object spans several lines, or if it is the only one and contains a list of rows.
+    The kind is "json" if the object spans several lines, or if it is the only one and contains a list of rows, or
+    columns.
     """
     try:
         first = json.loads(lines[0])
@@ -85,7 +86,24 @@ def _kind_of_json_object(lines: Sequence[str]) -> str:
     contains_rows = any(
         isinstance(value, list) and all(isinstance(item, list | dict) for item in value) for value in first.values()
     )
-    return "json" if len(lines) == 1 and contains_rows else "jsonl"
+    return "json" if len(lines) == 1 and (contains_rows or are_columns(first)) else "jsonl"
+
+
+def are_columns(content: Mapping[str, Any]) -> bool:
+    """Whether a JSON object contains columns: lists of one length, one of which consists mostly of texts with spaces.
+
+    Example:
+        >>> are_columns({"text": ["a fine day", "a bad day"], "label": [1, 0]})
+        True
+        >>> are_columns({"tokens": ["a", "fine", "day"], "tags": ["DT", "JJ", "NN"]})
+        False
+    """
+    columns = list(content.values())
+    if len(columns) < 2 or not all(isinstance(column, list) and len(column) > 1 for column in columns):
+        return False
+    if len({len(column) for column in columns}) > 1 or any(isinstance(x, list | dict) for row in columns for x in row):
+        return False
+    return any(2 * sum(isinstance(x, str) and " " in x for x in column) > len(column) for column in columns)
 
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from glassgate.tasks.data.detect import QUOTING, Dialect, csv_rows, detect_dialect, detect_kind
+from glassgate.tasks.data.detect import QUOTING, Dialect, are_columns, csv_rows, detect_dialect, detect_kind
 from glassgate.tasks.data.files import Identity, identify_file, loading, readable_file, row_limit
 from glassgate.tasks.data.lines import open_text, read_lines
 from glassgate.tasks.errors import DataError
@@ -201,8 +201,10 @@ def _json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNa
 
 
 def _json(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNames]]:
-    """The rows in a JSON list, or in the lists of a JSON object, such as the parts "train" and "test"."""
+    """The rows in a JSON list, in the lists of a JSON object, such as the parts "train" and "test", or in columns."""
     rows = load_json(path)
+    if isinstance(rows, dict) and are_columns(rows):
+        rows = [dict(zip(rows, values, strict=True)) for values in zip(*rows.values(), strict=True)]
     if isinstance(rows, dict):
         lists = [value for value in rows.values() if isinstance(value, list)]
         if len(lists) == 1 or (lists and len(lists) == len(rows) and _contain_rows(lists)):
