@@ -177,6 +177,20 @@ def test_columns_of_json(indent: int | None, tmp_path: Path, capsys: pytest.Capt
     assert f"train classification --data {path}" in output
 
 
+def test_comments_before_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "logger.txt"
+    rows = "".join(f"{k}|{1 + k // 24:02}.01.2024 {k % 24:02}:00|{k % 5},5\n" for k in range(120))
+    path.write_text(f"# exported by a logger, version 3.1\n# unit: kWh\n\nid|time|load\n{rows}")
+    assert main(["look", str(path)]) == 0
+    output = capsys.readouterr().out
+    assert "1 series, 120 steps of 1 hour; decimal commas" in output
+    assert "01.01.2024 00:00 to 05.01.2024 23:00" in output
+    named = tmp_path / "named.csv"  # a header that begins with the sign of comments
+    named.write_text("#text,label\n" + "".join(f"{text},{label}\n" for text, label in REVIEWS))
+    assert main(["look", str(named), "--text-column", "#text"]) == 0
+    assert "60 texts, 2 labels" in capsys.readouterr().out
+
+
 def test_excel_unicode_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = "".join(f'"{text}\n and more"\t{label}\r\n' for text, label in REVIEWS)
     (tmp_path / "a.txt").write_bytes(f"text\tlabel\r\n{rows}".encode("utf-16"))

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,7 +120,7 @@ class Dialect:
 
     Attributes:
         separator: the separator of the columns
-        skipped_lines: the number of lines before the first row: blank lines, or the line `sep=;` that Excel writes
+        skipped_lines: the number of lines before the first row: blank lines, comments, or the line `sep=;` of Excel
         header: the cells of the first row
         has_quotes: whether quotes enclose cells; in TSV they may be ordinary characters
     """
@@ -147,6 +147,7 @@ def detect_dialect(path: str | Path, separator: str | None = None, names: Sequen
         separator, skipped_lines = lines[0][4], 1
     while skipped_lines < len(lines) - 1 and not lines[skipped_lines].strip():
         skipped_lines += 1
+    skipped_lines += _count_comments(lines[skipped_lines:], separator, names)
     lines = lines[skipped_lines:]
     if not any(map(str.strip, lines)):
         raise DataError(path, None, "the file has only empty lines; give one with a header and a row of data")
@@ -158,6 +159,17 @@ def detect_dialect(path: str | Path, separator: str | None = None, names: Sequen
     except csv.Error:
         header = lines[0].split(separator)
     return Dialect(separator, skipped_lines, tuple(header), has_quotes)
+
+
+def _count_comments(lines: Sequence[str], separator: str | None, names: Sequence[str]) -> int:
+    """The number of lines of comments before a table: they begin with `#` and have another number of cells."""
+    comments = list(takewhile(lambda line: line.startswith("#") or not line.strip(), lines))
+    rows = lines[len(comments) :]
+    if not comments or not rows:
+        return 0
+    separator = separator or _detect_separator(rows, names)
+    width = len(rows[0].split(separator))
+    return len(comments) if width > 1 and all(len(line.split(separator)) != width for line in comments) else 0
 
 
 QUOTING: Any = {True: csv.QUOTE_MINIMAL, False: csv.QUOTE_NONE}
