@@ -1,6 +1,7 @@
 """The `cell` option: a name of `glassgate.cells` with arguments, a class in a Python file, or a `gg.Cell` object."""
 
 import ast
+import difflib
 import importlib.util
 import json
 import warnings
@@ -78,7 +79,9 @@ def _parse(value: str) -> tuple[str, dict[str, Any]]:
         warnings.warn(f"cell: {name} is now {RENAMED[name]}; use {RENAMED[name]}", FutureWarning, stacklevel=3)
         name = RENAMED[name]
     if name not in CELLS:
-        raise OptionError(f"cell: expected one of {', '.join(CELLS)}, or FILE.py:Class, got {value!r}")
+        near = difflib.get_close_matches(name, CELLS, 1)
+        remedy = f"did you mean {near[0]}?" if near else "`glassgate cells` lists the built-in cells"
+        raise OptionError(f"cell: expected a built-in cell or FILE.py:Class, got {value!r}; {remedy}")
     try:
         call = ast.parse(f"f({rest}" if rest else "f()", mode="eval").body
         assert isinstance(call, ast.Call)

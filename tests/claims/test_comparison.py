@@ -213,7 +213,7 @@ def test_a_process_stores_a_finished_trial_and_only_complete_results_are_read(tm
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--cells lstn", "cell: expected one of activatedgru, .*got 'lstn'"),
+        ("--cells lstn", "cell: expected a built-in cell .*got 'lstn'; did you mean lstm"),
         ("--cells {}/mine.py:Lazy", "must be a subclass of glassgate.Cell, got nothing of that name"),
         ("--cells {}/mine.py:not_a_cell", "must be a subclass of glassgate.Cell, got int not_a_cell"),
         ("--cells {}/none.py:Leaky", "no such file"),
