@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Python compiles a module when it is first imported, instead of all modules at installation, and keeps the result.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all test-gpu fuzz clients machines matrix bench results defaults claims docs dist check lint \
+.PHONY: help demo test test-all test-gpu fuzz clients machines matrix bench results defaults claims gallery docs dist check lint \
   demo-in-a-hurry clean
 
 help:
@@ -26,6 +26,7 @@ help:
 	@echo "make results   each task on real data compared with plain PyTorch (docs/results.md); hours; GLASSGATE_DATA=FOLDER"
 	@echo "make defaults  each task on three data sets: the defaults compared with the best settings found; GLASSGATE_DATA=FOLDER"
 	@echo "make claims    measurements of claims about LSTMs (docs/why-lstm.md); some minutes, or hours with CLAIMS=full"
+	@echo "make gallery   measure every built-in cell and write build/gallery.html, a page with their equations and pictures"
 	@echo "make docs      build the documentation site in build/site and check its links; any web server can show that folder"
 	@echo "make dist      build the wheel and the source distribution in dist/, install each outside of this folder and use it"
 	@echo "make check     everything that CI runs: lint, format, types, imports, the commands and code of the README, tests"
@@ -80,6 +81,9 @@ defaults: .venv/installed
 dist: .venv/installed
 	@rm -rf build dist
 	@$(bin)/python -m tests.distributions
+
+gallery: .venv/installed
+	@$(bin)/python docs/gallery.py
 
 docs: .venv/installed-docs
 	@NO_MKDOCS_2_WARNING=1 $(bin)/python -m mkdocs build --quiet

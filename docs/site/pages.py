@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import io
 import itertools
+import json
 import logging
 import os
 import posixpath
@@ -28,8 +29,9 @@ from glassgate.tasks import TASKS, task_class
 jieba.setLogLevel(logging.WARNING)  # the progress of its dictionary would look like warnings of MkDocs
 ROOT = Path(__file__).parents[2]
 SITE = Path(__file__).parent
-sys.path.insert(0, str(SITE))
+sys.path[:0] = str(SITE), str(SITE.parent)
 from checked import find_faults  # noqa: E402
+from gallery import FIGURES, body  # noqa: E402
 from index import INDEX, read_sections  # noqa: E402
 from notebooks import page_of as page_of_notebook  # noqa: E402
 from notebooks import pages as notebooks  # noqa: E402
@@ -98,6 +100,7 @@ def on_config(config: MkDocsConfig) -> None:
         entries = [{title: page_of(file)} for title, file in pages.items()]
         if heading == "Reference":
             generated = [{title: f"reference/{key}.md"} for key, (title, _) in REFERENCE.items()]
+            generated.append({"A gallery of cells": "reference/gallery.md"})
             last = {"Command line": "reference/commands.md"}
             entries = [{"Names": "reference/index.md"}, *generated, last, *entries]
         config.nav.append({heading: entries})
@@ -234,6 +237,8 @@ def reference() -> dict[str, str]:
         f"# Reference\n\n`import glassgate as gg` provides these names. Each is loaded at its first use.\n\n"
         f"| name | description |\n|---|---|\n{rows}\n\nFrom a shell: [the command line](commands.md).\n"
     )
+    figures = json.loads(FIGURES.read_text("utf-8"))
+    pages["reference/gallery.md"] = f"# A gallery of cells\n\n<div>\n{body(figures)}\n</div>\n"
     pages["reference/commands.md"] = _commands()
     return pages
 
