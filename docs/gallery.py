@@ -148,14 +148,6 @@ def step_of(cell: type[gg.Cell]) -> str:
     return textwrap.dedent(inspect.getsource(cell.step)).strip()
 
 
-def diagram(cell: type[gg.Cell]) -> str:
-    """Return the diagram of a cell, or the reason why there is none."""
-    try:
-        return str(gg.draw(cell()))
-    except TypeError as reason:
-        return f"<p>No diagram: {html.escape(str(reason))}</p>"
-
-
 def body(figures: dict[str, dict[str, Any]]) -> str:
     """Return the page without its head."""
     lstm = figures["LSTM"]
@@ -190,7 +182,7 @@ def body(figures: dict[str, dict[str, Any]]) -> str:
             text, step = (html.escape(each) for each in (inspect.getdoc(cell) or "", step_of(cell)))
             parts += [
                 f'<h3 id="{name}">{name}</h3>',
-                diagram(cell),
+                str(gg.draw(cell())),
                 f"<pre>{text}</pre>",
                 f"<pre><code>{step}</code></pre>",
             ]

@@ -46,7 +46,8 @@ def command(argv: list[str]) -> None:
     cell = _find(arguments.name)
     _print_cell(console, cell, arguments.input_size, arguments.hidden_size)
     if arguments.draw:
-        _draw(cell, arguments.draw)
+        gg.draw(cell()).save(arguments.draw)
+        console.print(arguments.draw, markup=False, soft_wrap=True)
 
 
 def source(cell: type[gg.Cell]) -> tuple[str, str, str]:
@@ -103,16 +104,6 @@ def _print_cell(console: Console, cell_type: type[gg.Cell], input_size: int, hid
     console.print("\n\n".join(description), markup=False, soft_wrap=True)
     console.print(table)
     console.print(f"\n{_STEPS} steps of {_ROWS} rows: {choice}", markup=False, soft_wrap=True)
-
-
-def _draw(cell: type[gg.Cell], path: str) -> None:
-    """Write the diagram of a cell."""
-    try:
-        picture = gg.draw(cell())
-    except TypeError as error:
-        raise OptionError(f"--draw: {error}") from None
-    picture.save(path)
-    print(path)
 
 
 def _notation(cell: type[gg.Cell]) -> list[str]:
