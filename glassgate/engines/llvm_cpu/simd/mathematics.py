@@ -302,5 +302,5 @@ def _register_decomposed(op: str) -> None:
     _register(code)
 
 
-for _name in DECOMPOSED.keys() - {"ne", *FUNCTIONS, *FUNCTION_NAMES}:
+for _name in sorted(DECOMPOSED.keys() - {"ne", *FUNCTIONS, *FUNCTION_NAMES}):
     _register_decomposed(_name)
