@@ -1,7 +1,7 @@
 """Reads a folder with a table per series, and one table that lists the files with their labels or targets."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -54,9 +54,13 @@ def find_targets(folder: str | Path, target_column: str = "label") -> Targets | 
             source = sniff(path)
         except UserError:
             continue
-        for number, column in enumerate(source.columns):
+        columns = source.columns
+        has_header = source.has_header or not any(column.values[0] in tables for column in columns)
+        if has_header and not source.has_header:  # names that are texts, like the cells below them
+            columns = tuple(replace(each, name=each.values[0], values=each.values[1:]) for each in columns)
+        for number, column in enumerate(columns):
             if len(column.values) > 1 and np.mean([name in tables for name in column.values]) >= _MIN_NAMED:
-                others = [(k, other) for k, other in enumerate(source.columns) if k != number]
+                others = [(k, other) for k, other in enumerate(columns) if k != number]
                 usual = {target_column, "target", *records.LABEL_COLUMNS}
                 named = [(k, other) for k, other in others if other.name.lower() in usual]
                 chosen = next((pair for pair in others if pair[1].name == target_column), None)
@@ -65,7 +69,7 @@ def find_targets(folder: str | Path, target_column: str = "label") -> Targets | 
                     got = ", ".join(repr(other.name) for _, other in others) or "none"
                     raise DataError(path, 1, f"expected one column of labels, got {got}; name it with --label-column")
                 ((index, target),) = candidates
-                return Targets(path, column, target, (number, index), source.has_header, tables)
+                return Targets(path, column, target, (number, index), has_header, tables)
     return None
 
 

@@ -10,6 +10,7 @@ import pytest
 from glassgate.tasks.classification import Classification, ClassificationOptions
 from glassgate.tasks.data import labelled as files
 from glassgate.tasks.data.labelled import Labelled
+from glassgate.tasks.data.series_folder import find_targets, read_series_folder
 from glassgate.tasks.errors import DataError, OptionError
 from tests.tasks.data.test_files_as_they_are import Notes
 
@@ -179,3 +180,14 @@ def test_links_out_of_a_folder_are_skipped_with_a_note(tmp_path: Path) -> None:
         file.unlink()
     with pytest.raises(DataError, match="got only symbolic links out of the folder; copy the files"):
         Classification(ClassificationOptions()).read(root)
+
+
+def test_a_folder_of_series_needs_one_column_of_labels(tmp_path: Path) -> None:
+    for k in range(3):
+        (tmp_path / f"s{k}.csv").write_text("x\n1\n2\n4\n")
+    with pytest.raises(DataError, match="expected a table that lists the files with their labels; add one"):
+        list(read_series_folder(tmp_path, "label", True))
+    (tmp_path / "index.csv").write_text("file,left,right\n" + "".join(f"s{k},a,b\n" for k in range(3)))
+    with pytest.raises(DataError, match="expected one column of labels, got 'left', 'right'; name it with --label-col"):
+        find_targets(tmp_path)
+    assert [label for *_, label in read_series_folder(tmp_path, "right", True)] == ["b"] * 3
