@@ -41,7 +41,7 @@ def command(argv: list[str]) -> None:
         "--cells",
         default="rnn,gru,lstm",
         metavar="NAMES",
-        help=f"cells, separated by commas: {HELP} (default: rnn,gru,lstm)",
+        help=f"cells, separated by commas: {HELP} (default: rnn,gru,lstm); `glassgate cells` lists them",
     )
     parser.add_argument(
         "--problems",

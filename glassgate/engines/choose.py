@@ -60,7 +60,9 @@ def preferred_engines(steps: Steps, directions: list[Direction]) -> list[str]:
     names, data, direction = list(engines()), steps.data, directions[0]
     if direction.cell.declaration is not None:
         own = [v for name, v in direction.weights.items() if name != "weight_ih" and v.dim() > 1]
-        if len(direction.initial[0]) * sum([v.numel() for v in own]) > MOST_PRODUCTS_BY_SEQUENCE:
+        # A compiled or exported graph may be for any number of sequences, and a comparison would fix it.
+        N = 1 if torch.compiler.is_compiling() else direction.initial[0].shape[0]
+        if N * sum([v.numel() for v in own]) > MOST_PRODUCTS_BY_SEQUENCE:
             names.sort(key=lambda name: name != "reference")
         return names
     if data.device.type == "cuda":

@@ -245,7 +245,7 @@ def test_the_help_of_a_task_fits_on_one_screen_and_lists_all_options_on_demand(
     assert shown[1] >= shown[0] | {each.name.replace("_", "-") for each in dataclasses.fields(options)}
 
 
-SAME = {"--beam", "--hidden-size", "--length-penalty", "--longest-blank", "--seed", "--help"}
+SAME = {"--beam", "--encoding", "--hidden-size", "--length-penalty", "--longest-blank", "--seed", "--help"}
 """Options of training and of commands for a trained run that mean the same."""
 
 

@@ -41,6 +41,7 @@ class Tagger(nn.Module):
     [
         (gg.LSTM, {"bidirectional": True, "num_layers": 2}),
         (gg.Recurrent, {"cell": CELLS["custom"]}),
+        (gg.Recurrent, {"cell": gg.cells.GatedDeltaNet(heads=5, key_size=2), "bidirectional": True}),
     ],
 )
 def test_a_model_with_lengths(kind: Any, options: dict[str, Any], tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_look_takes_the_options_of_train(tmp_path: Path, capsys: pytest.CaptureF
     words = ["--task=forecasting", "--time-format=%d/%m/%Y", "--horizon=2", "--look-back=2"]
     assert main(["look", str(path), *words]) == 0
     out = capsys.readouterr().out
-    assert "12 steps of 1 day, 2024-01-01 to 2024-01-12" in out
+    assert "12 steps of 1 day, 01/01/2024 to 12/01/2024" in out  # dates as in the file
     assert out.endswith(f"--data {path} --time-format=%d/%m/%Y --horizon=2 --look-back=2\n")
     with pytest.raises(SystemExit):
         main(["look", str(path), "--nonsense=3"])
