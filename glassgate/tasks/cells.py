@@ -29,7 +29,7 @@ CELLS = (
 RENAMED = {"gruv1": "gruv3"}
 """Former names of cells, with their present names."""
 
-HELP = "lstm, gru, gla(heads=4), ..., or FILE.py:Class"
+HELP = "lstm, gla(heads=4), or FILE.py:Class"
 
 
 def check(value: Any) -> "str | gg.Cell":
