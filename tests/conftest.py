@@ -1,10 +1,12 @@
 """Settings of all tests: one thread, NaN in uninitialised memory, 60 hypothesis examples (3000 in profile `fuzz`)."""
 
+import math
 import os
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -82,7 +84,8 @@ def _unwritten_memory_is_nan() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _same_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     # The number of threads must not depend on the machine or its load.
-    monkeypatch.setattr(processors, "available", lambda: 64)
+    monkeypatch.setattr(processors, "_affinity", lambda: 64)
+    monkeypatch.setattr(processors, "_limit", SimpleNamespace(processors=lambda: 64, cached=64, expiry=math.inf))
     monkeypatch.setattr(processors, "TIME_SLICE_WORK", 0)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
