@@ -296,14 +296,24 @@ class Freezer(Protocol):
         """
 
 
+InputProduct = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+
+
 class ArrayKernels(Protocol):
     """Kernels of cells that declare axes. They run calls without a plan."""
 
     def why_not(self, steps: Steps, directions: Sequence[Direction], all_states: bool) -> Reason | None:
         """Why the kernels cannot run a call that the backend can run; None if they can."""
 
-    def run(self, steps: Steps, directions: Sequence[Direction], all_states: bool) -> list[Result]:
-        """Run all directions of a layer. The caller has checked `why_not`."""
+    def run(
+        self, steps: Steps, directions: Sequence[Direction], all_states: bool, product: InputProduct
+    ) -> list[Result]:
+        """Run all directions of a layer. The caller has checked `why_not`.
+
+        Args:
+            steps, directions, all_states: as for engines.
+            product: computes x W^T + b from x (S, features), W (rows, features) and b (rows,) or None.
+        """
 
     def stepper(self, direction: Direction) -> SingleStepper:
         """Run a direction step by step. The caller has checked `why_not`."""

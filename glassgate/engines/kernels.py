@@ -4,11 +4,13 @@ One operator runs the forward pass of all directions of a layer, and another ope
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
+from glassgate.cell import Cell
 from glassgate.engines.backend import (
     ArrayKernels,
     Backend,
@@ -36,6 +38,21 @@ from glassgate.engines.torch_op import transforms
 from glassgate.engines.torch_op.autograd import LayerFunction
 from glassgate.engines.torch_op.operators import format_layer
 from glassgate.engines.traced_cells import why_not_traceable
+
+_MIN_ROWS, _MIN_PRODUCTS = 32, 8_000_000
+"""The numbers of rows and of multiplications below which the call of a kernel takes longer than it saves."""
+
+
+class _InputProduct(Cell):
+    """A step without a recurrence."""
+
+    gates, state, recurrent = ("y",), ("h",), False
+
+    def step(self, a: Any, s: Any) -> Any:
+        return a.y
+
+
+_INPUT_PRODUCT = _InputProduct()
 
 
 class KernelEngine(NamedTuple):
@@ -110,7 +127,7 @@ class KernelEngine(NamedTuple):
     ) -> list[Result]:
         """Run all directions of a layer in one call. The caller has checked `why_not`."""
         if (arrays := self._array_kernels(directions)) is not None:
-            return arrays.run(steps, directions, all_states)
+            return arrays.run(steps, directions, all_states, self._product)
         record, operands = recordings is not None, operands_of(directions)
         if is_transformed():
             return results_of(directions, transforms.run(self.name, steps, directions), True, all_states)
@@ -134,6 +151,18 @@ class KernelEngine(NamedTuple):
             else:
                 flat = compiled.forward(steps, operands, all_states, False, dtype, recordings)
         return results_of(directions, flat, all_states or save, all_states)
+
+    def _product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Compute x W^T + b, (S, rows), as the output of a layer whose step returns its pre-activations.
+
+        The GEMM of the kernels is up to twice as fast as that of `linear`, which depends on the make of the processor.
+        """
+        is_plain = type(weight) in PLAIN_TYPES and weight.dtype == x.dtype and not torch.is_autocast_enabled("cpu")
+        if not is_plain or x.shape[0] < _MIN_ROWS or x.shape[0] * weight.numel() < _MIN_PRODUCTS:
+            return linear(x, weight, bias)
+        weights = {"weight_ih": weight} | ({"bias_ih": bias} if bias is not None else {})
+        layer = Direction(_INPUT_PRODUCT, weights, (x.new_zeros(1, weight.shape[0]),), False)
+        return self.run(Steps(x, None, None), [layer])[0].states[0]
 
     def prepare(self, steps: Steps, directions: list[Direction], signature: Signature) -> PreparedPasses | None:
         """Prepare the passes of calls with this signature. Return None if the backend does not prepare calls."""

@@ -306,3 +306,19 @@ def test_the_matrix_memories_have_kernels(name):
 def test_the_matrix_memories_equal_the_reference(name):
     layer = gg.Recurrent(gg.cells.MATRIX_MEMORIES[name](2, 3), 5, 8, dtype=torch.float64)
     _check(layer, torch.randn(9, 3, 5, dtype=torch.float64), lengths=[4, 9, 1], resets=torch.rand(9, 3) < 0.3)
+
+
+def test_large_input_products_run_on_the_kernels(monkeypatch):
+    """Values and gradients equal those of the reference engine, without a matrix product of torch."""
+    layer = gg.Recurrent(gg.cells.GLA(heads=2, key_size=32), 96, 128, bidirectional=True, dtype=torch.float64)
+    x = torch.randn(60, 4, 96, dtype=torch.float64, requires_grad=True)
+    results = []
+    for name in ("reference", "cpu"):
+        with monkeypatch.context() as patch, gg.engine(name):
+            if name == "cpu":
+                patch.delattr("glassgate.engines.kernels.linear")
+            output, final = layer(x, lengths=[60, 40, 0, 7])
+        inputs = [x, *layer.parameters()]
+        results.append([output, *final, *torch.autograd.grad(output.square().sum() + final[1].sum(), inputs)])
+    for expected, actual in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-10)

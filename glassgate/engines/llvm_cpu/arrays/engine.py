@@ -1,4 +1,4 @@
-"""The engine of cells whose states are arrays: the input product by torch, the recurrence by kernels."""
+"""The engine of cells whose states are arrays. The recurrence has kernels of its own."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -9,7 +9,7 @@ from torch.nn.functional import linear
 
 from glassgate.cell import Cell
 from glassgate.cell_shapes import shapes_from_weights
-from glassgate.engines.backend import SingleStepper
+from glassgate.engines.backend import InputProduct, SingleStepper
 from glassgate.engines.contract import Direction, Reason, Result, Steps, is_intercepted, is_transformed, result_type
 from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
 from glassgate.engines.llvm_cpu.arrays.run import CompiledArrays, Operands, Rows
@@ -58,10 +58,11 @@ def _fault(cell: Cell, input_size: int, hidden_size: int, all_states: bool) -> t
     return (program, True) if isinstance(program, str) else (None, False)
 
 
-def run(steps: Steps, directions: Sequence[Direction], all_states: bool) -> list[Result]:
+def run(steps: Steps, directions: Sequence[Direction], all_states: bool, product: InputProduct) -> list[Result]:
     """See `ArrayKernels.run`."""
-    run_one = _run_in_graph if is_intercepted() else _run
-    return [run_one(steps, direction, all_states) for direction in directions]
+    if is_intercepted():
+        return [_run_in_graph(steps, direction, all_states) for direction in directions]
+    return [_run(steps, direction, all_states, product) for direction in directions]
 
 
 @assume_constant
@@ -104,7 +105,7 @@ def _run_in_graph(steps: Steps, direction: Direction, all_states: bool) -> Resul
     )
 
 
-def _run(steps: Steps, direction: Direction, all_states: bool) -> Result:
+def _run(steps: Steps, direction: Direction, all_states: bool, product: InputProduct) -> Result:
     program = _program(direction.cell, *_sizes(direction), all_states)
     weights, data = direction.weights, steps.data
     assert isinstance(program, ArrayProgram)
@@ -116,7 +117,7 @@ def _run(steps: Steps, direction: Direction, all_states: bool) -> Result:
 
     initial = [*map(ready, direction.initial)]
     operands = Operands(
-        ready(linear(features, weights["weight_ih"], weights.get("bias_ih"))),
+        ready(product(features, weights["weight_ih"], weights.get("bias_ih"))),
         ready(data) if program.inputs else initial[0].new_empty(0),
         ready(_noise(program, direction, rows, len(data))),
         initial,
