@@ -311,13 +311,13 @@ def test_the_matrix_memories_equal_the_reference(name):
 def test_large_input_products_run_on_the_kernels(monkeypatch):
     """Values and gradients equal those of the reference engine, without a matrix product of torch."""
     layer = gg.Recurrent(gg.cells.GLA(heads=2, key_size=32), 96, 128, bidirectional=True, dtype=torch.float64)
-    x = torch.randn(60, 4, 96, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(90, 4, 96, dtype=torch.float64, requires_grad=True)
     results = []
     for name in ("reference", "cpu"):
         with monkeypatch.context() as patch, gg.engine(name):
             if name == "cpu":
                 patch.delattr("glassgate.engines.kernels.linear")
-            output, final = layer(x, lengths=[60, 40, 0, 7])
+            output, final = layer(x, lengths=[90, 80, 0, 70])
         inputs = [x, *layer.parameters()]
         results.append([output, *final, *torch.autograd.grad(output.square().sum() + final[1].sum(), inputs)])
     for expected, actual in zip(*results, strict=True):
