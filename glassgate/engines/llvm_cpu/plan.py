@@ -291,17 +291,18 @@ class KernelPlan:
 
 
 UNITS_PER_ROW, UNITS_PER_ROW_BACKWARD = 8, 32
-"""Packing the weights of this many units takes the time that packed weights save per row.
+"""Packing the weights of this many units takes the time that packed weights save per row, for few units.
 
 The first number is for forward passes, the second for backward passes.
 """
+MOST_UNPACKED_ROWS, MOST_UNPACKED_ROWS_BACKWARD = 64, 32
+"""The rows above which packing always saves time, because for many units both times grow with the matrix."""
 
 
 def have_few_rows(rows: int, sizes: Sequence[KernelSizes], backward: bool = False) -> tuple[bool, ...]:
     """Return, for each direction, whether its pass reads the weights without packing them.
 
-    Packing takes longer with more units, and saves time at every row. It is skipped if the call has few rows for its
-    number of units.
+    Packing saves time at every row. It is skipped if the call has few rows, also for its number of units.
 
     Args:
         rows: the number of rows of all steps.
@@ -309,6 +310,8 @@ def have_few_rows(rows: int, sizes: Sequence[KernelSizes], backward: bool = Fals
         backward: whether the pass is a backward pass.
     """
     units_per_row = UNITS_PER_ROW_BACKWARD if backward else UNITS_PER_ROW
+    if rows > (MOST_UNPACKED_ROWS_BACKWARD if backward else MOST_UNPACKED_ROWS):
+        return (False,) * len(sizes)
     return tuple([units_per_row * rows <= size.H for size in sizes])
 
 

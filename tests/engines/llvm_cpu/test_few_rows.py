@@ -38,8 +38,14 @@ def test_gradients_without_packed_weights(layer, options, dtype, steps, N):
         torch.testing.assert_close(result.double(), expected, **tolerance)
 
 
-@pytest.mark.parametrize(("rows", "forward", "backward"), [(1, True, True), (3, True, True), (4, True, False)])
-def test_have_few_rows(rows, forward, backward):
-    sizes = [KernelSizes(N=1, D=5, H=100, P=100, bits=32)]
+@pytest.mark.parametrize(
+    ("H", "rows", "forward", "backward"),
+    [
+        *((100, 1, True, True), (100, 3, True, True), (100, 4, True, False)),
+        *((5000, 32, True, True), (5000, 33, True, False), (5000, 65, False, False)),
+    ],
+)
+def test_have_few_rows(H, rows, forward, backward):
+    sizes = [KernelSizes(N=1, D=5, H=H, P=H, bits=32)]
     assert have_few_rows(rows, sizes) == (forward,)
     assert have_few_rows(rows, sizes, backward=True) == (backward,)
