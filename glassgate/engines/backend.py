@@ -236,12 +236,15 @@ class NativeSteps(NamedTuple):
     """A fixed number of steps of a stack of layers as one native call.
 
     Attributes:
-        call: runs the steps. Its argument is the address of their contiguous inputs, (steps, N, H_in).
+        call: runs the steps. Its argument is the address of their contiguous inputs, (steps, N, H_in). It raises
+            RuntimeError for low addresses, which tensors without memory have.
+        run: does the same for any address, more slowly.
         output: the memory of the outputs, (steps, N, W).
         owner: the object that owns the memory that `call` uses.
     """
 
     call: Callable[[int], None]
+    run: Callable[[int], None]
     output: Tensor
     owner: object
 

@@ -126,7 +126,8 @@ class Stream:
                 self._blocks.clear()
             self._blocks[x.shape] = block
         x = x.contiguous()
-        block.call(x.data_ptr())
+        in_memory([x])
+        block.run(x.data_ptr())
         return block.output
 
     @torch.no_grad()

@@ -1,5 +1,9 @@
 """A stream gives the results of a call on whole sequences, on every engine."""
 
+import ctypes
+import platform
+import sys
+
 import pytest
 import torch
 
@@ -103,3 +107,21 @@ def test_wrong_arguments_are_rejected():
         stream.step(torch.randn(3, 3))
     with pytest.raises(gg.ShapeError, match=r"dtype torch\.float32, got torch\.float64"):
         stream.step(torch.randn(2, 3, dtype=torch.float64))
+
+
+@pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="MAP_32BIT is a flag of Linux")
+def test_tensors_at_low_addresses_are_read():
+    """In an executable that is not position-independent, small tensors have addresses below 2^32."""
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 4]
+    address = libc.mmap(None, 4096, 3, 0x62, -1, 0)  # to read and write; private, without a file, MAP_32BIT
+    low = torch.frombuffer((ctypes.c_float * 36).from_address(address), dtype=torch.float32).view(4, 3, 3)
+    assert low.data_ptr() < 2**32
+    low.copy_(torch.randn(4, 3, 3))
+    layer = gg.LSTM(3, 5)
+    with torch.no_grad():
+        expected, _ = layer(low.clone())
+        torch.testing.assert_close(torch.stack([*map(torch.clone, map(layer.stream(3).step, low))]), expected)
+        torch.testing.assert_close(layer.stream(3).run(low), expected)
+        torch.testing.assert_close(gg.freeze(layer)(low)[0], expected)
+        torch.testing.assert_close(layer(low)[0], expected)

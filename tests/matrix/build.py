@@ -61,7 +61,8 @@ def _install(environment: Environment, python: list[str], packages: Path, folder
     run([*pip, "--no-deps", f"torch=={environment.torch}"], env=variables)
     _without_cuda(packages)
     run([*pip, f".[{EXTRAS}]", *TEST_PACKAGES, *environment.others], env=variables, cwd=ROOT)
-    run([*python, "-P", "-m", "pip", "uninstall", "--quiet", "--yes", "glassgate"])  # the tests run in a checkout
+    # The tests run in a checkout, with the command of the package.
+    run([*pip, "--no-deps", "--editable", "."], env=variables, cwd=ROOT)
     (folder / "complete").touch()
 
 

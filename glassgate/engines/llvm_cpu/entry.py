@@ -53,11 +53,15 @@ class Entry:
             new_builtin.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
             self.call = new_builtin(_method(), self._code_and_arguments.buffer_info()[0], None)
 
+    def run(self, address: int) -> None:
+        """Do the same as `call` for any address, more slowly. The caller has checked that it is that of memory."""
+        self._launch.arguments[0] = address
+        self._launch()
+
     def _call_by_ctypes(self, number: int) -> None:
         if number < LOW_ADDRESS:
             raise RuntimeError(NO_MEMORY)
-        self._launch.arguments[0] = number
-        self._launch()
+        self.run(number)
 
 
 class _Method(ctypes.Structure):

@@ -22,7 +22,7 @@ from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.sizes import Arithmetic, KernelSizes
 from glassgate.engines.llvm_cpu.tasks import Launch, join_launches
 from glassgate.engines.llvm_cpu.workspace import align_up
-from glassgate.engines.memory import empty, first_rows, to_contiguous
+from glassgate.engines.memory import empty, first_rows, in_memory, to_contiguous
 from glassgate.engines.plan import Plan, plan_of
 
 MAX_FEW_INPUTS = 4
@@ -240,11 +240,12 @@ class NativeStepper:
         # The arguments of the joined launches follow those of the launch that runs them.
         offset = len(joined.arguments) - sum(len(launch.arguments) for launch in launches) if len(launches) > 1 else 0
         entry = Entry(joined, [offset + slot for slot in input_slots])
-        return NativeSteps(entry.call, x.view(steps, N, -1), (entry, layout, *owners))
+        return NativeSteps(entry.call, entry.run, x.view(steps, N, -1), (entry, layout, *owners))
 
     def __call__(self, x: Tensor) -> Tensor:
         """See `Stepper`."""
-        self._one_step.call(x.data_ptr())
+        in_memory([x])
+        self._one_step.run(x.data_ptr())
         return self._one_step.output[0]
 
 
