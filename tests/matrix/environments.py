@@ -30,8 +30,8 @@ class Environment:
         return f"python{self.python}-torch{self.torch}{others}{processor}"
 
 
-OLDEST = ("numpy==1.26.4", "llvmlite==0.45.0", "pandas==2.2.2")
-"""The oldest versions that pyproject.toml allows."""
+OLDEST = ("numpy==1.26.4", "llvmlite==0.45.0", "pandas==2.2.2", "pyarrow==18.0.0")
+"""The oldest versions that pyproject.toml allows. Newer ones of pyarrow need a newer NumPy."""
 
 ENVIRONMENTS = [
     Environment("3.11", "2.9.1"),
