@@ -35,7 +35,7 @@ from glassgate.engines.plan import format_plans, operands_of, plan_of
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.torch_names import dispatch_mode_count, frame_callback
 from glassgate.engines.torch_op import transforms
-from glassgate.engines.torch_op.autograd import LayerFunction
+from glassgate.engines.torch_op.autograd import InputProductFunction, LayerFunction
 from glassgate.engines.torch_op.operators import format_layer
 from glassgate.engines.traced_cells import why_not_traceable
 
@@ -44,7 +44,7 @@ _MIN_ROWS, _MIN_PRODUCTS = 32, 8_000_000
 
 
 class _InputProduct(Cell):
-    """A step without a recurrence."""
+    """A step that returns its pre-activations."""
 
     gates, state, recurrent = ("y",), ("h",), False
 
@@ -155,14 +155,18 @@ class KernelEngine(NamedTuple):
     def _product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Compute x W^T + b, (S, rows), as the output of a layer whose step returns its pre-activations.
 
-        The GEMM of the kernels is up to twice as fast as that of `linear`, which depends on the make of the processor.
+        On an AMD processor, it takes 0.38 to 0.76 of the time of `linear`.
         """
         is_plain = type(weight) in PLAIN_TYPES and weight.dtype == x.dtype and not torch.is_autocast_enabled("cpu")
         if not is_plain or x.shape[0] < _MIN_ROWS or x.shape[0] * weight.numel() < _MIN_PRODUCTS:
             return linear(x, weight, bias)
         weights = {"weight_ih": weight} | ({"bias_ih": bias} if bias is not None else {})
-        layer = Direction(_INPUT_PRODUCT, weights, (x.new_zeros(1, weight.shape[0]),), False)
-        return self.run(Steps(x, None, None), [layer])[0].states[0]
+        layer = [Direction(_INPUT_PRODUCT, weights, (x.new_zeros(1, weight.shape[0]),), False)]
+        steps, operands, compiled = Steps(x, None, None), operands_of(layer), self.compile(layer)
+        if torch.is_grad_enabled() and (x.requires_grad or any([v.requires_grad for v in operands])):
+            arguments = compiled, self.name, steps, None, False, x.dtype, x, *operands
+            return next(iter(InputProductFunction.apply(*arguments)))
+        return compiled.forward(steps, operands, False, False, x.dtype, None)[0]
 
     def prepare(self, steps: Steps, directions: list[Direction], signature: Signature) -> PreparedPasses | None:
         """Prepare the passes of calls with this signature. Return None if the backend does not prepare calls."""

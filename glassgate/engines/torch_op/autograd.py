@@ -9,7 +9,7 @@ from torch import Tensor
 
 from glassgate.engines import reference
 from glassgate.engines.backend import CompiledLayer, PreparedPasses, RaggedLayout
-from glassgate.engines.contract import Recording, Steps, is_legacy_batch, is_wrapped
+from glassgate.engines.contract import Recording, Steps, is_batched, is_legacy_batch, is_wrapped
 from glassgate.engines.plan import (
     Plan,
     directions_of,
@@ -63,6 +63,19 @@ class LayerFunction(torch.autograd.Function):
             d = to_kernel_gradients(steps, d_results)
             d_data, *d_operands = ctx.compiled.backward(steps, operands, flat, d, needs_d_data, needed, ctx.recordings)
         return None, None, None, None, None, None, d_data, *d_operands
+
+
+class InputProductFunction(LayerFunction):
+    """The call of a layer whose step returns its pre-activations. torch multiplies a batch of gradients."""
+
+    @staticmethod
+    def backward(ctx: Any, *d_results: Tensor | None) -> tuple[Tensor | None, ...]:
+        d = d_results[0]
+        if d is None or not is_batched(d):
+            return LayerFunction.backward(ctx, *d_results)
+        steps, (weight, *others), _ = _saved_tensors(ctx)
+        d_others = [d.sum(0) if v.dim() == 1 else None for v in others]  # the bias, if there is one, and the state
+        return *(None,) * 6, d @ weight, d.T @ steps.data, *d_others
 
 
 class PreparedCall(NamedTuple):

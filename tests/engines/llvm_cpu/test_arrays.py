@@ -319,6 +319,11 @@ def test_large_input_products_run_on_the_kernels(monkeypatch):
                 patch.delattr("glassgate.engines.kernels.linear")
             output, final = layer(x, lengths=[90, 80, 0, 70])
         inputs = [x, *layer.parameters()]
-        results.append([output, *final, *torch.autograd.grad(output.square().sum() + final[1].sum(), inputs)])
+        d = torch.autograd.grad(output.square().sum() + final[1].sum(), inputs, retain_graph=True, create_graph=True)
+        second = torch.autograd.grad(sum(v.square().sum() for v in d), inputs, retain_graph=True)
+        gradients = torch.stack([torch.ones_like(output), output.detach()])
+        batched = torch.autograd.grad(output, inputs, gradients, is_grads_batched=True)
+        results.append([output, *final, *d, *second, *batched])
     for expected, actual in zip(*results, strict=True):
-        torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-10)
+        scale = max(1, expected.detach().abs().max().item())
+        torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9 * scale)
