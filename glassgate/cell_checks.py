@@ -23,6 +23,8 @@ def check_cell(operation: str, cell: object) -> None:
         raise TypeError(f"{operation}: cell must be an instance of glassgate.Cell, got {cell!r}; {remedy}")
     if not cell.gates and not cell.inputs:
         raise ValueError(f"cell {type(cell).__name__}: gates must name at least one gate, got ()")
+    if not isinstance(cell.heads, int) or cell.heads < 1:
+        raise ValueError(f"cell {type(cell).__name__}: heads must be a positive integer, got {cell.heads!r}")
     _check_parameters(cell)
     _check_step(cell)
     reserved = {"weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr", *(f"{state}_0" for state in cell.state)}
@@ -33,11 +35,7 @@ def check_cell(operation: str, cell: object) -> None:
 
 
 def check_heads(operation: str, cell: Cell, widths: Iterable[int]) -> None:
-    """Raise ValueError unless the number of heads is a positive integer that divides each width of a state."""
-    if not isinstance(cell.heads, int) or cell.heads < 1:
-        raise ValueError(
-            f"{operation}: heads of cell {type(cell).__name__} must be a positive integer, got {cell.heads!r}"
-        )
+    """Raise ValueError unless the number of heads divides each width of a state."""
     for width in widths:
         if width % cell.heads:
             raise ValueError(f"{operation}: sizes must be multiples of the cell's {cell.heads} heads, got {width}")

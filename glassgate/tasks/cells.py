@@ -84,11 +84,11 @@ def _parse(value: str) -> tuple[str, dict[str, Any]]:
         raise OptionError(f"cell: expected a built-in cell or FILE.py:Class, got {value!r}; {remedy}")
     try:
         call = ast.parse(f"f({rest}" if rest else "f()", mode="eval").body
-        assert isinstance(call, ast.Call)
-        assert not call.args
-        return name, {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
-    except (SyntaxError, ValueError, AssertionError):
-        raise OptionError(f"cell: expected keyword arguments, such as gla(heads=4), got {value!r}") from None
+        if isinstance(call, ast.Call) and not call.args and all(each.arg for each in call.keywords):
+            return name, {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+    except (SyntaxError, ValueError):
+        pass
+    raise OptionError(f"cell: expected keyword arguments, such as gla(heads=4), got {value!r}")
 
 
 def _build(name: str, arguments: Mapping[str, Any]) -> "gg.Cell":
@@ -99,7 +99,7 @@ def _build(name: str, arguments: Mapping[str, Any]) -> "gg.Cell":
     cell: type[gg.Cell] = {each.lower(): kind for each, kind in built_in.items()}[name]
     try:
         built = cell(**arguments)
-        gg.Recurrent(built, *gg.cell_shapes.example_sizes(built), device="meta")
+        gg.Recurrent(built, 4, 4 * built.heads, device="meta")  # it checks the arguments
         return built
     except (TypeError, ValueError, ArithmeticError) as error:
         reason = str(error).replace("__init__()", name)

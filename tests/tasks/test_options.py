@@ -94,8 +94,10 @@ def test_arguments_of_a_cell() -> None:
         ("gla(2)", r"cell: expected keyword arguments, such as gla\(heads=4\), got 'gla\(2\)'"),
         ("gla(heads=__import__('os'))", "cell: expected keyword arguments, .* got .gla"),
         ("gla(head=2)", r"cell: .*gla.* 'head'; see `glassgate cells GLA`"),
-        ("gla(heads=0)", "cell: .*heads.*0; see `glassgate cells GLA`"),
+        ("gla(heads=0)", "cell: cell GLA: heads must be a positive integer, got 0; see `glassgate cells GLA`"),
         ("gla(heads=2", "cell: expected keyword arguments"),
+        ("gla(**{})", "cell: expected keyword arguments"),
+        ("slstm(heads=2.0)", "cell: SLSTM: heads must be a positive integer, got 2.0"),
     ],
 )
 def test_wrong_arguments_of_a_cell(cell: str, message: str) -> None:
