@@ -1,132 +1,14 @@
 """The torch functions on traced tensors that depend on positions: reductions, products, shapes, indexing."""
 
-import math
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-import torch
-
+from glassgate.engines.symbolic.arrays.reductions import REDUCTIONS, Dim, positions_of, spread, sum_over
 from glassgate.engines.symbolic.arrays.tensor import ROWS, RowCount, Scope, TracedTensor, align, call
-from glassgate.engines.symbolic.arrays.value import Index, Value, as_number, index, make, part_axis, reduce_axes
+from glassgate.engines.symbolic.arrays.value import Index, Value, as_number, index, make, part_axis
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.shapes import ShapeError
-
-Dim = int | Sequence[int] | None
-
-
-def _positions(x: TracedTensor, dim: Dim) -> list[int]:
-    """The positions of a reduction, from 0."""
-    if dim is None and ROWS not in x.dims:
-        return [*range(x.ndim)]
-    if dim is None:
-        raise NotTraceable("a reduction over all axes, which mixes the rows of a batch")
-    positions = []
-    for each in (dim,) if isinstance(dim, int) else tuple(dim or ()):
-        if not -x.ndim <= each < x.ndim:
-            raise ShapeError(f"dimension {each} of {x.described}, which has {x.ndim} dimensions")
-        positions.append(each % x.ndim)
-        if x.dims[positions[-1]] == ROWS:
-            raise NotTraceable("a reduction over the batch axis, which mixes the rows of a batch")
-    return positions
-
-
-def _reduce(op: str, x: TracedTensor, dim: Dim, keepdim: bool) -> TracedTensor:
-    positions = _positions(x, dim)
-    axes = [axis for position in positions if (axis := x.dims[position]) is not None]
-    value = reduce_axes(op, as_number(x.value), axes, x.scope.sizes)
-    dims = [None if k in positions else axis for k, axis in enumerate(x.dims) if keepdim or k not in positions]
-    return x.replaced(value, dims)
-
-
-def _sum(x: TracedTensor, dim: Dim = None, keepdim: bool = False) -> TracedTensor:
-    return _reduce("sum", x, dim, keepdim)
-
-
-def _amax(x: TracedTensor, dim: Dim = None, keepdim: bool = False) -> TracedTensor:
-    return _reduce("max", x, dim, keepdim)
-
-
-def _amin(x: TracedTensor, dim: Dim = None, keepdim: bool = False) -> Any:
-    return -_reduce("max", -x, dim, keepdim)
-
-
-def _mean(x: TracedTensor, dim: Dim = None, keepdim: bool = False) -> Any:
-    return _reduce("sum", x, dim, keepdim) / float(prod(x.shape[k] for k in _positions(x, dim)))
-
-
-def _var(x: TracedTensor, dim: Dim = None, unbiased: bool = True, keepdim: bool = False, correction: int = 1) -> Any:
-    count = prod(x.shape[k] for k in _positions(x, dim))
-    distance = call("sub", x, _mean(x, dim, True))
-    return _sum(distance * distance, dim, keepdim) / float(count - (correction if unbiased else 0))
-
-
-def _std(x: TracedTensor, dim: Dim = None, unbiased: bool = True, keepdim: bool = False, correction: int = 1) -> Any:
-    return torch.sqrt(_var(x, dim, unbiased, keepdim, correction))
-
-
-def _norm(x: TracedTensor, p: Any = 2, dim: Dim = None, keepdim: bool = False, ord: Any = None) -> Any:
-    if (p if ord is None else ord) not in (2, 2.0, "fro", None):
-        raise NotTraceable(f"a norm of order {p}")
-    return torch.sqrt(_sum(x * x, dim, keepdim))  # type: ignore[arg-type]
-
-
-def _normalize(x: TracedTensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None) -> Any:
-    return x / call("clamp", _norm(x, p, dim, True), eps)
-
-
-def _layer_norm(
-    x: TracedTensor, shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
-) -> Any:
-    positions = [*range(-len(shape), 0)]
-    centred = call("sub", x, _mean(x, positions, True))
-    return _scaled(centred, positions, weight, bias, eps)
-
-
-def _rms_norm(x: TracedTensor, shape: Sequence[int], weight: Any = None, eps: float | None = None) -> Any:
-    if eps is None:
-        raise NotTraceable("rms_norm without eps, whose value depends on the dtype")
-    return _scaled(x, [*range(-len(shape), 0)], weight, None, eps)
-
-
-def _scaled(x: Any, positions: list[int], weight: Any, bias: Any, eps: float) -> Any:
-    """Divide x by the root of its mean square over the positions, and apply weight and bias."""
-    x = x * torch.rsqrt(_mean(x * x, positions, True) + eps)
-    x = x if weight is None else x * weight
-    return x if bias is None else x + bias
-
-
-def _softmax(x: TracedTensor, dim: int, dtype: Any = None) -> Any:
-    exponentials = torch.exp(call("sub", x, torch.detach(_amax(x, dim, True))))  # type: ignore[arg-type]
-    return call("div", exponentials, _sum(exponentials, dim, True))  # type: ignore[arg-type]
-
-
-def _log_softmax(x: TracedTensor, dim: int, dtype: Any = None) -> Any:
-    distance: Any = call("sub", x, torch.detach(_amax(x, dim, True)))  # type: ignore[arg-type]
-    return call("sub", distance, torch.log(_sum(torch.exp(distance), dim, True)))  # type: ignore[arg-type]
-
-
-def _logsumexp(x: TracedTensor, dim: Dim, keepdim: bool = False) -> Any:
-    largest: Any = torch.detach(_amax(x, dim, True))  # type: ignore[arg-type]
-    finite = torch.where(abs(largest) == math.inf, 0.0, largest)
-    total = torch.log(_sum(torch.exp(call("sub", x, finite)), dim, True)) + finite  # type: ignore[arg-type]
-    return total if keepdim else call("squeeze", total, dim)
-
-
-def _cumsum(x: TracedTensor, dim: int, dtype: Any = None) -> TracedTensor:
-    (position,) = _positions(x, dim)
-    axis = x.dims[position]
-    value = as_number(x.value)
-    if axis is None:
-        return x.replaced(value)
-    if axis not in value.axes:  # constant along the axis
-        value = _spread(value, axis)
-    return x.replaced(Value("cumsum", (value, axis, False), value.axes))
-
-
-def _spread(value: Value, axis: str) -> Value:
-    """The value with one more axis, along which it is constant."""
-    return Value("mul", (value, Value("constant", (1.0,), (axis,))), (*value.axes, axis))
 
 
 def _unsqueeze(x: TracedTensor, dim: int) -> TracedTensor:
@@ -183,7 +65,7 @@ def _matmul(a: Any, b: Any) -> TracedTensor:
             "an axis with [..., None] or [..., None, :]"
         ) from None
     product = call("mul", _unsqueeze(left, -1), _unsqueeze(right, -3))  # (..., i, j, 1) * (..., 1, j, k)
-    result = _sum(product, -2)
+    result = sum_over(product, -2)
     dims = list(result.dims)
     if b.ndim == 1:
         del dims[-1]
@@ -226,7 +108,7 @@ def _einsum(equation: str, *operands: Any) -> TracedTensor:
         value = make("mul", value, other)
     result = tensors[0].replaced(value, dims_of_product)
     count = len(order) - len(output)
-    return _sum(result, [-k - 1 for k in range(count)]) if count else result
+    return sum_over(result, [-k - 1 for k in range(count)]) if count else result
 
 
 def _getitem(x: TracedTensor, key: Any) -> TracedTensor:
@@ -272,7 +154,7 @@ def _sliced(scope: Scope, axis: str | None, start: int, length: int, step: int) 
 
 
 def _split(x: TracedTensor, sizes: Any, dim: int = 0) -> tuple[TracedTensor, ...]:
-    (position,), total = _positions(x, dim), x.shape[dim]
+    (position,), total = positions_of(x, dim), x.shape[dim]
     if isinstance(sizes, int):
         sizes = [min(sizes, total - start) for start in range(0, total, sizes)]
     if sum(sizes) != total:
@@ -287,7 +169,7 @@ def _chunk(x: TracedTensor, chunks: int, dim: int = 0) -> tuple[TracedTensor, ..
 
 
 def _unbind(x: TracedTensor, dim: int = 0) -> tuple[TracedTensor, ...]:
-    (position,) = _positions(x, dim)
+    (position,) = positions_of(x, dim)
     return tuple(_getitem(x, (*(slice(None),) * position, k)) for k in range(x.shape[position]))
 
 
@@ -297,7 +179,7 @@ def _select(x: TracedTensor, dim: int, k: int) -> TracedTensor:
 
 def _cat(tensors: Sequence[TracedTensor], dim: int = 0) -> TracedTensor:
     scope, ndim = tensors[0].scope, tensors[0].ndim
-    (position,) = _positions(tensors[0], dim)
+    (position,) = positions_of(tensors[0], dim)
     sizes = [tensor.shape[position] for tensor in tensors]
     axis = scope.new_axis("cat" + "_".join(map(str, sizes)), sum(sizes))
     # Align all positions except the one of the parts.
@@ -332,7 +214,7 @@ def _roll(x: TracedTensor, shifts: Any, dims: Any = None) -> TracedTensor:
     pairs = [(shifts, dims)] if isinstance(dims, int) else list(zip(shifts, dims, strict=True))
     value = x.value
     for shift, dim in pairs:
-        (position,) = _positions(x, dim)
+        (position,) = positions_of(x, dim)
         axis, size = x.dims[position], x.shape[position]
         if axis is not None and axis in value.axes:
             value = index(value, {axis: Index(((axis, 1),), (-shift) % size, size)})
@@ -341,7 +223,7 @@ def _roll(x: TracedTensor, shifts: Any, dims: Any = None) -> TracedTensor:
 
 def _flip(x: TracedTensor, *dims: Any) -> TracedTensor:
     value = x.value
-    for position in _positions(x, dims[0] if len(dims) == 1 else dims):
+    for position in positions_of(x, dims[0] if len(dims) == 1 else dims):
         axis = x.dims[position]
         if axis is not None and axis in value.axes:
             value = index(value, {axis: Index(((axis, -1),), x.shape[position] - 1)})
@@ -358,7 +240,7 @@ def _flatten(x: TracedTensor, start_dim: int = 0, end_dim: int = -1) -> TracedTe
     value = x.value
     for axis in merged:
         if axis not in value.axes:
-            value = _spread(value, axis)
+            value = spread(value, axis)
     size = prod(x.scope.sizes[axis] for axis in merged)
     new = x.scope.new_axis("_".join(axis.rstrip("'") for axis in merged), size)
     axes = (*(axis for axis in value.axes if axis not in merged), new)
@@ -367,7 +249,7 @@ def _flatten(x: TracedTensor, start_dim: int = 0, end_dim: int = -1) -> TracedTe
 
 
 def _unflatten(x: TracedTensor, dim: int, sizes: Sequence[int]) -> TracedTensor:
-    (position,) = _positions(x, dim)
+    (position,) = positions_of(x, dim)
     axis, total = x.dims[position], x.shape[position]
     known = prod(size for size in sizes if size != -1)
     sizes = [total // known if size == -1 else size for size in sizes]
@@ -402,6 +284,12 @@ def _outer(a: TracedTensor, b: TracedTensor) -> Any:
     return call("mul", _unsqueeze(a, -1), _unsqueeze(b, -2))
 
 
+def _movedim(x: TracedTensor, source: int, destination: int) -> TracedTensor:
+    order = [k for k in range(x.ndim) if k != source % x.ndim]
+    order.insert(destination % x.ndim, source % x.ndim)
+    return _permute(x, order)
+
+
 def _same(x: TracedTensor, *_: Any, **__: Any) -> TracedTensor:
     return x
 
@@ -411,12 +299,8 @@ def _to(x: TracedTensor, *args: Any, **kwargs: Any) -> TracedTensor:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "sum": _sum, "mean": _mean, "amax": _amax, "amin": _amin, "var": _var, "std": _std, "norm": _norm,
-    "linalg_vector_norm": lambda x, ord=2, dim=None, keepdim=False: _norm(x, ord, dim, keepdim),
-    "normalize": _normalize, "layer_norm": _layer_norm, "rms_norm": _rms_norm, "softmax": _softmax,
-    "log_softmax": _log_softmax, "logsumexp": _logsumexp, "cumsum": _cumsum, "unsqueeze": _unsqueeze,
-    "squeeze": _squeeze, "permute": _permute, "transpose": _transpose,
-    "swapaxes": _transpose, "movedim": lambda x, a, b: _movedim(x, a, b), "expand": _expand, "matmul": _matmul,
+    **REDUCTIONS, "unsqueeze": _unsqueeze, "squeeze": _squeeze, "permute": _permute, "transpose": _transpose,
+    "swapaxes": _transpose, "movedim": _movedim, "expand": _expand, "matmul": _matmul,
     "bmm": _matmul, "linear": _linear, "einsum": _einsum, "getitem": _getitem, "select": _select, "split": _split,
     "split_with_sizes": _split, "chunk": _chunk, "unbind": _unbind, "cat": _cat, "concat": _cat, "concatenate": _cat,
     "stack": _stack, "roll": _roll, "flip": _flip, "flatten": _flatten, "unflatten": _unflatten, "reshape": _reshape,
@@ -427,9 +311,3 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "full_like": lambda x, number: x.constant_like(number),
 }  # fmt: skip
 """The functions by the names of torch's functions and methods."""
-
-
-def _movedim(x: TracedTensor, source: int, destination: int) -> TracedTensor:
-    order = [k for k in range(x.ndim) if k != source % x.ndim]
-    order.insert(destination % x.ndim, source % x.ndim)
-    return _permute(x, order)
