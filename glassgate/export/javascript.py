@@ -111,7 +111,7 @@ def emit(
             else:
                 emitted = _Emitter(replace(spec, equations=editable(rewrite(spec.equations))), label)
             functions.append(emitted.text)
-            directions.append(emitted.describe(layer.cell, weights))
+            directions.append(_description(emitted, layer.cell, weights))
         merge, residual = level.structure.merge, list(level.structure.residual)
         levels.append({"merge": merge, "residual": residual, "directions": directions})
     return Script(",\n\n".join(functions), {"levels": levels})
@@ -124,6 +124,24 @@ def editable(equations: Equations) -> Equations:
     )
 
 
+def _description(emitted: "ArrayEmitter | _Emitter", cell: Cell, weights: Weights) -> dict[str, Any]:
+    """Add the arrays to the weights of the page, and return the description of the direction as JSON values."""
+    spec = emitted.spec
+    return {
+        "label": emitted.label,
+        "cell": type(cell).__name__,
+        "reverse": spec.reverse,
+        "inputs": spec.input_size,
+        "units": spec.hidden_size,
+        "states": dict(spec.widths),
+        "gates": emitted.gates,
+        "values": emitted.values,
+        "weights": {name: weights.add(values) for name, values in emitted.arrays.items()},
+        "products": emitted.products,
+        "initial": {name: weights.add(values) for name, values in spec.initial.items()},
+    }
+
+
 class _Emitter:
     """Emits the JavaScript function that computes one step of a direction.
 
@@ -134,6 +152,7 @@ class _Emitter:
 
     def __init__(self, spec: DirectionSpec, label: str) -> None:
         self.spec, self.label, self.step = spec, label, Step(spec, observed=True)
+        self.gates = list(self.step.gates)
         self.widths = {UNITS: spec.hidden_size, PROJECTED: spec.output_size, FEATURES: spec.input_size}
         self.arrays: dict[str, np.ndarray] = {}
         self.products: dict[str, list[dict[str, Any]]] = {}
@@ -145,23 +164,6 @@ class _Emitter:
         self.now = {name: self.names.new(f"now_{name}") for name in self.values}
         """The variable with the array of each stored value, at all steps."""
         self.text = "\n".join(self._lines())
-
-    def describe(self, cell: Cell, weights: Weights) -> dict[str, Any]:
-        """Add the arrays to the weights of the page, and return the description of the direction as JSON values."""
-        spec = self.spec
-        return {
-            "label": self.label,
-            "cell": type(cell).__name__,
-            "reverse": spec.reverse,
-            "inputs": spec.input_size,
-            "units": spec.hidden_size,
-            "states": dict(spec.widths),
-            "gates": list(self.step.gates),
-            "values": self.values,
-            "weights": {name: weights.add(values) for name, values in self.arrays.items()},
-            "products": self.products,
-            "initial": {name: weights.add(values) for name, values in spec.initial.items()},
-        }
 
     @property
     def values(self) -> dict[str, int]:

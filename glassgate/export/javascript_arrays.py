@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from glassgate.cell import Cell
 from glassgate.engines.symbolic.arrays.rewrite import rewrite
 from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.arrays.value import Value, make
@@ -36,30 +35,16 @@ class ArrayEmitter:
 
     Attributes:
         text: the function as an entry of an object literal.
+        gates, products: empty, because the pre-activations of all gates are one product.
     """
 
     def __init__(self, spec: ArraySpec, label: str) -> None:
         self.spec, self.label = spec, label
+        self.gates: list[str] = []
+        self.products: dict[str, list[dict[str, Any]]] = {}
         self.graph = _with_named_values(array_graph(replace(spec, step=editable(spec.step))))
         self.arrays: dict[str, np.ndarray] = {}
         self.text = "\n".join(self._lines())
-
-    def describe(self, cell: Cell, weights: Any) -> dict[str, Any]:
-        """Add the arrays to the weights of the page, and return the description of the direction as JSON values."""
-        spec = self.spec
-        return {
-            "label": self.label,
-            "cell": type(cell).__name__,
-            "reverse": spec.reverse,
-            "inputs": spec.input_size,
-            "units": spec.hidden_size,
-            "states": dict(spec.widths),
-            "gates": [],
-            "values": self.values,
-            "weights": {name: weights.add(values) for name, values in self.arrays.items()},
-            "products": {},
-            "initial": {name: weights.add(values) for name, values in spec.initial.items()},
-        }
 
     @property
     def values(self) -> dict[str, int]:
