@@ -10,7 +10,6 @@ from glassgate.cell import Cell, Named, PreActivations, RecurrentTerm
 from glassgate.cell_axes import Axes, Declaration
 from glassgate.cell_locals import trace_locals
 from glassgate.cell_shapes import Shapes, shapes_of
-from glassgate.engines.symbolic.arrays.functions import FUNCTIONS
 from glassgate.engines.symbolic.arrays.rewrite import rewrite
 from glassgate.engines.symbolic.arrays.tensor import ROWS, Scope, TracedTensor
 from glassgate.engines.symbolic.arrays.value import Index, Value, index, topological_order
@@ -210,7 +209,3 @@ def _unique_names(order: list[Value]) -> dict[str, Value]:
                 value.name += "_"
             named[value.name] = value
     return named
-
-
-SUPPORTED = frozenset(FUNCTIONS)
-"""The names of torch functions that depend on positions and can be traced, besides elementwise ones."""
