@@ -1,4 +1,4 @@
-"""Reading a file changes neither the task nor what it reads later, and opens the file a few times."""
+"""Reading a file changes neither the task nor later readings, and opens the file a few times."""
 
 import json
 import os
