@@ -263,16 +263,6 @@ class Stepper(Protocol):
         """Run one step on x (N, H_in), contiguous, and return the output (N, W), which the next step overwrites."""
 
 
-class SingleStepper(Protocol):
-    """One direction that advances step by step."""
-
-    states: Sequence[Tensor]
-    """The states after the last step, (N, W) each."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Run one step on x (N, H_in), and return the output (N, H_out)."""
-
-
 class PackedPass(Protocol):
     """The compiled forward pass of one direction with fixed weights, for sequences of equal length."""
 
@@ -317,9 +307,6 @@ class ArrayKernels(Protocol):
             steps, directions, all_states: as for engines.
             product: computes x W^T + b from x (S, features), W (rows, features) and b (rows,) or None.
         """
-
-    def stepper(self, direction: Direction) -> SingleStepper:
-        """Run a direction step by step. The caller has checked `why_not`."""
 
 
 @runtime_checkable

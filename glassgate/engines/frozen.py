@@ -13,7 +13,6 @@ from glassgate.engines.backend import (
     FrozenDirections,
     NativeSteps,
     PackedPass,
-    SingleStepper,
     Stepper,
 )
 from glassgate.engines.choose import EngineError
@@ -81,8 +80,6 @@ def freeze(directions: Sequence[Direction], precision: str, scales: Sequence[Wei
         if not isinstance(backend, Freezer):
             continue
         reason = None if requested in ("auto", name) else Reason(f"engine {requested!r} was requested")
-        if any(direction.cell.declaration is not None for direction in directions):
-            reason = reason or Reason("the cell declares axes, and its weights are not packed")
         reason = reason or KernelEngine(name).why_not(Steps(x, None, None), list(directions))
         if reason is None:
             layer = backend.freeze(directions, precision, scales)
@@ -90,8 +87,6 @@ def freeze(directions: Sequence[Direction], precision: str, scales: Sequence[Wei
                 raise EngineError(f"freeze: {layer.text}")
             return layer
         reasons[name] = f"the kernels of engine {name!r}: {reason.text}"
-    if requested == "cpu" and KernelEngine("cpu").has_array_steppers(directions) and precision in PRECISIONS[:2]:
-        return _ReferenceLayer(directions)
     if requested not in ("auto", "reference"):
         reason_of_requested = reasons.get(requested, "it cannot run one step at a time on packed weights")
         raise EngineError(
@@ -103,23 +98,14 @@ def freeze(directions: Sequence[Direction], precision: str, scales: Sequence[Wei
     return _ReferenceLayer(directions)
 
 
-def _stepper_of(direction: Direction) -> SingleStepper:
-    """The steps of one direction: on kernels if its cell declares axes and kernels can run it, otherwise in torch."""
-    if choose.requested_engine() != "reference":
-        stepper = KernelEngine("cpu").array_stepper(direction)
-        if stepper is not None:
-            return stepper
-    return reference.Stepper(direction)
-
-
 class _ReferenceStepper:
-    """`Stepper` on the reference engine, and on the kernels of cells that declare axes."""
+    """`Stepper` on the reference engine."""
 
     def __init__(
         self, directions: Sequence[Direction], initial: Sequence[tuple[Tensor, ...]], residual: Sequence[bool]
     ) -> None:
         pairs = zip(directions, initial, strict=True)
-        self._steppers = [_stepper_of(direction._replace(initial=states)) for direction, states in pairs]
+        self._steppers = [reference.Stepper(direction._replace(initial=states)) for direction, states in pairs]
         self._residual = residual
 
     def native(self, steps: int) -> NativeSteps | None:
@@ -138,7 +124,7 @@ class _ReferenceStepper:
 
 
 class _ReferenceLayer:
-    """`FrozenDirections` on the reference engine. Whole sequences of a cell that declares axes may run on kernels."""
+    """`FrozenDirections` on the reference engine."""
 
     def __init__(self, directions: Sequence[Direction]) -> None:
         self.directions = directions
@@ -156,8 +142,7 @@ class _ReferenceLayer:
         results = []
         for k, direction in enumerate(self.directions):
             direction = direction._replace(initial=initial[k], restart=restarts[k])
-            run = reference.run if direction.cell.declaration is None else choose.run
-            results += run(steps[k], [direction], all_states, recordings and recordings[k : k + 1])
+            results += reference.run(steps[k], [direction], all_states, recordings and recordings[k : k + 1])
         return results
 
     def passes(self, steps: int, N: int) -> Sequence[PackedPass] | None:

@@ -4,13 +4,12 @@ One operator runs the forward pass of all directions of a layer, and another ope
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from glassgate.cell import Cell
 from glassgate.engines.backend import (
     ArrayKernels,
     Backend,
@@ -18,7 +17,6 @@ from glassgate.engines.backend import (
     HasArrayKernels,
     PreparedPasses,
     Signature,
-    SingleStepper,
 )
 from glassgate.engines.contract import (
     PLAIN_TYPES,
@@ -31,6 +29,7 @@ from glassgate.engines.contract import (
     result_type,
     results_of,
 )
+from glassgate.engines.input_product import input_product
 from glassgate.engines.plan import format_plans, operands_of, plan_of
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.torch_names import dispatch_mode_count, frame_callback
@@ -41,18 +40,6 @@ from glassgate.engines.traced_cells import why_not_traceable
 
 _MIN_ROWS, _MIN_PRODUCTS = 32, 8_000_000
 """The numbers of rows and of multiplications below which the call of a kernel takes longer than it saves."""
-
-
-class _InputProduct(Cell):
-    """A step that returns its pre-activations."""
-
-    gates, state, recurrent = ("y",), ("h",), False
-
-    def step(self, a: Any, s: Any) -> Any:
-        return a.y
-
-
-_INPUT_PRODUCT = _InputProduct()
 
 
 class KernelEngine(NamedTuple):
@@ -100,20 +87,6 @@ class KernelEngine(NamedTuple):
         backend = self.backend
         return backend.array_kernels if isinstance(backend, HasArrayKernels) else None
 
-    def has_array_steppers(self, directions: Sequence[Direction]) -> bool:
-        """Whether kernels run the steps of these directions, whose cells declare axes, one at a time."""
-        return all([self._runs_arrays(direction) for direction in directions])
-
-    def _runs_arrays(self, direction: Direction) -> bool:
-        x = direction.initial[0].new_zeros(0, direction.weights["weight_ih"].shape[1])
-        has_kernels = self._array_kernels([direction]) is not None
-        return has_kernels and self.why_not(Steps(x, None, None), [direction]) is None
-
-    def array_stepper(self, direction: Direction) -> SingleStepper | None:
-        """The steps of a direction whose cell declares axes, one at a time; None if no kernel can run them."""
-        arrays = self._array_kernels([direction])
-        return arrays.stepper(direction) if arrays is not None and self._runs_arrays(direction) else None
-
     def compile(self, directions: Sequence[Direction], record: bool = False) -> CompiledLayer:
         """Compile the directions of a layer. With `record`, gates and their gradients are results too."""
         return self.backend.compile(tuple([plan_of(d, self.backend.costs, record) for d in directions]))
@@ -160,8 +133,7 @@ class KernelEngine(NamedTuple):
         is_plain = type(weight) in PLAIN_TYPES and weight.dtype == x.dtype and not torch.is_autocast_enabled("cpu")
         if not is_plain or x.shape[0] < _MIN_ROWS or x.shape[0] * weight.numel() < _MIN_PRODUCTS:
             return linear(x, weight, bias)
-        weights = {"weight_ih": weight} | ({"bias_ih": bias} if bias is not None else {})
-        layer = [Direction(_INPUT_PRODUCT, weights, (x.new_zeros(1, weight.shape[0]),), False)]
+        layer = [input_product(weight, bias)]
         steps, operands, compiled = Steps(x, None, None), operands_of(layer), self.compile(layer)
         if torch.is_grad_enabled() and (x.requires_grad or any([v.requires_grad for v in operands])):
             arguments = compiled, self.name, steps, None, False, x.dtype, x, *operands

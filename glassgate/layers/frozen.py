@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import PackedSequence
 from glassgate.cell import Cell, Weights
 from glassgate.engines.backend import FrozenDirections, Stepper
 from glassgate.engines.contract import Direction, Recording, Result, Steps, is_eager
-from glassgate.engines.frozen import MATRICES, freeze, quantise_matrices
+from glassgate.engines.frozen import LOOP_MATRICES, MATRICES, freeze, quantise_matrices
 from glassgate.engines.memory import COMPUTE_DTYPE
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.traced_cells import current_equations, why_not_traceable
@@ -324,13 +324,15 @@ def freeze_layer(
         learned = [[_copy(v[0], dtype) for v in part_states] for part_states in initial]
     weights = [{name: _copy(v, dtype) for name, v in weights.items()} for weights in originals]
     scales: list[Weights] = []
+    cell, is_projected = internals.eval_cell, bool(layer.proj_size)
     if precision == "int8":
+        # The loop over time of a cell that declares axes multiplies in float32.
+        in_loop = set() if cell.declaration is None else LOOP_MATRICES
         quantised_parts = [
-            quantise_matrices(part_weights, lambda name, part=part: keep(part.names[name]))  # type: ignore[misc]
+            quantise_matrices(part_weights, lambda name, part=part: name in in_loop or keep(part.names[name]))  # type: ignore[misc]
             for part_weights, part in zip(weights, internals.parts, strict=True)
         ]
         weights, scales = [integers for integers, _ in quantised_parts], [scales for _, scales in quantised_parts]
-    cell, is_projected = internals.eval_cell, bool(layer.proj_size)
     cell = deepcopy(cell) if why_not_traceable(cell, is_projected) else GraphCell(current_equations(cell, is_projected))
     return FrozenLayer(spec, cell, weights, learned, precision or str(dtype).removeprefix("torch."), scales)
 

@@ -71,6 +71,12 @@ class CPU:
                 "precision='bfloat16' needs a processor with AVX512-BF16 or AMX-BF16, and this one has neither; "
                 "use precision='float32' or 'int8'"
             )
+        if directions[0].cell.declaration is not None:
+            from glassgate.engines.llvm_cpu.arrays.packed import PackedArrayLayer, PackedArrays
+
+            own_scales = scales or [{} for _ in directions]
+            pairs = zip(directions, own_scales, strict=True)
+            return PackedArrayLayer([PackedArrays(direction, precision, own) for direction, own in pairs])
         layer = PackedLayer.of(directions, precision, scales)
         if precision == "int8" and not all([direction.has_products for direction in layer.directions]):
             return Reason(

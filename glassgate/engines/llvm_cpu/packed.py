@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from glassgate.cell import Weights
 from glassgate.engines.backend import NativeSteps
 from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.engines.llvm_cpu import small_tasks
-from glassgate.engines.llvm_cpu.bound import BoundPass, RepeatedPass
+from glassgate.engines.llvm_cpu.bound import RepeatedPass
 from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.llvm_cpu.entry import Entry
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout, batch_layout
@@ -27,6 +27,41 @@ from glassgate.engines.plan import Plan, plan_of
 
 MAX_FEW_INPUTS = 4
 """The largest input size with `KernelSizes.has_few_inputs`."""
+
+
+class BoundSteps(NamedTuple):
+    """A number of steps of one layer as native code.
+
+    Attributes:
+        launches: the machine code, in order.
+        input_slots: the indices of the arguments that each call sets to the address of the input. The arguments of all
+            launches follow each other.
+        output: (steps * N, W) the memory of the output.
+        owners: the objects that own other memory.
+    """
+
+    launches: Sequence[Launch]
+    input_slots: Sequence[int]
+    output: Tensor
+    owners: Sequence[object]
+
+
+class Steppable(Protocol):
+    """One direction of a layer with fixed weights, as part of a stack that runs step by step."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the input, the output and the states."""
+
+    def bound_steps(self, steps: int, N: int, x: Tensor, states: Sequence[Tensor]) -> BoundSteps:
+        """Bind a number of steps of N sequences to memory. The final states overwrite the initial ones.
+
+        Args:
+            steps: the number of steps.
+            N: the number of sequences.
+            x: (steps * N, D) the input; empty if each call sets its address.
+            states: the states, (N, W) each.
+        """
 
 
 class PackedDirection:
@@ -103,6 +138,16 @@ class PackedDirection:
     def forward_pass(self, plan: Plan, N: int) -> ForwardPass:
         """Return the forward pass of this direction for N sequences."""
         return _forward_pass([plan], [self.sizes(N)], self.dtype, all_states=False)
+
+    def bound_steps(self, steps: int, N: int, x: Tensor, states: Sequence[Tensor]) -> BoundSteps:
+        """See `Steppable.bound_steps`."""
+        plan, layout = self.plan(), batch_layout(None, steps * N, N)
+        forward, packed = self.forward_pass(plan, N), self.packed_weights(plan, N)
+        output = empty((layout.rows, forward.sizes[0].P), self.dtype)
+        addresses = [0, x.data_ptr(), *map(Tensor.data_ptr, (*self.weights, *states, output, *states))]
+        executable = forward.executable(layout, one_thread_partition(1))
+        bound = executable.bound_pass(layout, addresses, packed, None if x.numel() else 1)
+        return BoundSteps([bound.launch], bound.varying_slots, output, (self, layout, bound, *states))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -215,7 +260,7 @@ class NativeStepper:
     """
 
     def __init__(
-        self, directions: Sequence[PackedDirection], initial: Sequence[Sequence[Tensor]], residual: Sequence[bool]
+        self, directions: Sequence[Steppable], initial: Sequence[Sequence[Tensor]], residual: Sequence[bool]
     ) -> None:
         self.states, self._directions, self._residual = initial, directions, residual
         self._one_step = self.native(1)
@@ -223,40 +268,25 @@ class NativeStepper:
     def native(self, steps: int) -> NativeSteps:
         """See `engines.backend.Stepper.native`."""
         N, dtype = len(self.states[0][0]), self._directions[0].dtype
-        layout, owners, launches = batch_layout(None, steps * N, N), list[Any](), list[Launch]()
-        x = empty((0,), dtype)
+        x, owners, launches, input_slots = empty((0,), dtype), list[Any](), list[Launch](), list[int]()
         for k, direction in enumerate(self._directions):
-            bound, output = _bound_pass(direction, layout, x, self.states[k])
-            if k == 0:
-                input_slots = bound.varying_slots
-            launches.append(bound.launch)
-            layer_input, x = x, output
+            bound = direction.bound_steps(steps, N, x, self.states[k])
+            input_slots += bound.input_slots if k == 0 else []
+            launches += bound.launches
+            layer_input, x = x, bound.output
             if self._residual[k]:
-                x = empty(output.shape, dtype)
-                addresses = x.data_ptr(), output.data_ptr(), layer_input.data_ptr()
+                x = empty(bound.output.shape, dtype)
+                addresses = x.data_ptr(), bound.output.data_ptr(), layer_input.data_ptr()
                 launches.append(small_tasks.add(*addresses, x.numel(), 8 * x.element_size()).whole({}))
-            owners += [direction, bound, output, x]
+            owners += [bound, x]
         joined = join_launches(launches)
         # The arguments of the joined launches follow those of the launch that runs them.
         offset = len(joined.arguments) - sum(len(launch.arguments) for launch in launches) if len(launches) > 1 else 0
         entry = Entry(joined, [offset + slot for slot in input_slots])
-        return NativeSteps(entry.call, entry.run, x.view(steps, N, -1), (entry, layout, *owners))
+        return NativeSteps(entry.call, entry.run, x.view(steps, N, -1), (entry, *owners))
 
     def __call__(self, x: Tensor) -> Tensor:
         """See `Stepper`."""
         in_memory([x])
         self._one_step.run(x.data_ptr())
         return self._one_step.output[0]
-
-
-def _bound_pass(
-    direction: PackedDirection, layout: BatchLayout, x: Tensor, states: Sequence[Tensor]
-) -> tuple[BoundPass, Tensor]:
-    """Return the pass of a layer on x, and the memory of its output. If x is empty, each call sets the address of x."""
-    plan, N = direction.plan(), layout.N
-    forward, packed = direction.forward_pass(plan, N), direction.packed_weights(plan, N)
-    output = empty((layout.rows, forward.sizes[0].P), direction.dtype)
-    addresses = [0, x.data_ptr(), *map(Tensor.data_ptr, (*direction.weights, *states, output, *states))]
-    varying = None if x.numel() else 1
-    executable = forward.executable(layout, one_thread_partition(1))
-    return executable.bound_pass(layout, addresses, packed, varying), output

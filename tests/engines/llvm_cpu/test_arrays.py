@@ -175,19 +175,50 @@ def test_the_cpu_engine_is_preferred_and_gives_reasons():
         other(x)
 
 
-def test_streams_run_the_kernel_of_one_step(monkeypatch):
-    """A stream of two layers gives the outputs of a call, also after its states were replaced."""
-    monkeypatch.setattr(reference, "Stepper", None)  # a stream that does not run the kernel fails
-    layer = gg.Recurrent(gg.cells.GatedDeltaNet(2, 3), 4, 4, num_layers=2)
-    x = torch.randn(6, 2, 4)
-    with torch.no_grad():
+FROZEN = {
+    "two layers": lambda: gg.Recurrent(gg.cells.GatedDeltaNet(2, 3), 4, 4, num_layers=2),
+    "residual, float64": lambda: gg.Recurrent(
+        gg.cells.MLSTM(2, 3), 4, 4, num_layers=2, residual=True, dtype=torch.float64
+    ),
+    "the input has more columns than the weights": lambda: gg.Recurrent(gg.cells.GRUD(), 6, 5),
+    "recurrent": lambda: gg.Recurrent(gg.cells.HyperLSTM(), 5, 8),
+    "bfloat16": lambda: gg.Recurrent(gg.cells.RetNet(2, 3), 4, 4, dtype=torch.bfloat16),
+}
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_streams_run_native_code(name):
+    """Steps and blocks of a stream give the outputs of a call, also after their states were replaced."""
+    torch.manual_seed(0)
+    layer = FROZEN[name]()
+    x = torch.randn(6, 3, layer.input_size, dtype=layer.weight_ih_l0.dtype)
+    with torch.no_grad(), gg.engine("reference"):
         expected = layer(x)[0]
     with gg.engine("cpu"):
-        stream = layer.stream(2)
+        stream = layer.stream(3)
+    tolerance = 2e-2 if x.dtype is torch.bfloat16 else None
     for _ in range(2):
         outputs = [stream.step(v).clone() for v in x]
-        torch.testing.assert_close(torch.stack(outputs), expected)
+        torch.testing.assert_close(torch.stack(outputs), expected, rtol=tolerance, atol=tolerance)
         stream.reset()
+        blocks = torch.cat([stream.run(x[:4]).clone(), stream.run(x[4:])])
+        torch.testing.assert_close(blocks, expected, rtol=tolerance, atol=tolerance)
+        stream.reset()
+
+
+def test_sessions_of_cells_that_declare_axes():
+    """Of the weights, only those of the input are quantised. A session has the results of the layer's general calls."""
+    layer = gg.Recurrent(gg.cells.DeltaNet(2, 8), 32, 32, num_layers=2, bidirectional=True)
+    x, resets = torch.randn(5, 3, 32), torch.rand(5, 3) < 0.3
+    with torch.no_grad():
+        expected, final = layer(x, lengths=[5, 3, 1], resets=resets)
+    errors = {}
+    for precision in ("float32", "bfloat16", "int8"):
+        session = gg.freeze(layer, precision)
+        output, (h, S) = session(x, lengths=[5, 3, 1], resets=resets)
+        assert (h.shape, S.shape) == (final[0].shape, final[1].shape)
+        errors[precision] = float((output - expected).norm() / expected.norm())
+    assert errors["float32"] < 1e-6 < errors["bfloat16"] < 0.01 < errors["int8"] < 0.05
 
 
 @pytest.mark.parametrize("name", STEPS)

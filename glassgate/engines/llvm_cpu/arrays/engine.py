@@ -9,7 +9,7 @@ from torch.nn.functional import linear
 
 from glassgate.cell import Cell
 from glassgate.cell_shapes import shapes_from_weights
-from glassgate.engines.backend import InputProduct, SingleStepper
+from glassgate.engines.backend import InputProduct
 from glassgate.engines.contract import Direction, Reason, Result, Steps, is_intercepted, is_transformed, result_type
 from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
 from glassgate.engines.llvm_cpu.arrays.run import CompiledArrays, Operands, Rows
@@ -106,9 +106,8 @@ def _run_in_graph(steps: Steps, direction: Direction, all_states: bool) -> Resul
 
 
 def _run(steps: Steps, direction: Direction, all_states: bool, product: InputProduct) -> Result:
-    program = _program(direction.cell, *_sizes(direction), all_states)
+    program = program_of(direction, all_states)
     weights, data = direction.weights, steps.data
-    assert isinstance(program, ArrayProgram)
     dtype = torch.float64 if data.dtype == torch.float64 else torch.float32
     rows, features = rows_of(steps, len(direction.initial[0])), data[:, : weights["weight_ih"].shape[1]]
 
@@ -119,7 +118,7 @@ def _run(steps: Steps, direction: Direction, all_states: bool, product: InputPro
     operands = Operands(
         ready(product(features, weights["weight_ih"], weights.get("bias_ih"))),
         ready(data) if program.inputs else initial[0].new_empty(0),
-        ready(_noise(program, direction, rows, len(data))),
+        ready(noise_rows(program, direction, rows, len(data))),
         initial,
         [*map(ready, direction.restart)] or initial,
         [ready(v) for v in parameters_of(program, weights)],
@@ -130,7 +129,7 @@ def _run(steps: Steps, direction: Direction, all_states: bool, product: InputPro
     return Result(tuple([v.to(result) for v in results[:count]]), tuple([v.to(result) for v in results[count:]]))
 
 
-def _noise(program: ArrayProgram, direction: Direction, rows: Rows, S: int) -> Tensor:
+def noise_rows(program: ArrayProgram, direction: Direction, rows: Rows, S: int) -> Tensor:
     """The random numbers of all rows, (S, width): the drawn ones, or the mean of each."""
     blocks = []
     for name, axes in program.noise.items():
@@ -152,62 +151,15 @@ def _sequences(rows: Rows, S: int) -> Tensor:
     return sequences
 
 
-def stepper(direction: Direction) -> SingleStepper:
-    """See `ArrayKernels.stepper`."""
-    return _Stepper(direction)
-
-
-class _Stepper:
-    """Runs one direction one step at a time.
-
-    Args:
-        direction: the cell, the weights and the states before the first step.
-
-    Attributes:
-        states: the states after the last step. Writing to them changes the next step.
-    """
-
-    def __init__(self, direction: Direction) -> None:
-        weights = {name: w.detach().clone() for name, w in direction.weights.items()}
-        program, N = _program(direction.cell, *_sizes(direction), False), len(direction.initial[0])
-        assert isinstance(program, ArrayProgram)
-        self.states: Sequence[Tensor] = [
-            v.detach().clone(memory_format=torch.contiguous_format) for v in direction.initial
-        ]
-        self._weight, self._bias = weights["weight_ih"].t(), weights.get("bias_ih")
-        self._output = torch.empty_like(self.states[0])
-        self._rows = _layout(N, N, None)
-        parameters = [v.contiguous() for v in parameters_of(program, weights)]
-        gates = self._output.new_empty(N, self._weight.shape[1])
-        input_size = sum(map(program.width, program.inputs.values()))
-        inputs = self._output.new_empty(N, input_size)
-        noise = _noise(program, direction, self._rows, N).contiguous()
-        self._operands = Operands(gates, inputs, noise, self.states, self.states, parameters)
-        compiled = compiled_arrays(program, self._output.dtype, host().full_precision)
-        self._launch = compiled.stepper(self._rows, self._operands, self._output)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Run one step: from the input (N, H_in) to the output (N, H_out), which the next step overwrites."""
-        if self._operands.inputs.numel():
-            self._operands.inputs.copy_(x)
-            x = x[:, : len(self._weight)]
-        if self._bias is None:
-            torch.mm(x, self._weight, out=self._operands.gates)
-        else:
-            torch.addmm(self._bias, x, self._weight, out=self._operands.gates)
-        self._launch()
-        return self._output
-
-
 def rows_of(steps: Steps, N: int) -> Rows:
     """The rows of a call with N sequences."""
     batch_sizes = None if steps.batch_sizes is None else tuple(steps.batch_sizes.tolist())
     resets = None if steps.resets is None else steps.resets.contiguous()
-    return _layout(len(steps.data), N, batch_sizes)._replace(resets=resets)
+    return layout_of(len(steps.data), N, batch_sizes)._replace(resets=resets)
 
 
 @lru_cache(256)
-def _layout(row_count: int, N: int, batch_sizes: tuple[int, ...] | None) -> Rows:
+def layout_of(row_count: int, N: int, batch_sizes: tuple[int, ...] | None) -> Rows:
     """The rows of a call with these batch sizes, or with N rows in each step."""
     with torch.inference_mode(False):  # later calls may differentiate
         sizes = torch.tensor([N] * (row_count // max(N, 1)) if batch_sizes is None else batch_sizes, dtype=torch.int64)
@@ -221,6 +173,13 @@ def _sizes(direction: Direction) -> tuple[int, int]:
     if cell.declaration is None or not cell.declaration.inputs:
         return columns, hidden_size
     return shapes_from_weights(cell, direction.weights, hidden_size).input_size, hidden_size
+
+
+def program_of(direction: Direction, all_states: bool = False) -> ArrayProgram:
+    """The passes of the cell of a direction that kernels can run, see `why_not`."""
+    program = _program(direction.cell, *_sizes(direction), all_states)
+    assert isinstance(program, ArrayProgram)
+    return program
 
 
 def _program(cell: Cell, input_size: int, hidden_size: int, all_states: bool) -> ArrayProgram | str:

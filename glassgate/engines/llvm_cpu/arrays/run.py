@@ -190,13 +190,13 @@ class CompiledArrays:
         work = self._jobs(rows) * len(rows.starts) * max(1, self._saved_size)
         return min(torch.get_num_threads(), max(1, self._jobs(rows)), 1 + work // SMALLEST_PART)
 
-    def stepper(self, rows: Rows, operands: Operands, output: Tensor) -> Launch:
-        """A launch that runs one step of all sequences, while all arguments exist.
+    def launch(self, rows: Rows, operands: Operands, output: Tensor) -> Launch:
+        """A launch that runs the forward pass on one thread, while all arguments exist.
 
         Args:
-            rows: one row per sequence.
+            rows: the rows.
             operands: the operands. A launch reads `gates` and `inputs`, and replaces the states in `initial`.
-            output: (N, width) the memory of the output.
+            output: (S, width) the memory of the output.
         """
         arguments = [output, *operands.initial, *operands.restart, *operands.parameters]
         return self._launches(self.kernels.forward, rows, output[:0], operands, [[]], arguments)[0]
