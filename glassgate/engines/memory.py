@@ -160,6 +160,19 @@ def in_memory(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     return tensors
 
 
+def readable(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Return tensors as `in_memory` does, for kernels, which read the addresses of all of them.
+
+    Raises:
+        RuntimeError: a tensor has no memory: it was freed, or the tensor is of a class that stores no numbers, such as
+            `FakeTensor`, whose view may have an address that is not zero.
+    """
+    tensors = in_memory(tensors)
+    if any([v.numel() and not (v.data_ptr() and v.untyped_storage().data_ptr()) for v in tensors]):
+        raise RuntimeError(NO_MEMORY)
+    return tensors
+
+
 def _required_bytes(tensor: Tensor) -> int:
     """The size that the storage of a tensor with elements must have."""
     last = sum([(size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)])

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from glassgate.engines.backend import NativeSteps, Stepper
 from glassgate.engines.contract import is_intercepted
-from glassgate.engines.memory import in_memory, move_to_device
+from glassgate.engines.memory import in_memory, move_to_device, readable
 from glassgate.layers.spec import Spec
 from glassgate.layers.states import States
 from glassgate.shapes import check_like, check_shape, check_size
@@ -125,8 +125,7 @@ class Stream:
             if len(self._blocks) >= _MAX_BLOCKS:
                 self._blocks.clear()
             self._blocks[x.shape] = block
-        x = x.contiguous()
-        in_memory([x])
+        (x,) = readable([x.contiguous()])
         block.run(x.data_ptr())
         return block.output
 

@@ -22,7 +22,7 @@ from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.sizes import Arithmetic, KernelSizes
 from glassgate.engines.llvm_cpu.tasks import Launch, join_launches
 from glassgate.engines.llvm_cpu.workspace import align_up
-from glassgate.engines.memory import empty, first_rows, in_memory, to_contiguous
+from glassgate.engines.memory import empty, first_rows, readable, to_contiguous
 from glassgate.engines.plan import Plan, plan_of
 
 MAX_FEW_INPUTS = 4
@@ -287,6 +287,6 @@ class NativeStepper:
 
     def __call__(self, x: Tensor) -> Tensor:
         """See `Stepper`."""
-        in_memory([x])
+        (x,) = readable([x])
         self._one_step.run(x.data_ptr())
         return self._one_step.output[0]

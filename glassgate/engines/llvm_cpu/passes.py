@@ -22,7 +22,7 @@ from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.llvm_cpu.processor import Processor
 from glassgate.engines.llvm_cpu.ragged import Copies
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
-from glassgate.engines.memory import LOW_ADDRESS, NO_MEMORY, Matrices, MatrixBlock, empty, in_memory, matrix_block
+from glassgate.engines.memory import LOW_ADDRESS, Matrices, MatrixBlock, empty, matrix_block, readable
 from glassgate.engines.plan import Plan
 
 Shape = tuple[int, ...]
@@ -103,10 +103,8 @@ class LayerPass:
         all_tensors = tensors if copies is None else (*tensors, *copies.tensors)
         addresses = [*map(Tensor.data_ptr, all_tensors)]
         if min(addresses) < LOW_ADDRESS or (resets is not None and resets.data_ptr() < LOW_ADDRESS):
-            all_tensors = in_memory(all_tensors if resets is None else (*all_tensors, resets))[: len(all_tensors)]
+            all_tensors = readable(all_tensors if resets is None else (*all_tensors, resets))[: len(all_tensors)]
             addresses = [*map(Tensor.data_ptr, all_tensors)]
-            if any([v.numel() and not address for v, address in zip(all_tensors, addresses, strict=True)]):
-                raise RuntimeError(NO_MEMORY)
         if pointers:
             addresses[len(tensors) : len(tensors)] = pointers
         addresses.insert(0, 0 if resets is None else resets.data_ptr())
