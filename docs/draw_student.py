@@ -5,7 +5,6 @@ The code of the page writes diagrams and heat maps. This script runs that code, 
 
 import contextlib
 import re
-import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -126,23 +125,23 @@ def matrices() -> dict[str, str]:
 
 
 def run_page(folder: Path) -> dict[str, str]:
-    """Run the code of the page in a folder. Returns the SVG files that the code writes, by name.
-
-    The code also writes the interactive page cells.html to the folder.
-    """
+    """Run the code of the page in a folder. Returns the SVG files and the interactive page that it writes, by name."""
     with contextlib.chdir(folder):
         names: dict[str, object] = {"__name__": "__main__"}
         for code in re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.M | re.S):
             with contextlib.redirect_stdout(sys.stderr):
                 exec(compile(code, PAGE.name, "exec"), names)
-    return {path.name: path.read_text("utf-8") for path in folder.glob("*.svg")}
+    return {path.name: path.read_text("utf-8") for path in [*folder.glob("*.svg"), folder / "cells.html"]}
+
+
+def files(folder: Path) -> dict[str, str]:
+    """Return the files of docs/student by name, except the picture of the report. The folder is for temporary files."""
+    chinese = gg.draw(gg.cells.RNN()).live(beside=[gg.cells.GRU(), gg.cells.LSTM()], language="zh")
+    return {**run_page(folder), **matrices(), "cells.zh-CN.html": str(chinese)}
 
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        for name, svg in {**run_page(Path(folder)), **matrices()}.items():
-            (FOLDER / name).write_text(svg, "utf-8")
-        shutil.copy(Path(folder, "cells.html"), FOLDER)
-    chinese = gg.draw(gg.cells.RNN()).live(beside=[gg.cells.GRU(), gg.cells.LSTM()], language="zh")
-    chinese.save(FOLDER / "cells.zh-CN.html")
+    with tempfile.TemporaryDirectory() as temporary:
+        for name, text in files(Path(temporary)).items():
+            (FOLDER / name).write_text(text, "utf-8")
