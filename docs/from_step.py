@@ -78,8 +78,9 @@ def _direction(cell: gg.Cell) -> Direction:
 def _describe_gradient(gradient: WeightGradient) -> str:
     d, right, names = gradient.d, gradient.right, ", ".join([gradient.weight, *gradient.biases])
     rows = f"{right.state} before each step" if isinstance(right, StateBefore) else right and right.kind.label
-    more_gates = f" and the {gradient.gate_count - 1} after it" if gradient.gate_count > 1 else ""
-    return f"{names}, gate {gradient.gate}{more_gates}: {d.kind.label}[{d.number}]{more_gates}, times {rows}"
+    return (
+        f"{names}: {d.kind.label} of gates {gradient.gate} to {gradient.gate + gradient.gate_count - 1}, times {rows}"
+    )
 
 
 def _step(lowered: Pass) -> str:
@@ -89,8 +90,8 @@ def _step(lowered: Pass) -> str:
 
 
 def _innermost(kernel: str) -> str:
-    """Return the part of a kernel that computes the equations."""
-    start, end = (kernel.rindex("\n", 0, kernel.index(line)) for line in ("for _tile_row in", "_tile_start += "))
+    """Return the part of a kernel that computes the equations for one vector of units."""
+    start, end = (kernel.rindex("\n", 0, kernel.index(line)) for line in ("h_prev = ", "_tile_start += "))
     return textwrap.dedent(kernel[start + 1 : end])
 
 
