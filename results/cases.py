@@ -156,8 +156,8 @@ def _tatoeba(name: str, what: str, **options: Any) -> Case:
 
 
 NATS = Score("nats", "nats per character", percent=False, lower_is_better=True)
-MSE = Score("mse", "mean squared error", percent=False, lower_is_better=True, digits=4)
-MAE = Score("mae", "mean absolute error", percent=False, lower_is_better=True, digits=4)
+MSE = Score("mse", "MSE", percent=False, lower_is_better=True, digits=4)
+MAE = Score("mae", "MAE", percent=False, lower_is_better=True, digits=4)
 WQL = Score("wql", "weighted quantile loss", percent=False, lower_is_better=True, digits=4)
 COVERAGE = Score("coverage", "values inside the interval of 90 %")
 ACCURACY = Score("accuracy", "accuracy")
@@ -222,12 +222,10 @@ def _ett(horizon: int, univariate: bool, seeds: int = 1, quantiles: bool = False
     name = f"etth1-{'ot-' if univariate else ''}{horizon}{'-quantiles' if quantiles else ''}"
     what = f"ETTh1: {'the oil temperature' if univariate else 'seven series'}, {horizon} hours ahead"
     what += ", quantiles" if quantiles else ""
-    note = ""
-    if not univariate and horizon in (192, 336):
-        note = (
-            "The two training runs ran one after the other, not alternately. All segments start from one state. "
-            "Glassgate multiplies this state by its weights only once."
-        )
+    note = (
+        "All segments of a horizon start from one state, which Glassgate multiplies by its weights only once. The "
+        "training runs of `etth1-192` and `etth1-336` ran one after the other, not alternately."
+    )
     paths = {"data": "ett/ETTh1.csv"}
     scores = (WQL, COVERAGE, MAE) if quantiles else (MSE, MAE)
     picture = "fan" if quantiles else None

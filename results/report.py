@@ -1,5 +1,6 @@
 """Writes the page of results and its pictures from the JSON files and the table of cases."""
 
+import re
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,6 +15,9 @@ from results.store import Result, Store
 
 Pairs = list[tuple[Result, Result]]
 """The results of Glassgate and of `torch.nn`, for each seed."""
+
+Family = list[tuple[Case, Pairs]]
+"""The cases that train one task on the same files, with their results."""
 
 OURS, PLAIN = "Glassgate", "torch.nn"
 COLOURS = ("tab:blue", "tab:orange")
@@ -46,17 +50,17 @@ make results RESULTS=--report                           # only this page and the
 """
 
 LEGEND = f"""
-- **Scores:** mean and standard deviation over the seeds. The tables of single seeds have {OURS} / {PLAIN}.
-- **Best simple model:** the best of the models with which every training compares its network (see
-  [simple models](text-tasks.md#simple-models)), on the same test data.
-- **Seconds per epoch:** processor time of the training steps of one epoch, {OURS} / {PLAIN}.
-- **Speedup:** processor time of {PLAIN} divided by that of {OURS}, the median of all epochs, with quartiles.
+- **Scores:** mean and standard deviation over the seeds. Of nats, errors and losses, less is better. The tables of
+  single seeds have {OURS} / {PLAIN}.
 - **Difference with the same weights:** rounding errors make the two training runs diverge, as if they had different
   seeds. The trained weights of {OURS} are therefore also scored with the layers of `{PLAIN}`.
+- **Best simple model:** the best of the [simple models](text-tasks.md#simple-models) on the same test data.
+- **Speedup:** processor time of {PLAIN} divided by that of {OURS}, the median of all epochs, with quartiles. *Seconds
+  per epoch* are the processor time of its training steps.
 - **Reported by others:** these figures have other settings, and are quoted from secondary sources, not from the papers.
   "Own figures for comparison" are naive forecasts, and small training runs in plain PyTorch with little tuning.
-- **Earlier defaults:** three cases (SNIPS slots, Tiny Shakespeare, the next character of Tang poems) use earlier
-  defaults of batch size, dropout and learning rate. Their commands contain these values.
+- **Earlier defaults:** the commands of SNIPS slots, Tiny Shakespeare and the next character of Tang poems contain
+  earlier defaults.
 
 ![Score by epoch, Glassgate and torch.nn, one line per seed](results-curves.svg)
 
@@ -64,20 +68,18 @@ LEGEND = f"""
 
 ## How it is made
 
-- [cases.py](../results/cases.py) lists the cases with their sizes and seeds. `results/figures` has one file per
-  training run.
+- [cases.py](../results/cases.py) lists the cases. `results/figures` has one file per training run.
 - [plain.py](../results/plain.py) replaces each recurrent layer of the task by one of `torch.nn`. With two directions,
   sequences of unequal lengths are packed. With one direction they are only padded, which is faster. Initial weights,
   batches, clipping, schedule and dropout are the same. The only exception is the dropout between stacked layers, for
   which `torch.nn` draws other random numbers.
 - The two training runs are processes with one thread that train an epoch alternately. Other processes used the cores,
   so only processor times are listed. They do not include the first step of each epoch, scores, files and compilation.
-  [Benchmarks](../benchmarks/README.md) compares the layers without a task, and with several threads.
+- The test score is that of the epoch with the best dev score or, without dev data, of the last epoch.
 - Errors on ETTh1 are computed on values divided by the standard deviation of the training part, over every window of
   the test part.
 - Pictures of attention and forecasts are from seed 1, on the test part: the first three sentences of 16 to 32 bytes,
   and three evenly distributed steps.
-- The test score is that of the epoch with the best dev score or, without dev data, of the last epoch.
 """
 
 ENDING = """
@@ -108,10 +110,10 @@ def write(store: Store, page: Path) -> None:
     draw_curves(contents, page.with_name(f"{page.stem}-curves.svg"))
     draw_scores(contents, page.with_name(f"{page.stem}-scores.svg"))
     rows = "".join(f"{_row(case, pairs, store)}\n" for case, pairs in contents)
-    before: dict[tuple[str, str], Case] = {}
-    sections = ""
+    families: dict[tuple[str, str], Family] = {}
     for case, pairs in contents:
-        sections += _section(case, pairs, page, before.setdefault((case.task, str(case.paths)), case))
+        families.setdefault((case.task, str(case.paths)), []).append((case, pairs))
+    sections = "".join(_section(family, page) for family in families.values())
     head = f"| {' | '.join(HEADINGS)} |\n{'|---' * len(HEADINGS)}|\n"
     page.write_text(INTRODUCTION + head + rows + LEGEND + _machines(contents) + sections + ENDING, "utf-8")
 
@@ -148,7 +150,7 @@ def _row(case: Case, pairs: Pairs, store: Store) -> str:
     difference = max((a - b for a, b in zip(ours, plain, strict=True)), key=abs)
     cells = [
         f"[{case.what}](#{case.name})",
-        score.heading,
+        _title(score),
         format_scores(score, ours),
         format_scores(score, plain),
         f"{round(difference, digits) + 0:+.{digits}f}",
@@ -160,7 +162,7 @@ def _row(case: Case, pairs: Pairs, store: Store) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _machines(contents: list[tuple[Case, Pairs]]) -> str:
+def _machines(contents: Family) -> str:
     results = [result for _, pairs in contents for both in pairs for result in both]
     machines = {
         f"{e['processor']}, {e['processors']} processors, {e['threads']} thread per training run, {e['system']}; "
@@ -171,40 +173,68 @@ def _machines(contents: list[tuple[Case, Pairs]]) -> str:
     return "".join(f"- {each}.\n" for each in sorted(machines)) + f"- Commits: {commits}.\n"
 
 
-def _section(case: Case, pairs: Pairs, page: Path, first: Case) -> str:
-    parts = [f'\n<a id="{case.name}"></a>\n\n## {case.what}\n']
-    parts.append(f"{case.note} {pairs[0][0]['parameters']:,} parameters.".strip() + "\n")
-    parts.append(_command(case, first))
-    parts.append(_table_of_seeds(case, pairs))
-    for title, figures in (("Reported by others", case.by_others), ("Own figures for comparison", case.own)):
-        if figures:
-            by_source: dict[str, list[str]] = {}
-            for e in figures:
-                by_source.setdefault(f"{e.who} ({e.setting})", []).append(
-                    f"{e.value:g} {_unit_and_title(case, e.score)}"
-                )
-            lines = (f"- {', '.join(listed)}: {source}" for source, listed in by_source.items())
-            parts.append(f"{title}:\n\n" + "\n".join(lines) + "\n")
-    if case.sample and (sample := pairs[0][0]["sample"]):
-        shown = "\n".join(sample.splitlines()[:SAMPLE_LINES])
-        parts.append(f"Output of the model of seed 1:\n\n```text\n{shown}\n```\n")
-    if picture := pairs[0][0].get("picture"):
-        path = page.with_name(f"{page.stem}-{case.name}.svg")
-        pictures.draw(picture, path)
-        parts.append(f"![{pictures.TITLES[picture['kind']]}]({path.name})\n")
-    return "\n".join(parts)
+def _section(family: Family, page: Path) -> str:
+    (first, first_pairs), *others = family
+    title = re.split("[:,]", first.what)[0] if others else first.what
+    about = first.note if others else f"{first.note} {_parameters(first_pairs)} parameters.".strip()
+    parts = [*([] if others else [f'<a id="{first.name}"></a>\n']), f"## {title}\n", f"{about}\n"]
+    parts.append(f"```sh\n{first.command() or f'python -m results {first.name}'}\n```\n")
+    if others:
+        parts.append(_table_of_options(family))
+    by_scores: dict[tuple[Score, ...], Family] = {}
+    for case, pairs in family:
+        by_scores.setdefault(case.scores, []).append((case, pairs))
+    parts += [_table_of_seeds(alike, named=bool(others)) for alike in by_scores.values()]
+    for heading, own in (("Reported by others", False), ("Own figures for comparison", True)):
+        by_source: dict[str, list[str]] = {}
+        for case, _ in family:
+            of_case: dict[str, list[str]] = {}
+            for figure in case.own if own else case.by_others:
+                shown = f"{figure.value:g} {_unit_and_title(case, figure.score)}"
+                of_case.setdefault(f"{figure.who} ({figure.setting})", []).append(shown)
+            for source, shown_values in of_case.items():
+                name = f" (`{case.name}`)" if others else ""
+                by_source.setdefault(source, []).append(", ".join(shown_values) + name)
+        if by_source:
+            lines = (f"- {source}: {'; '.join(listed)}" for source, listed in by_source.items())
+            parts.append(f"{heading}:\n\n" + "\n".join(lines) + "\n")
+    for case, pairs in family:
+        model = f"the model of `{case.name}` and seed 1" if others else "the model of seed 1"
+        if case.sample and (sample := pairs[0][0]["sample"]):
+            shown = "\n".join(sample.splitlines()[:SAMPLE_LINES])
+            parts.append(f"Output of {model}:\n\n```text\n{shown}\n```\n")
+        if picture := pairs[0][0].get("picture"):
+            path = page.with_name(f"{page.stem}-{case.name}.svg")
+            pictures.draw(picture, path)
+            parts.append(f"![{case.name}: {pictures.TITLES[picture['kind']]}]({path.name})\n")
+    return "\n" + "\n".join(parts)
 
 
-def _command(case: Case, first: Case) -> str:
-    """Return the command of a case, or its differences from that of the first case with the same data."""
-    if case is first or not (command := case.command()):
-        return f"```sh\n{case.command() or f'python -m results {case.name}'}\n```\n"
-    options, shown = ({*text.split(" --")[1:]} for text in (command, first.command() or ""))
-    names = {option.split()[0] for option in options}
-    without = [f"without `--{option.split()[0]}`" for option in sorted(shown) if option.split()[0] not in names]
-    new = " ".join(f"--{option}" for option in command.split(" --")[1:] if option not in shown)
-    changes = ", ".join([*([f"with `{new}`"] if new else []), *without])
-    return f"The command is that of [{first.name}](#{first.name}), {changes}.\n"
+def _parameters(pairs: Pairs) -> str:
+    return f"{pairs[0][0]['parameters']:,}"
+
+
+def _table_of_options(family: Family) -> str:
+    """Return the options in which the command of each case differs from that of the first one."""
+    (first, pairs), *others = family
+    lines = ["| case | other options | parameters |", "|---|---|---|", f"{_named(first)} | | {_parameters(pairs)} |"]
+    for case, pairs in others:
+        options, shown = ({*text.split(" --")[1:]} for text in (case.command() or "", first.command() or ""))
+        names = {option.split()[0] for option in options}
+        without = [f"without `--{option.split()[0]}`" for option in sorted(shown) if option.split()[0] not in names]
+        new = " ".join(f"--{option}" for option in (case.command() or "").split(" --")[1:] if option not in shown)
+        changes = ", ".join([*([f"`{new}`"] if new else []), *without])
+        lines.append(f"{_named(case)} | {changes} | {_parameters(pairs)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _named(case: Case) -> str:
+    """Return the first cell of a row, to which the table of all cases links."""
+    return f'| <a id="{case.name}"></a>`{case.name}`'
+
+
+def _title(score: Score) -> str:
+    return score.title + (", %" if score.percent else "")
 
 
 def _unit_and_title(case: Case, key: str) -> str:
@@ -212,20 +242,22 @@ def _unit_and_title(case: Case, key: str) -> str:
     return f"{'% ' if score.percent else ''}{score.title}"
 
 
-def _table_of_seeds(case: Case, pairs: Pairs) -> str:
-    titles = [score.title + (", %" if score.percent else "") for score in case.scores]
-    lines = [f"| seed | {' | '.join(titles)} | best epoch | seconds per epoch |", "|---" * (3 + len(titles)) + "|"]
-    for both in pairs:
-        cells = [
-            " / ".join(f"{values(score, [side])[0]:.{score.places + 1}f}" for side in both) for score in case.scores
-        ]
-        best_epochs = " / ".join(str(side["best_epoch"]) for side in both)
-        times = " / ".join(f"{seconds_per_epoch(side):.3g}" for side in both)
-        lines.append(f"| {both[0]['seed']} | {' | '.join(cells)} | {best_epochs} | {times} |")
+def _table_of_seeds(cases: Family, named: bool) -> str:
+    """Return the scores, epochs and times of both sides for each seed, with the name of the case if required."""
+    scores = cases[0][0].scores
+    headings = [*(["case"] if named else []), "seed", *map(_title, scores), "best epoch", "seconds per epoch"]
+    lines = [f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
+    for case, pairs in cases:
+        for both in pairs:
+            cells = [*([f"`{case.name}`"] if named else []), str(both[0]["seed"])]
+            cells += [" / ".join(f"{values(s, [side])[0]:.{s.places + 1}f}" for side in both) for s in scores]
+            cells.append(" / ".join(str(side["best_epoch"]) for side in both))
+            cells.append(" / ".join(f"{seconds_per_epoch(side):.3g}" for side in both))
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def draw_curves(contents: list[tuple[Case, Pairs]], path: Path) -> None:
+def draw_curves(contents: Family, path: Path) -> None:
     """Draw the dev score of each case by epoch, or the training loss if it has no dev data."""
     figure, axes = _panels(len(contents))
     for (case, pairs), panel in zip(contents, axes, strict=True):
@@ -245,7 +277,7 @@ def draw_curves(contents: list[tuple[Case, Pairs]], path: Path) -> None:
     save_figure(figure, path)
 
 
-def draw_scores(contents: list[tuple[Case, Pairs]], path: Path) -> None:
+def draw_scores(contents: Family, path: Path) -> None:
     """Draw the scores of both sides and published scores for each case, with a point per seed and a bar at the mean."""
     figure, axes = _panels(len(contents))
     for (case, pairs), panel in zip(contents, axes, strict=True):

@@ -107,10 +107,16 @@ def test_the_page_is_generated_from_the_files(tmp_path, monkeypatch):
     accuracy = 100 * json.loads((tmp_path / "toy-1-ours.json").read_text())["test"]["accuracy"]
     row = f"| [A toy grammar](#toy) | accuracy, % | {accuracy:.1f} | {accuracy:.1f} | +0.0 | 0 | - | 1 |"
     assert row in page
-    assert "- 50 % accuracy: a coin (two tags)" in page
+    assert "- a coin (two tags): 50 % accuracy" in page
     for name in ("results-curves.svg", "results-scores.svg"):
         assert name in page
         assert "<svg" in (tmp_path / name).read_text("utf-8")
+
+
+def test_the_page_of_the_documentation_is_current(tmp_path):
+    pytest.importorskip("matplotlib", reason="the pictures need the extra pictures")
+    report.write(Store(ROOT / "results" / "figures"), tmp_path / "results.md")
+    assert (tmp_path / "results.md").read_text("utf-8") == (ROOT / "docs/results.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("page", readme.HEADINGS)
