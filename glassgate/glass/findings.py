@@ -5,7 +5,6 @@ lower end of an effect's bootstrap interval exceeds the threshold. The threshold
 a minimum excess. The modules in `effects` compute the measures. The catalogues in `languages` contain the sentences.
 """
 
-import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from glassgate.glass.effects import answers, dynamics, flow, marks, units
 from glassgate.glass.effects.effect import Effect
-from glassgate.glass.languages import load, say
+from glassgate.glass.languages import say
 from glassgate.glass.study import Study
 from glassgate.glass.wording import rounded
 
@@ -57,10 +56,6 @@ class Rule(NamedTuple):
             words: the words of an effect
         """
         return say(self._key(part), **words)
-
-    def template(self, part: str) -> str:
-        """A message in English with the names of its fields in braces. Nouns and verbs are in the plural."""
-        return re.sub(r"\{\w+:[^{}|]*\|([^{}]*)\}", r"\1", load("en").messages[self._key(part)])
 
     def _key(self, part: str) -> str:
         return f"finding.{self.name.replace(' ', '_')}.{part}"
@@ -160,12 +155,10 @@ def _controls(study: Study, rule: Rule) -> list[dict[str, float]]:
 
 def markdown_table() -> str:
     """The rules as a Markdown table, for docs/report.md."""
-    rows = ["| finding | sentence | measure | null model | threshold |", "|---|---|---|---|---|"]
+    rows = ["| finding | measure | null model | over it | at least |", "|---|---|---|---|---|"]
     for rule in RULES:
         measure = (rule.measure.__doc__ or "").strip().rstrip(".")
-        over = f"{rule.min_excess:g} over the null model" if rule.null != NO_NULL_MODEL else ""
-        minimum = f"{rule.minimum:g} at least" if rule.minimum > 0 else ""
-        limits = ", ".join(each for each in (over, minimum) if each)
-        cells = (rule.name, rule.template("sentence"), f"{measure} ({rule.template('unit')})", rule.null, limits)
-        rows.append("| " + " | ".join(cells) + " |")
+        over = f"{rule.min_excess:g}" if rule.null != NO_NULL_MODEL else ""
+        minimum = f"{rule.minimum:g}" if rule.minimum > 0 else ""
+        rows.append(f"| {rule.name} | {measure} ({rule.say('unit')}) | {rule.null} | {over} | {minimum} |")
     return "\n".join(rows) + "\n"
