@@ -22,10 +22,10 @@ INTRODUCTION = """\
 This page is for researchers who compare settings. [Training](training.md#batch-size-epochs-and-learning-rate) describes
 the rule that chooses the defaults by the size of the data. Each task was trained on three data sets with three kinds of
 settings: the defaults, a batch size of 32 with 10 epochs, and the best settings of a search around the defaults. The
-search changes one setting at a time (learning rate, epochs, dropout, batch size, hidden size) and keeps the change if
-the dev score improves. It ends when no change improves the score, or after a time limit. It trains with one seed. The
-settings with the best dev score, and the defaults, are then trained with two more seeds where time allowed. The table
-has the mean and standard deviation over the seeds of the score on test data, which the search does not use.
+search trains with one seed. It changes one setting at a time and keeps the change if the dev score improves, until no
+change improves it or a time limit is reached. The best settings and the defaults are then trained with two more seeds
+where time allowed. The table has the mean and standard deviation over the seeds of the score on test data, which the
+search does not use.
 
 ```sh
 GLASSGATE_DATA=FOLDER make defaults                            # all missing figures; can be stopped and continued
@@ -165,13 +165,14 @@ def rule(examples: int) -> str:
 def _table(rows: Sequence[Row]) -> str:
     lines = [
         "| task | data | score | batch size 32, 10 epochs | the defaults | best found | the defaults are worse by | "
-        "defaults: settings | best found: changes | training runs | seeds |",
+        "defaults: batch size, learning rate, epochs, hidden size, dropout | best found: changes | training runs | "
+        "seeds |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         cells = [row.data.task, row.data.what, row.data.score.heading]
         cells += [_format_score(row, settings) for settings in (row.fixed, row.defaults, row.best)]
-        cells += [f"{100 * row.deficit(row.defaults) + 0:.1f} %", _describe(row.defaults), _changes(row)]
+        cells += [f"{100 * row.deficit(row.defaults) + 0:.1f} %", _listed(row.defaults), _changes(row)]
         cells += [str(len(row.results)), str(len(row.seeds))]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -193,8 +194,10 @@ def _parts(settings: Settings) -> list[str]:
     ]
 
 
-def _describe(settings: Settings) -> str:
-    return ", ".join(_parts(settings))
+def _listed(settings: Settings) -> str:
+    """Return the settings in the order of the column's heading."""
+    s = settings
+    return f"{s.batch_size}, {s.learning_rate:g}, {s.epochs}, {s.hidden_size}, {s.dropout:g}"
 
 
 def _changes(row: Row) -> str:
@@ -216,7 +219,7 @@ def _summary(rows: Sequence[Row]) -> str:
         f"{100 * NEAR:.0f} % of the best settings found on {len(near)} of {len(rows)} sets"
         + (f" (not on {'; '.join(far)})" if far else "")
         + f", and better than a batch size of 32 with 10 epochs on {better}. If the best settings found are the "
-        "defaults, no tried change of one setting improves the dev score. `make defaults` continues the search."
+        "defaults, no tried change of one setting improves the dev score."
         + (f" The current defaults have not been measured on: {'; '.join(missing)}." if missing else ""),
         120,
     )
