@@ -4,23 +4,27 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain, groupby, islice
+from operator import itemgetter
 from pathlib import Path
 
 from glassgate.tasks.data.bio import describe_scheme, detect_scheme, entity_type
 from glassgate.tasks.data.detect import SEPARATORS
 from glassgate.tasks.data.lines import read_lines
-from glassgate.tasks.data.records import TAG_COLUMNS, TOKEN_COLUMNS
-from glassgate.tasks.errors import OptionError
+from glassgate.tasks.data.token_roles import (
+    choose_label_column,
+    choose_token_column,
+    find_header,
+    find_index_column,
+    find_sentence_column,
+)
+from glassgate.tasks.errors import DataError, OptionError
 
 _EXAMINED_LINES = 20_000
 _COMMENT_FIELD = re.compile(r"#\s*[\w:.-]+(\[\w+\])?\s*=|#\s*(newdoc|newpar|begin|end)\b", re.IGNORECASE)
+_BLANKS = re.compile(r"[ \t]+")
 _TOKEN_ID = re.compile(r"\d+([-.]\d+)?")
-_USUAL_NAMES = {"id", "idx", "index", "no", "nr", "sentence", "lemma", *TOKEN_COLUMNS, *TAG_COLUMNS}
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-_MAX_LABELS = 100
-
-Rows = Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,7 @@ class Layout:
         names: the names of the columns in the header; empty without a header
         scheme: the scheme of the labels, see `bio.detect_scheme`; empty if they do not mark entities
         other_label_columns: other columns that may contain labels
+        has_leading_comments: whether the first row of each sequence is a comment that begins with #
     """
 
     kind: str
@@ -51,6 +56,7 @@ class Layout:
     names: tuple[str, ...] = ()
     scheme: str = ""
     other_label_columns: tuple[int, ...] = ()
+    has_leading_comments: bool = False
 
     @property
     def is_table(self) -> bool:
@@ -76,8 +82,9 @@ class Layout:
             by = "empty rows" if self.sentence_column is None else self._name(self.sentence_column)
             parts.append(f"sentences by {by}")
             parts.append(f"separated by {SEPARATORS[self.separator]}" if self.separator else "first sheet")
-        elif self.names:
-            parts.append("a header in the first line")
+        else:
+            parts += [] if self.sentence_column is None else [f"sentences by column {self._name(self.sentence_column)}"]
+            parts += ["a header in the first line"] if self.names else []
         if self.other_label_columns:
             others = ", ".join(map(self._name, self.other_label_columns))
             parts.append(f"possibly labels in {others}, too (choose with --label-column)")
@@ -152,29 +159,53 @@ def detect_layout(
     sequences = _without_empty([row for row in rows if len(row) == width or row[0][:1] != "#"] for rows in sequences)
     if separator == "\t" and width == len(CONLLU_COLUMNS) and all(_TOKEN_ID.fullmatch(row[0]) for row in sequences[0]):
         return conllu_layout(column, labelled)
-    names = _find_header(sequences)
+    sequences = [rows for rows in sequences if all(len(row) == width for row in rows)] or sequences
+    has_comments = _have_leading_comments(sequences)
+    if has_comments:
+        sequences = _without_empty(rows[1:] for rows in sequences)
+    names = find_header(sequences) if sequences else ()
     if names:
         sequences = _without_empty([sequences[0][1:], *sequences[1:]])
     sequences = [rows for rows in sequences if all(len(row) == width for row in rows)]
-    layout = Layout("columns", separator, width, names=names)
+    layout = Layout("columns", separator, width, names=names, has_leading_comments=has_comments)
     if not sequences:
         return replace(layout, label_column=width - 1 if labelled else None)
-    index_column = _find_index_column(sequences, width) if width > min_width else None
+    index_column = find_index_column(sequences, width) if width > min_width else None
     columns = [number for number in range(width) if number != index_column]
+    sentence_column = find_sentence_column(sequences, columns) if len(columns) > min_width else None
+    columns = [number for number in columns if number != sentence_column]
+    if sentence_column is not None:
+        sequences = [[*rows] for each in sequences for _, rows in groupby(each, key=itemgetter(sentence_column))]
     token_column = column_number("--text-column", path, text_column, width, names)
+    label_column = column_number("--label-column", path, column, width, names) if labelled else None
     if token_column is None:
-        candidates = columns[: len(columns) - min_width + 1]
-        token_column = next((number for number in candidates if not _is_constant(sequences, number)), columns[0])
-    layout = replace(layout, token_column=token_column, index_column=index_column)
+        candidates = [number for number in columns if number != label_column] or columns
+        token_column, other = choose_token_column(sequences, candidates)
+        if other is not None and labelled:
+            raise DataError(
+                path,
+                None,
+                f"the words can be in column {token_column + 1}, such as {sequences[0][0][token_column]!r}, or in "
+                f"column {other + 1}, such as {sequences[0][0][other]!r}, with more distinct values; choose "
+                f"--text-column {token_column + 1} or --text-column {other + 1}",
+            )
+    layout = replace(layout, token_column=token_column, index_column=index_column, sentence_column=sentence_column)
     if not labelled:
         return layout
-    label_column = column_number("--label-column", path, column, width, names)
     others: list[int] = []
     if label_column is None:
         candidates = [number for number in columns if number != token_column]
-        label_column, others = _choose_label_column(sequences, candidates or [token_column])
+        label_column, others = choose_label_column(sequences, candidates or [token_column], token_column)
     scheme = detect_scheme([row[label_column] for row in rows] for rows in sequences)
     return replace(layout, label_column=label_column, scheme=scheme, other_label_columns=tuple(others))
+
+
+def _have_leading_comments(sequences: Sequence[list[list[str]]]) -> bool:
+    """Whether each sequence begins with a row that begins with # and does not end like the other rows."""
+    if len(sequences) < 2 or any(rows[0][0] != "#" for rows in sequences):
+        return False
+    last_cells = {row[-1] for rows in sequences for row in rows[1:]}
+    return not any(rows[0][-1] in last_cells for rows in sequences)
 
 
 def _without_empty(sequences: Iterable[list[list[str]]]) -> list[list[list[str]]]:
@@ -193,7 +224,7 @@ def has_clear_columns(layout: Layout, path: str | Path, labels: Collection[str] 
     if layout.kind == "conllu" or layout.index_column is not None or layout.scheme or layout.names:
         return True
     lines = islice(read_lines(path), _EXAMINED_LINES)
-    rows = [line.split(layout.separator) for _, line in lines if line.strip()]
+    rows = [split_cells(line, layout.separator) for _, line in lines if line.strip()]
     if any(len(row) != layout.width for row in rows):
         return False
     types = {entity_type(label) for label in labels}
@@ -208,6 +239,16 @@ def has_clear_columns(layout: Layout, path: str | Path, labels: Collection[str] 
 def has_single_words(path: str | Path) -> bool:
     """Whether no line of a file has more than one word."""
     return all(len(line.split()) < 2 for _, line in read_lines(path))
+
+
+def split_cells(line: str, separator: str | None) -> list[str]:
+    """Split a line at a separator or, if it is None, at blanks and tabs; no-break spaces belong to words.
+
+    Example:
+        >>> split_cells(" 10\u00a0000  O ", None)
+        ['10\xa0000', 'O']
+    """
+    return line.split(separator) if separator else [cell for cell in _BLANKS.split(line) if cell]
 
 
 def column_number(option: str, path: str | Path, value: str | None, width: int, names: Sequence[str]) -> int | None:
@@ -242,49 +283,4 @@ def _split_sequences(lines: Sequence[str], separator: str | None) -> Iterator[li
                 yield rows
             rows = []
         elif not _COMMENT_FIELD.match(line):
-            rows.append(line.split(separator))
-
-
-def _find_header(sequences: Sequence[Rows]) -> tuple[str, ...]:
-    """The first row if all its cells are usual column names and other rows follow; otherwise empty."""
-    first = sequences[0][0]
-    is_followed = len(sequences) > 1 or len(sequences[0]) > 1
-    has_usual_names = len(first) > 1 and all(cell.strip(" #").lower() in _USUAL_NAMES for cell in first)
-    return tuple(first) if is_followed and has_usual_names else ()
-
-
-def _find_index_column(sequences: Sequence[Rows], width: int) -> int | None:
-    """The first column that counts the rows of each sequence, from 0 or from 1."""
-
-    def counts_rows(column: int) -> bool:
-        return any(
-            all(row[column] == str(number) for rows in sequences for number, row in enumerate(rows, start=start))
-            for start in (0, 1)
-        )
-
-    if sum(map(len, sequences)) < 2:
-        return None
-    return next((column for column in range(width) if counts_rows(column)), None)
-
-
-def _is_constant(sequences: Sequence[Rows], column: int) -> bool:
-    """Whether a column has the same value in all rows of each sequence, such as the name of a document."""
-    long = [rows for rows in sequences if len(rows) > 1]
-    return len(long) > 1 and all(len({row[column] for row in rows}) == 1 for rows in long)
-
-
-def _choose_label_column(sequences: Sequence[Rows], candidates: Sequence[int]) -> tuple[int, list[int]]:
-    """The column of the labels, and other columns that may contain labels.
-
-    The last column that marks entities is chosen or, failing that, the last one that is not constant.
-    """
-    values = {column: {row[column] for rows in sequences for row in rows} for column in candidates}
-    varying = [column for column in candidates if len(values[column]) > 1]
-    marking = [column for column in varying if detect_scheme([list(values[column])], in_order=False)]
-    chosen = (marking or varying or list(candidates))[-1]
-    if len(marking) > 1:  # nested entities: the outer ones are more frequent, and include all types of the inner ones
-        types = {column: {entity_type(label) for label in values[column]} for column in marking}
-        outer = [column for column in marking if types[column] >= types[chosen]]
-        chosen = max(outer, key=lambda column: (sum(row[column] != "O" for rows in sequences for row in rows), column))
-    max_labels = min(_MAX_LABELS, sum(map(len, sequences)) // 5)
-    return chosen, [column for column in varying if column != chosen and len(values[column]) <= max_labels]
+            rows.append(split_cells(line, separator))

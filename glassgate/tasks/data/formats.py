@@ -6,8 +6,9 @@ from pathlib import Path
 from glassgate.tasks.data.columns import Layout, conllu_layout, detect_layout, has_clear_columns, has_single_words
 from glassgate.tasks.data.detect import SUFFIXES, detect_kind
 from glassgate.tasks.data.files import STDIN, suffix_of
-from glassgate.tasks.data.sniff import TEXT, has_labelled_lines, sniff
-from glassgate.tasks.data.token_table import detect_token_table, is_token_table
+from glassgate.tasks.data.labelled_lines import detect_line_style
+from glassgate.tasks.data.sniff import TEXT, sniff
+from glassgate.tasks.data.token_table import detect_token_table, has_sequence_rows, is_token_table
 from glassgate.tasks.errors import DataError, OptionError
 
 FORMATS = (
@@ -45,8 +46,10 @@ def detect_format(
     """
     labelled = label_suffix is not None
     kind = detect_kind(path) if format == "auto" else format
-    if labelled and format == "auto" and kind in ("", "text", "columns", "tsv") and has_labelled_lines(path):
+    if labelled and format == "auto" and kind in ("", "text", "columns", "tsv") and detect_line_style(path):
         return "lines", None
+    if labelled and kind in ("csv", "tsv", "xlsx") and has_sequence_rows(path, kind, column, text_column):
+        return kind, None
     found = _detect(path, kind, format, column, text_column, label_suffix, stdin_format, labels)
     if labelled and found[1] is not None:
         _check_single_words(path, found[1])

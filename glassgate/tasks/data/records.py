@@ -1,5 +1,6 @@
 """Reads rows of tables (CSV, TSV, Excel, JSON, JSON lines, Parquet, data frames), and arrays of NumPy files."""
 
+import ast
 import csv
 import json
 import shlex
@@ -64,13 +65,16 @@ def read_rows(path: str | Path, kind: str = "") -> Iterator[tuple[int, Any, Labe
     The number of a row in JSON lines is the line number. In other files, rows are counted from 1.
 
     Args:
-        kind: one of `KEYED_KINDS`; detected if empty
+        kind: one of `KEYED_KINDS` or `TABLE_KINDS`; detected if empty
 
     Raises:
         DataError: see `read_lines`; the content is not valid JSON or Parquet
     """
+    kind = kind or detect_kind(path)
+    if kind in TABLE_KINDS:
+        return _table_rows(path, kind)
     readers = {"parquet": _parquet, "json": _json}
-    return readers.get(kind or detect_kind(path), _json_lines)(path)
+    return readers.get(kind, _json_lines)(path)
 
 
 def split_parts(data: Any) -> dict[str, Any]:
@@ -148,9 +152,10 @@ def find_key(
         found = sorted(
             (key for key in keys if key.lower() in usual_names), key=lambda key: usual_names.index(key.lower())
         )
-        if len(found) > 1 and usual_names in (TEXT_COLUMNS, LABEL_COLUMNS) and found[0].lower() != usual_names[0]:
+        contents = {TEXT_COLUMNS: "text", LABEL_COLUMNS: "label", TAG_COLUMNS: "labels"}
+        if len(found) > 1 and usual_names in contents and found[0].lower() != usual_names[0]:
             choices = ", or ".join(f"{option} {shlex.quote(key)}" for key in found)
-            content = "text" if usual_names is TEXT_COLUMNS else "label"
+            content = contents[tuple(usual_names)]
             raise DataError(
                 path, number, f"the {content} could be in {' or in '.join(map(repr, found))}; choose {choices}"
             )
@@ -183,6 +188,38 @@ def label_name(label: Any, names: Sequence[str] | None) -> str:
 def is_missing(value: Any) -> bool:
     """Whether a value is None or NaN."""
     return value is None or value != value
+
+
+def as_sequences(tokens: Any, labels: Any) -> tuple[list[Any], list[Any]] | None:
+    """Return tokens and labels as two lists, if the texts in a row contain lists, or words and as many labels.
+
+    Example:
+        >>> as_sequences("New York", "B-LOC I-LOC"), as_sequences('["a"]', "['DT']"), as_sequences("a film", "good")
+        ((['New', 'York'], ['B-LOC', 'I-LOC']), (['a'], ['DT']), None)
+    """
+    token_list, label_list = map(_as_list, (tokens, labels))
+    return (token_list, label_list) if len(token_list) == len(label_list) else None
+
+
+def _as_list(value: Any) -> list[Any]:
+    """The list that a text contains, in the syntax of JSON or Python, or its words."""
+    if isinstance(value, list):
+        return value
+    text = str(value).strip()
+    if text.startswith("[") and text.endswith("]"):
+        try:
+            parsed = ast.literal_eval(text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            return text.split()
+        return parsed if isinstance(parsed, list) else [parsed]
+    return text.split()
+
+
+def _table_rows(path: str | Path, kind: str) -> Iterator[tuple[int, dict[str, Any], LabelNames]]:
+    dialect, rows = read_table(path, kind)
+    for number, cells in islice(rows, 1, None):
+        if cells:
+            yield number, dict(zip(dialect.header, cells, strict=True)), {}
 
 
 def _json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNames]]:

@@ -118,17 +118,6 @@ def sniff(path: str | Path) -> Source:
     return Source(kind, separator, has_header, tuple(map(_column, names, columns)))
 
 
-def has_labelled_lines(path: str | Path) -> bool:
-    """Whether each line has words, a tab, and a label for each word, with one more label at most, for the intent."""
-    counts = [_word_counts(line) for _, line in islice(read_lines(path), _EXAMINED_LINES) if line.strip("\ufeff \t")]
-    return any(words > 1 for words, _ in counts) and all(words and labels - words in (0, 1) for words, labels in counts)
-
-
-def _word_counts(line: str) -> tuple[int, int]:
-    words, _, labels = line.partition("\t")
-    return len(words.split()), len(labels.split())
-
-
 def is_number(text: str) -> bool:
     """Whether a text is a finite number."""
     try:

@@ -4,20 +4,22 @@ import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
 from glassgate.tasks.data import bio, records
-from glassgate.tasks.data.columns import Layout, is_comment
+from glassgate.tasks.data.columns import Layout, is_comment, split_cells
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.formats import FOLDER
+from glassgate.tasks.data.labelled_lines import LineStyle, detect_line_style
 from glassgate.tasks.data.lines import nonempty, read_lines, read_parallel
 from glassgate.tasks.data.store.examples import Stored
-from glassgate.tasks.data.token_table import table_rows
+from glassgate.tasks.data.token_table import SENTENCE_NAMES, table_rows
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.wording import plural
 
+_BEGIN, _END = "BOS", "EOS"
 _INTENT = re.compile(r"#\s*intent\s*[=:]\s*(\S.*?)\s*")
 
 
@@ -104,20 +106,25 @@ def _column_rows(path: str | Path, layout: Layout, labelled: bool) -> Iterator[t
     is_conllu = layout.kind == "conllu"
     separated = " separated by blanks" if layout.separator is None else " separated by tabs"
     width = layout.width if is_conllu else 0  # 0 until the first row
-    header = layout.names
+    header, sentence = layout.names, ""
+    is_first = True  # whether the next row begins a sequence
     for number, line in read_lines(path):
         if not line.strip() or line.startswith("-DOCSTART-"):
             yield number, None
+            is_first = True
             continue
         if intent := _INTENT.fullmatch(line):
             yield number, intent[1]
             continue
-        row = line.split(layout.separator)
+        row = split_cells(line, layout.separator)
         if line.startswith("#") if is_conllu else is_comment(line, len(row), layout.width):
             continue
-        if header and tuple(row) == header:
-            header = ()
+        if is_first and layout.has_leading_comments and row[0] == "#":
+            is_first = False
             continue
+        if is_first and header and tuple(row) == header:
+            continue
+        is_first = False
         if not width and labelled and len(row) < 2:
             raise DataError(
                 path,
@@ -135,6 +142,9 @@ def _column_rows(path: str | Path, layout: Layout, labelled: bool) -> Iterator[t
                 f"expected {expected}, got {len(row)}: {_shorten(line)}; correct the line, or name another --format",
             )
         width = len(row)
+        if layout.sentence_column is not None and row[layout.sentence_column] != sentence:
+            sentence = row[layout.sentence_column]
+            yield number, None
         if not is_conllu or row[0].isdecimal():
             yield number, row
 
@@ -162,7 +172,45 @@ def read_rows(
     Raises:
         DataError: see `records.read_rows`; a key is missing, or the values are not two lists of equal length
     """
-    return _nonempty(path, from_rows(path, records.read_rows(path), column, text_column, labelled))
+    rows = _joined_rows(path, records.read_rows(path), text_column)
+    return _nonempty(path, from_rows(path, rows, column, text_column, labelled))
+
+
+def _joined_rows(
+    path: str | Path, rows: Iterator[tuple[int, Any, records.LabelNames]], text_column: str | None
+) -> Iterator[tuple[int, Any, records.LabelNames]]:
+    """Join rows of one token each to rows of one sequence each, by the key of the sentence; yield others unchanged.
+
+    Raises:
+        DataError: the rows have one token each and no sentence
+    """
+    first = next(rows, None)
+    if first is None:
+        return
+    rows = chain([first], rows)
+    number, row, _ = first
+    cells = row if isinstance(row, dict) and not any(isinstance(cell, list) for cell in row.values()) else {}
+    key = text_column or next((name for name in cells if name.lower() in records.TOKEN_COLUMNS), "")
+    if len(str(cells.get(key, "")).split()) != 1:
+        yield from rows
+        return
+    rows = iter(read := list(rows))
+    values = [str(each.get(key)) for _, each, _ in read]
+    if any(" " in value.strip() or value.startswith("[") for value in values):
+        yield from rows
+        return
+    sentence = next((name for name in row if name.lower() in SENTENCE_NAMES), None)
+    if sentence is None:
+        raise DataError(
+            path,
+            number,
+            f"expected a list of words, or the sentence of each word under a key such as 'sentence_id', got "
+            f"{', '.join(map(repr, row))}; write a list per row, see --text-column",
+        )
+    for _, group in groupby(read, key=lambda each: each[1][sentence]):
+        tokens = list(group)
+        number, _, names = tokens[0]
+        yield number, {name: [each[name] for _, each, _ in tokens] for name in row if name != sentence}, names
 
 
 def from_rows(
@@ -174,18 +222,32 @@ def from_rows(
 ) -> Iterator[Tagged]:
     """Yield the sequences of rows; see `read_rows`."""
     for number, row, names in rows:
-        key = records.find_key(source, number, row, text_column, records.TOKEN_COLUMNS, "--text-column")
-        tokens, tags = _check_list(source, number, row[key], "words", "--text-column"), None
+        key = _token_key(source, number, row, text_column)
+        tokens, tags = row[key], None
         if labelled:
-            key = records.find_key(source, number, row, column, records.TAG_COLUMNS, "--label-column")
-            labels = _check_list(source, number, row[key], "labels", "--label-column")
-            tags = [records.label_name(label, names.get(key)) for label in labels]
+            label_key = records.find_key(source, number, row, column, records.TAG_COLUMNS, "--label-column")
+            labels = row[label_key]
+            if isinstance(tokens, str) and isinstance(labels, str):
+                tokens, labels = records.as_sequences(tokens, labels) or (tokens, labels)
+            labels = _check_list(source, number, labels, "labels", "--label-column")
+            tags = [records.label_name(label, names.get(label_key)) for label in labels]
             if "" in tags:
-                raise DataError(source, number, f"a label under {key!r} is missing; fill it in, or remove the row")
+                raise DataError(
+                    source, number, f"a label under {label_key!r} is missing; fill it in, or remove the row"
+                )
+        tokens = _check_list(source, number, tokens, "words", "--text-column")
         sequence = Tagged([str(token) for token in tokens], tags, source=str(source), lines=number)
         _check_count(source, sequence, "token")
         if sequence.tokens:
             yield sequence
+
+
+def _token_key(source: str | Path, number: int, row: Any, name: str | None) -> str:
+    """The key of the tokens: a usual one, also among the usual ones of texts."""
+    usual: Sequence[str] = records.TOKEN_COLUMNS
+    if name is None and isinstance(row, dict) and not any(key.lower() in usual for key in row):
+        usual = records.TEXT_COLUMNS
+    return records.find_key(source, number, row, name, usual, "--text-column")
 
 
 def _check_list(source: str | Path, number: int, value: Any, content: str, option: str) -> list[Any]:
@@ -225,6 +287,35 @@ def read_text(
                 yield sequence
 
     return _nonempty(path, sequences()) if labelled else sequences()
+
+
+def read_labelled_lines(path: str | Path) -> Iterator[Tagged]:
+    """Yield the sequence of each line, without the words BOS and EOS at its ends.
+
+    The label of EOS, or a label after those of all words, is the intent.
+
+    Raises:
+        DataError: a line has more or fewer labels than words
+    """
+    style = detect_line_style(path) or LineStyle("\t")
+    for number, line in read_lines(path):
+        words, labels = style.parse(line.strip("\ufeff \t"))
+        if not words:
+            continue
+        intent = None
+        if len(labels) == len(words) + 1:
+            intent = labels.pop()
+        if len(labels) != len(words):
+            raise DataError(path, number, f"expected {len(words)} labels, as many as words, got {len(labels)}")
+        if "" in labels:
+            word = words[labels.index("")]
+            raise DataError(path, number, f"expected a label after {style.mark!r} in each word, got {word!r}; add it")
+        if words[0] == _BEGIN:
+            words, labels = words[1:], labels[1:]
+        if words and words[-1] == _END:
+            intent = labels[-1] if intent is None else intent
+            words, labels = words[:-1], labels[:-1]
+        yield Tagged(words, labels, source=str(path), lines=number, intent=intent)
 
 
 def read_folder(path: str | Path, labelled: bool = True) -> Iterator[Tagged]:

@@ -1,6 +1,6 @@
 """CSV and Excel tables. Each row has a token, its label, and usually the name of its sentence."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, islice
 from pathlib import Path
@@ -13,7 +13,7 @@ from glassgate.tasks.errors import DataError
 
 _EXAMINED_ROWS = 20_000
 _EXAMINED_ROWS_OF_UNKNOWN_FILES = 200  # the rows that `is_token_table` examines
-_SENTENCE_NAMES = {
+SENTENCE_NAMES = {
     "sentence",
     "sentence #",
     "sentence_id",
@@ -23,6 +23,7 @@ _SENTENCE_NAMES = {
     "sent",
     "sent_idx",
 }
+"""The usual names of columns or keys with the sentence of a token."""
 
 
 def detect_token_table(
@@ -56,7 +57,7 @@ def detect_token_table(
             f"expected a column of {expected} in the first line, got {', '.join(map(repr, names[:8]))}; name yours "
             "with --text-column and --label-column",
         )
-    sentence_column = next((number for number, name in others if name in _SENTENCE_NAMES), None)
+    sentence_column = next((number for number, name in others if name in SENTENCE_NAMES), None)
     layout = Layout(kind, dialect.separator, len(names), token_column, label_column, None, sentence_column, names)
     if not labelled:
         return layout
@@ -85,6 +86,30 @@ def is_token_table(path: str | Path, labelled: bool = True) -> bool:
         return False
     has_words = labelled and layout.names[layout.token_column].strip().lower() != "text"
     return has_long_sentence and (layout.sentence_column is not None or has_words)
+
+
+def has_sequence_rows(path: str | Path, kind: str, column: str | None = None, text_column: str | None = None) -> bool:
+    """Whether each row of a table contains a sequence: a cell of words or a list, and another with as many labels.
+
+    Args:
+        kind: one of `records.TABLE_KINDS`
+        column, text_column: the names of the columns of labels and of tokens; usual names if None
+    """
+    try:
+        rows = [row for _, row, _ in islice(records.read_rows(path, kind), _EXAMINED_ROWS_OF_UNKNOWN_FILES)]
+    except DataError:
+        return False
+    names = {name.lower(): name for name in (rows[0] if rows else {})}
+    tokens = text_column or _first_of(names, (*records.TOKEN_COLUMNS, *records.TEXT_COLUMNS))
+    labels = column or _first_of(names, records.TAG_COLUMNS)
+    if not rows or tokens not in rows[0] or labels not in rows[0] or tokens == labels:
+        return False
+    found = [records.as_sequences(row[tokens], row[labels]) for row in rows]
+    return all(found) and any(len(pair[0]) > 1 for pair in found if pair)
+
+
+def _first_of(names: Mapping[str, str], usual_names: Sequence[str]) -> str | None:
+    return next((names[name] for name in usual_names if name in names), None)
 
 
 def _sentences(path: str | Path, layout: Layout, max_rows: int) -> list[list[list[str]]]:

@@ -21,7 +21,6 @@ from glassgate.tasks.data.detect import SUFFIXES
 from glassgate.tasks.data.files import STDIN, suffix_of
 from glassgate.tasks.data.formats import detect_format, sources_of
 from glassgate.tasks.data.held_out import ByContent, Rule
-from glassgate.tasks.data.labelled_lines import read_labelled_lines
 from glassgate.tasks.data.lines import encoding_note
 from glassgate.tasks.data.raw_text import raw_tokeniser, read_raw
 from glassgate.tasks.data.reading import Reading
@@ -33,6 +32,7 @@ from glassgate.tasks.data.tagged import (
     describe_counts,
     read_columns,
     read_folder,
+    read_labelled_lines,
     read_rows,
     read_text,
 )
