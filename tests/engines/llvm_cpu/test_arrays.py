@@ -206,6 +206,28 @@ def test_streams_run_native_code(name):
         stream.reset()
 
 
+@pytest.mark.parametrize("kind", ["bfloat16", "float16", "autocast"])
+def test_lower_precision_is_more_accurate_than_the_reference(kind):
+    """Layers with parameters in half precision compute in float32. Autocast rounds only the input product."""
+    exact = gg.Recurrent(gg.cells.GLA(2, 8), 32, 32, dtype=torch.float64)
+    dtype = torch.float32 if kind == "autocast" else getattr(torch, kind)
+    layer = gg.Recurrent(exact.cell, 32, 32, dtype=dtype)
+    layer.load_state_dict(exact.state_dict())
+    exact.load_state_dict(layer.state_dict())
+    x = torch.randn(30, 3, 32, dtype=dtype)
+    d_output = torch.randn(30, 3, 32)
+
+    def run(own, engine):
+        with gg.engine(engine), torch.autocast("cpu", torch.bfloat16, enabled=kind == "autocast"):
+            output = own(x.to(own.weight_ih_l0.dtype))[0]
+        return output, *torch.autograd.grad(output, [*own.parameters()], d_output.to(output.dtype))
+
+    kernels, reference, true = run(layer, "cpu"), run(layer, "reference"), run(exact, "cpu")
+    for ours, theirs, value in zip(kernels, reference, true, strict=True):
+        assert ours.dtype == theirs.dtype
+        assert (ours - value).norm() < (theirs - value).norm() + 1e-3 * value.norm()
+
+
 def test_sessions_of_cells_that_declare_axes():
     """Of the weights, only those of the input are quantised. A session has the results of the layer's general calls."""
     layer = gg.Recurrent(gg.cells.DeltaNet(2, 8), 32, 32, num_layers=2, bidirectional=True)

@@ -7,13 +7,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from glassgate.cell import Cell
+from glassgate.cell import Cell, Weights
 from glassgate.cell_shapes import shapes_from_weights
 from glassgate.engines.backend import InputProduct
 from glassgate.engines.contract import Direction, Reason, Result, Steps, is_intercepted, is_transformed, result_type
 from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
 from glassgate.engines.llvm_cpu.arrays.run import CompiledArrays, Operands, Rows
 from glassgate.engines.llvm_cpu.processor import Processor, host
+from glassgate.engines.memory import COMPUTE_DTYPE
 from glassgate.engines.symbolic.arrays.evaluate import evaluate
 from glassgate.engines.symbolic.arrays.matrices import BIAS, WEIGHT
 from glassgate.engines.symbolic.arrays.step import ArrayStep
@@ -27,8 +28,6 @@ from glassgate.shapes import ShapeError
 
 def why_not(steps: Steps, directions: Sequence[Direction], all_states: bool) -> Reason | None:
     """See `ArrayKernels.why_not`."""
-    if steps.data.dtype not in (torch.float32, torch.float64):
-        return Reason(f"kernels of array states need float32 or float64, got {steps.data.dtype}")
     if is_transformed():
         return Reason("kernels of array states have no transforms of torch.func")
     for direction in directions:
@@ -78,7 +77,7 @@ def _run_in_graph(steps: Steps, direction: Direction, all_states: bool) -> Resul
     """Run a direction by the operators of `operators.py`, which torch.compile and torch.export trace."""
     weights, data, N = direction.weights, steps.data, direction.initial[0].shape[0]
     text, noise = _text(direction.cell, *_sizes(direction))
-    dtype = torch.float64 if data.dtype == torch.float64 else torch.float32
+    dtype = COMPUTE_DTYPE[data.dtype]
     blocks = []
     for name, width in noise:
         if name not in direction.noise:
@@ -87,8 +86,7 @@ def _run_in_graph(steps: Steps, direction: Direction, all_states: bool) -> Resul
             blocks.append(direction.noise[name])
         else:
             blocks.append(direction.noise[name].repeat(data.shape[0] // N, 1))
-    features = data[:, : weights["weight_ih"].shape[1]]
-    gates = linear(features, weights["weight_ih"], weights.get("bias_ih")).to(dtype)
+    gates = linear(*_factors(data, weights, dtype)).to(dtype)
     rows = [gates, data.to(dtype), torch.cat(blocks, 1).to(dtype) if blocks else gates.new_empty(0)]
     names = [name for name in weights if name not in ("weight_ih", "bias_ih")]
     initial = [v.to(dtype) for v in direction.initial]
@@ -108,15 +106,14 @@ def _run_in_graph(steps: Steps, direction: Direction, all_states: bool) -> Resul
 def _run(steps: Steps, direction: Direction, all_states: bool, product: InputProduct) -> Result:
     program = program_of(direction, all_states)
     weights, data = direction.weights, steps.data
-    dtype = torch.float64 if data.dtype == torch.float64 else torch.float32
-    rows, features = rows_of(steps, len(direction.initial[0])), data[:, : weights["weight_ih"].shape[1]]
+    dtype, rows = COMPUTE_DTYPE[data.dtype], rows_of(steps, len(direction.initial[0]))
 
     def ready(v: Tensor) -> Tensor:
         return v.to(dtype).contiguous()
 
     initial = [*map(ready, direction.initial)]
     operands = Operands(
-        ready(product(features, weights["weight_ih"], weights.get("bias_ih"))),
+        ready(product(*_factors(data, weights, dtype))),
         ready(data) if program.inputs else initial[0].new_empty(0),
         ready(noise_rows(program, direction, rows, len(data))),
         initial,
@@ -127,6 +124,15 @@ def _run(steps: Steps, direction: Direction, all_states: bool, product: InputPro
     results = compiled(rows._replace(reverse=direction.reverse), operands)
     result, count = result_type(data.dtype), len(program.outputs)
     return Result(tuple([v.to(result) for v in results[:count]]), tuple([v.to(result) for v in results[count:]]))
+
+
+def _factors(data: Tensor, weights: Weights, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The input, weight and bias of the input product, whose dtype autocast and sessions may lower."""
+    weight, bias = weights["weight_ih"], weights.get("bias_ih")
+    features = data[:, : weight.shape[1]].to(dtype)
+    if weight.dtype in COMPUTE_DTYPE:
+        weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
+    return features, weight, bias
 
 
 def noise_rows(program: ArrayProgram, direction: Direction, rows: Rows, S: int) -> Tensor:
