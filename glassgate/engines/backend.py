@@ -299,13 +299,19 @@ class ArrayKernels(Protocol):
         """Why the kernels cannot run a call that the backend can run; None if they can."""
 
     def run(
-        self, steps: Steps, directions: Sequence[Direction], all_states: bool, product: InputProduct
+        self,
+        steps: Steps,
+        directions: Sequence[Direction],
+        all_states: bool,
+        product: InputProduct,
+        recordings: Sequence[Recording] | None = None,
     ) -> list[Result]:
         """Run all directions of a layer. The caller has checked `why_not`.
 
         Args:
             steps, directions, all_states: as for engines.
             product: computes x W^T + b from x (S, features), W (rows, features) and b (rows,) or None.
+            recordings: one per direction; `all_states` is then true.
         """
 
 

@@ -242,8 +242,6 @@ def _with_equations(direction: Direction) -> Direction:
 def _why_not(name: str, steps: Steps, directions: list[Direction], all_states: bool, record: bool) -> Reason | None:
     if name == "torch" and record:
         return Reason("torch's kernels do not record gates")
-    if name in BACKENDS and record and any(d.cell.declaration is not None for d in directions):
-        return Reason("kernels record nothing of cells that declare axes")
     if name in BACKENDS and record and is_transformed():
         return Reason("kernels record no gates inside transforms of torch.func")
     return engines()[name].why_not(steps, directions, all_states or record)

@@ -99,14 +99,7 @@ class KernelEngine(NamedTuple):
         recordings: Sequence[Recording] | None = None,
     ) -> list[Result]:
         """Run all directions of a layer in one call. The caller has checked `why_not`."""
-        if (arrays := self._array_kernels(directions)) is not None:
-            return arrays.run(steps, directions, all_states, self._product)
         record, operands = recordings is not None, operands_of(directions)
-        if is_transformed():
-            return results_of(directions, transforms.run(self.name, steps, directions), True, all_states)
-        data, batch_sizes, resets = steps
-        dtype = result_type(data.dtype, data.device.type)
-        save = torch.is_grad_enabled() and (data.requires_grad or any(v.requires_grad for v in operands))
         compiling = torch.compiler.is_compiling() or dispatch_mode_count() > 0
         # If this callback is set, torch.compile runs this frame eagerly, for example after a graph break.
         if record and (compiling or callable(frame_callback())):
@@ -114,6 +107,13 @@ class KernelEngine(NamedTuple):
                 "record: torch.compile was called inside the block of gg.record, and a compiled graph does not record "
                 "gates; call torch.compile before the block"
             )
+        if (arrays := self._array_kernels(directions)) is not None:
+            return arrays.run(steps, directions, all_states, self._product, recordings)
+        if is_transformed():
+            return results_of(directions, transforms.run(self.name, steps, directions), True, all_states)
+        data, batch_sizes, resets = steps
+        dtype = result_type(data.dtype, data.device.type)
+        save = torch.is_grad_enabled() and (data.requires_grad or any(v.requires_grad for v in operands))
         if compiling:
             text = format_layer(self.name, [format_plans(directions, record)])
             flat = torch.ops.glassgate.layer(data, batch_sizes, resets, operands, text, all_states, save, dtype)

@@ -58,11 +58,17 @@ def _cast(steps: Steps, directions: list[Direction], dtype: torch.dtype) -> tupl
     ]
 
 
+def step_of(direction: Direction) -> Step:
+    """The step of a direction."""
+    cell, weights, width = direction.cell, direction.weights, direction.initial[0].shape[1]
+    return Step(cell, weights, hidden_size(cell, weights, len(weights["weight_ih"]), width))
+
+
 def _run(steps: Steps, direction: Direction, all_states: bool, recording: Recording | None) -> Result:
     """Run one direction over the rows of `steps`. Rows after the last step are padding; their results are zero."""
     cell, weights, initial, reverse, noise, restart = direction
     row_count, N = steps.data.shape[0], initial[0].shape[0]
-    step = Step(cell, weights, hidden_size(cell, weights, len(weights["weight_ih"]), initial[0].shape[1]))
+    step = step_of(direction)
     batch_sizes = [N] * (row_count // max(N, 1)) if steps.batch_sizes is None else steps.batch_sizes.tolist()
     batch_sizes = batch_sizes or [0]  # without a step, the results of an empty batch would not be in the autograd graph
     padding = row_count - sum(batch_sizes)
@@ -85,7 +91,7 @@ def _run(steps: Steps, direction: Direction, all_states: bool, recording: Record
             new_states[t] = step(ih_by_step[t], previous, noise_of_step, input_by_step[t])
         else:
             start = sum(batch_sizes[:t])
-            with _record_step(recording, step, row_count, slice(start, start + n)) as store:
+            with record_step(recording, step, row_count, slice(start, start + n)) as store:
                 new_states[t] = step(ih_by_step[t], previous, noise_of_step, input_by_step[t])
                 store(new_states[t])
         state = new_states[t] if n == N else _with_other_rows(new_states[t], state, n)
@@ -141,8 +147,7 @@ class Stepper:
 
     def __init__(self, direction: Direction) -> None:
         weights = {name: w.detach().clone() for name, w in direction.weights.items()}
-        rows, output_size = len(weights["weight_ih"]), direction.initial[0].shape[1]
-        self._step = Step(direction.cell, weights, hidden_size(direction.cell, weights, rows, output_size))
+        self._step = step_of(direction._replace(weights=weights))
         self.states: Sequence[Tensor] = tuple(v.clone() for v in direction.initial)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -155,7 +160,7 @@ class Stepper:
 
 
 @contextmanager
-def _record_step(
+def record_step(
     recording: Recording, step: Step, row_count: int, rows_of_step: slice
 ) -> Iterator[Callable[[tuple[Tensor, ...]], None]]:
     """Record the gates of one step by name and, in the backward pass, the gradients of gates and new states.

@@ -228,6 +228,37 @@ def test_lower_precision_is_more_accurate_than_the_reference(kind):
         assert (ours - value).norm() < (theirs - value).norm() + 1e-3 * value.norm()
 
 
+RECORDED = {
+    "lengths and resets": (lambda: gg.Recurrent(gg.cells.MLSTM(2, 4), 6, 8, bidirectional=True), True),
+    "two layers": (lambda: gg.Recurrent(gg.cells.GatedDeltaNet(2, 4), 8, 8, num_layers=2, residual=True), False),
+    "inputs and zoneout": (lambda: gg.Recurrent(gg.cells.GRUD(), 6, 5, zoneout={"h": 0.4}), True),
+    "recurrent": (lambda: gg.Recurrent(gg.cells.HyperLSTM(), 5, 8), True),
+}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_kernels_record_what_the_reference_records(name):
+    make, is_ragged = RECORDED[name]
+    layer = make().double()
+    x = torch.randn(6, 3, layer.input_size, dtype=torch.float64)
+    initial = [
+        torch.randn(len(layer.glassgate.parts), 3, *form.shape, dtype=torch.float64, requires_grad=True)
+        for form in layer.glassgate.parts[0].forms.values()
+    ]
+    options = {"lengths": [6, 4, 0], "resets": torch.rand(6, 3) < 0.3} if is_ragged else {}
+    recorded = []
+    for engine in ("cpu", "reference"):
+        torch.manual_seed(1)
+        with gg.engine(engine), gg.record(layer) as tape:
+            output, final = layer(x, tuple(initial) if len(initial) > 1 else initial[0], **options)
+        last = final if isinstance(final, tuple) else (final,)
+        (output.square().sum() + sum(v.sin().sum() for v in last)).backward()
+        labels = [label for label, *_ in tape.directions()]
+        recorded.append((dict(tape), dict(tape.grad), {label: tape.steps_with_gradient(label) for label in labels}))
+    torch.testing.assert_close(*recorded)
+    assert len(recorded[0][0]) > 4
+
+
 def test_sessions_of_cells_that_declare_axes():
     """Of the weights, only those of the input are quantised. A session has the results of the layer's general calls."""
     layer = gg.Recurrent(gg.cells.DeltaNet(2, 8), 32, 32, num_layers=2, bidirectional=True)

@@ -10,9 +10,20 @@ from torch.nn.functional import linear
 from glassgate.cell import Cell, Weights
 from glassgate.cell_shapes import shapes_from_weights
 from glassgate.engines.backend import InputProduct
-from glassgate.engines.contract import Direction, Reason, Result, Steps, is_intercepted, is_transformed, result_type
+from glassgate.engines.contract import (
+    Direction,
+    Reason,
+    Recording,
+    Result,
+    Steps,
+    is_intercepted,
+    is_transformed,
+    result_type,
+)
 from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
-from glassgate.engines.llvm_cpu.arrays.run import CompiledArrays, Operands, Rows
+from glassgate.engines.llvm_cpu.arrays.recorder import Recorder
+from glassgate.engines.llvm_cpu.arrays.rows import Operands, Rows
+from glassgate.engines.llvm_cpu.arrays.run import CompiledArrays
 from glassgate.engines.llvm_cpu.processor import Processor, host
 from glassgate.engines.memory import COMPUTE_DTYPE
 from glassgate.engines.symbolic.arrays.evaluate import evaluate
@@ -57,11 +68,19 @@ def _fault(cell: Cell, input_size: int, hidden_size: int, all_states: bool) -> t
     return (program, True) if isinstance(program, str) else (None, False)
 
 
-def run(steps: Steps, directions: Sequence[Direction], all_states: bool, product: InputProduct) -> list[Result]:
+def run(
+    steps: Steps,
+    directions: Sequence[Direction],
+    all_states: bool,
+    product: InputProduct,
+    recordings: Sequence[Recording] | None = None,
+) -> list[Result]:
     """See `ArrayKernels.run`."""
     if is_intercepted():
         return [_run_in_graph(steps, direction, all_states) for direction in directions]
-    return [_run(steps, direction, all_states, product) for direction in directions]
+    recorders = [None] * len(directions) if recordings is None else [*map(Recorder, recordings, directions)]
+    pairs = zip(directions, recorders, strict=True)
+    return [_run(steps, direction, all_states, product, recorder) for direction, recorder in pairs]
 
 
 @assume_constant
@@ -103,8 +122,10 @@ def _run_in_graph(steps: Steps, direction: Direction, all_states: bool) -> Resul
     )
 
 
-def _run(steps: Steps, direction: Direction, all_states: bool, product: InputProduct) -> Result:
-    program = program_of(direction, all_states)
+def _run(
+    steps: Steps, direction: Direction, all_states: bool, product: InputProduct, recorder: Recorder | None
+) -> Result:
+    program = program_of(direction, all_states, recorder is not None)
     weights, data = direction.weights, steps.data
     dtype, rows = COMPUTE_DTYPE[data.dtype], rows_of(steps, len(direction.initial[0]))
 
@@ -121,7 +142,7 @@ def _run(steps: Steps, direction: Direction, all_states: bool, product: InputPro
         [ready(v) for v in parameters_of(program, weights)],
     )
     compiled = compiled_arrays(program, dtype, host().full_precision)
-    results = compiled(rows._replace(reverse=direction.reverse), operands)
+    results = compiled(rows._replace(reverse=direction.reverse), operands, recorder)
     result, count = result_type(data.dtype), len(program.outputs)
     return Result(tuple([v.to(result) for v in results[:count]]), tuple([v.to(result) for v in results[count:]]))
 
@@ -145,16 +166,9 @@ def noise_rows(program: ArrayProgram, direction: Direction, rows: Rows, S: int) 
         elif noise.per_step:
             blocks.append(direction.noise[name])
         else:
-            blocks.append(direction.noise[name][_sequences(rows, S)])
+            sequences = rows.sequences
+            blocks.append(direction.noise[name][torch.cat([sequences, sequences.new_zeros(S - len(sequences))])])
     return torch.cat(blocks, 1) if blocks else direction.initial[0].new_empty(0)
-
-
-def _sequences(rows: Rows, S: int) -> Tensor:
-    """The sequence of each row, (S,); 0 for padding."""
-    counts = (rows.lengths > torch.arange(len(rows.starts))[:, None]).sum(1)
-    sequences = torch.zeros(S, dtype=torch.int64)
-    sequences[: int(counts.sum())] = torch.arange(int(counts.sum())) - rows.starts.repeat_interleave(counts)
-    return sequences
 
 
 def rows_of(steps: Steps, N: int) -> Rows:
@@ -181,24 +195,26 @@ def _sizes(direction: Direction) -> tuple[int, int]:
     return shapes_from_weights(cell, direction.weights, hidden_size).input_size, hidden_size
 
 
-def program_of(direction: Direction, all_states: bool = False) -> ArrayProgram:
+def program_of(direction: Direction, all_states: bool = False, records: bool = False) -> ArrayProgram:
     """The passes of the cell of a direction that kernels can run, see `why_not`."""
-    program = _program(direction.cell, *_sizes(direction), all_states)
+    program = _program(direction.cell, *_sizes(direction), all_states, records)
     assert isinstance(program, ArrayProgram)
     return program
 
 
-def _program(cell: Cell, input_size: int, hidden_size: int, all_states: bool) -> ArrayProgram | str:
+def _program(
+    cell: Cell, input_size: int, hidden_size: int, all_states: bool, records: bool = False
+) -> ArrayProgram | str:
     """The passes of a cell, or the reason why kernels cannot run them."""
     step = traced_array_step(cell, input_size, hidden_size)
-    return step if isinstance(step, str) else _program_of(step, all_states, cell._class_name)
+    return step if isinstance(step, str) else _program_of(step, all_states, records, cell._class_name)
 
 
 @lru_cache(1024)
-def _program_of(step: ArrayStep, all_states: bool, name: str) -> ArrayProgram | str:
+def _program_of(step: ArrayStep, all_states: bool, records: bool, name: str) -> ArrayProgram | str:
     """The passes of a step of the cell with this name, or the reason why kernels cannot run it."""
     try:
-        return ArrayProgram(step, all_states)
+        return ArrayProgram(step, all_states, records)
     except NotTraceable as error:
         return str(refusal(name, str(error)))
 

@@ -5,6 +5,7 @@ A job is one head of one sequence. It keeps its states in the first-level cache,
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import NamedTuple
 
 from glassgate.engines.llvm_cpu.arrays.nests import Order, Store, divide
@@ -29,32 +30,42 @@ The last two arguments are the first job and the end of the jobs."""
 TABLES = frozenset({"starts", "lengths"})
 
 
-class Kernels(NamedTuple):
-    """The machine code of a cell's passes.
+class KernelText(NamedTuple):
+    """The text of a cell's passes.
 
     Attributes:
         forward, backward: the passes.
         slot: the numbers per step in the workspace of the backward pass.
     """
 
-    forward: Function
-    backward: Function
-    slot: int
-
-
-class KernelText(NamedTuple):
-    """The text of a cell's passes; the attributes are those of `Kernels`."""
-
     forward: str
     backward: str
     slot: int
 
 
-def compile_kernels(program: ArrayProgram, bits: int, processor: Processor) -> Kernels:
-    """Compile both passes of a cell."""
-    text = print_kernels(program, bits, processor)
-    forward = compile_kernel(text.forward, "forward", bits, processor)
-    return Kernels(forward, compile_kernel(text.backward, "backward", bits, processor), text.slot)
+class Kernels:
+    """The machine code of a cell's passes. Each pass is compiled at its first use.
+
+    Args:
+        program, bits, processor: as in `print_kernels`.
+
+    Attributes:
+        slot: see `KernelText`.
+    """
+
+    def __init__(self, program: ArrayProgram, bits: int, processor: Processor) -> None:
+        self._text, self._options = print_kernels(program, bits, processor), (bits, processor)
+        self.slot = self._text.slot
+
+    @cached_property
+    def forward(self) -> Function:
+        """The forward pass."""
+        return compile_kernel(self._text.forward, "forward", *self._options)
+
+    @cached_property
+    def backward(self) -> Function:
+        """The backward pass."""
+        return compile_kernel(self._text.backward, "backward", *self._options)
 
 
 def print_kernels(program: ArrayProgram, bits: int, processor: Processor) -> KernelText:
@@ -229,6 +240,7 @@ class _Backward(_Kernel):
         names += [(prefix, s) for prefix in ("d", "r", "e") for s in self.step.state]
         names += [("p", p) for p in self.parameters] + [("q", p) for p in self.summed]
         factors = [*self.program.factors]
+        names += [("t", s) for s in self.step.state] if self.program.records else []
         return ["work", "d_gates", "d_inputs", "d_shared", *(f"{prefix}_{name}" for prefix, name in names), *factors]
 
     @property
@@ -261,6 +273,8 @@ class _Backward(_Kernel):
                 for name, axes in self.program.factors.items():
                     self._of_row_and_job(f"_{name}", {name: axes})
                 self.of_results("u")
+                if self.program.records:
+                    self.of_results("t")
                 self.print_stores(self.program.backward)
                 with self.loop("if _is_reset:"):
                     for name, axes in step.state.items():

@@ -15,7 +15,8 @@ from torch import Tensor
 from glassgate.engines.contract import Steps
 from glassgate.engines.llvm_cpu.arrays.engine import compiled_arrays, parameters_of, rows_of
 from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
-from glassgate.engines.llvm_cpu.arrays.run import CompiledArrays, Operands, Rows
+from glassgate.engines.llvm_cpu.arrays.rows import Operands, Rows
+from glassgate.engines.llvm_cpu.arrays.run import CompiledArrays
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.symbolic.arrays.text import parse_step
 from glassgate.engines.symbolic.step import run_in_new_thread
@@ -79,7 +80,7 @@ def backward(
     """Run the backward pass. Return the gradients of the pre-activations, of the inputs and of `operands`."""
     program = _program(step, all_states)
     compiled, layout, prepared, by_name = _prepare(rows, operands, batch_sizes, resets, program, weights, reverse)
-    d = compiled.backward(layout, prepared, saved, [v.contiguous() for v in d_results])
+    d, _ = compiled.backward(layout, prepared, saved, [v.contiguous() for v in d_results])
     d_gates, d_inputs, _, *others = d
     count = 2 * len(program.states)
 

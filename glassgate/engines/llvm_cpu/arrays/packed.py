@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Weights
-from glassgate.engines import reference
 from glassgate.engines.backend import PackedPass
 from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.engines.input_product import input_product
 from glassgate.engines.llvm_cpu.arrays import engine
 from glassgate.engines.llvm_cpu.arrays.kernel import HEADER
-from glassgate.engines.llvm_cpu.arrays.run import Operands
+from glassgate.engines.llvm_cpu.arrays.rows import Operands
 from glassgate.engines.llvm_cpu.native import compile_native
 from glassgate.engines.llvm_cpu.packed import BoundSteps, NativeStepper, PackedLayer
 from glassgate.engines.llvm_cpu.processor import host
@@ -61,9 +60,8 @@ class PackedArrays:
     ) -> Result:
         """Run whole sequences. The arguments are those of `FrozenDirections.run`."""
         direction = self.direction._replace(initial=initial, restart=restart)
-        if recording is not None:
-            return reference.run(steps, [direction], all_states, [recording])[0]
-        return engine.run(steps, [direction], all_states, self._multiply)[0]
+        recordings = None if recording is None else [recording]
+        return engine.run(steps, [direction], all_states, self._multiply, recordings)[0]
 
     def _multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The pre-activations of rows, from the packed weights; `backend.InputProduct`."""
@@ -113,7 +111,7 @@ class PackedArrayLayer(NamedTuple):
         all_states: bool = False,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Result]:
-        """See `FrozenDirections.run`. Recorded calls run on the reference engine."""
+        """See `FrozenDirections.run`."""
         with torch.autocast("cpu", enabled=False):
             return [
                 direction.run(

@@ -10,6 +10,7 @@ Names of memories, each followed by the name of a gate, a block of the input, a 
     s_, n_, d_: a state before and after the step, and its gradient.
     p_, q_: a parameter, and its gradient, to which each step adds.
     o_, u_: a state in the results of each step, and its gradient.
+    t_: the whole gradient of a state after a step: from the results, and from later steps.
     k_0, k_1, ...: the kept sums.
     f_0, f_1, ...: the factors of gradients of parameters.
 """
@@ -40,9 +41,10 @@ class ArrayProgram:
     Args:
         step: the step.
         all_states: whether every state at every step is a result, or only the output.
+        records: whether the backward pass stores the gradient of every state after each step.
 
     Attributes:
-        traced: the argument `step`.
+        traced, records: the arguments `step` and `records`.
         head: the axis whose indices are independent of each other, so that each is a job; empty without such an axis.
         heads: the number of jobs per sequence.
         gates, inputs, noise: the axes of each pre-activation, block of the input and random number, by name. Those of
@@ -68,8 +70,8 @@ class ArrayProgram:
         NotTraceable: the kernels cannot run the step.
     """
 
-    def __init__(self, step: ArrayStep, all_states: bool = False) -> None:
-        self.traced, with_products = step, with_sums(step)
+    def __init__(self, step: ArrayStep, all_states: bool = False, records: bool = False) -> None:
+        self.traced, self.records, with_products = step, records, with_sums(step)
         self.own_parameters = {v.args: v.axes for v in with_products.values if v.op == "parameter"}
         self.step, self.invariants = _without_invariants(with_products)
         step, self.sizes = self.step, self.step.sizes
@@ -92,7 +94,8 @@ class ArrayProgram:
         keys: list[Any] = [("ih", g) for g in self.gates] + [("input", x) for x in self.inputs]
         keys += [("state", s) for s in step.state] + [("parameter", *p) for p in self.parameters]
         zero = Value("constant", (0.0,), ())
-        self._build([*step.states], [d.get(key, zero) for key in keys])
+        d_new = [Value("grad", (s,), axes) for s, axes in step.state.items()] if records else []
+        self._build([*step.states], [*(d.get(key, zero) for key in keys), *d_new])
 
     def size(self, axes: Sequence[str]) -> int:
         """The number of elements in a job of a value with these axes."""
@@ -136,7 +139,8 @@ class ArrayProgram:
 
         Args:
             new: the new states.
-            d_leaves: the gradients of gates, blocks of the input, old states and parameters.
+            d_leaves: the gradients of gates, blocks of the input, old states and parameters. With `records`, those of
+                the new states follow.
         """
         read = rewrite([*new, *d_leaves], self._read)
         primitive = in_primitives([read[value] for value in (*new, *d_leaves)])
@@ -160,7 +164,10 @@ class ArrayProgram:
         blocks = {f"g_{name}": self._in_job(axes) for name, axes in self.gates.items()}
         blocks |= {f"y_{name}": self._in_job(axes) for name, axes in self.inputs.items()}
         blocks |= {f"d_{name}": axes for name, axes in self.states.items()}
-        backward = _stores("", blocks, d) + self._stores_of_parameters(d[len(blocks) :])
+        first, end = len(blocks), len(blocks) + len(self.parameters)
+        backward = _stores("", blocks, d) + self._stores_of_parameters(d[first:end])
+        if self.records:
+            backward += _stores("t_", self.states, d[end:])
         self.backward = _with_number_masks(backward)
 
     def _stores_of_parameters(self, d: Sequence[Value]) -> list[Store]:

@@ -3,14 +3,16 @@
 from array import array
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from glassgate.engines.contract import is_batched, is_intercepted
-from glassgate.engines.llvm_cpu.arrays.kernel import Kernels, compile_kernels
+from glassgate.engines.llvm_cpu.arrays.kernel import Kernels
 from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
+from glassgate.engines.llvm_cpu.arrays.recorder import Recorder
+from glassgate.engines.llvm_cpu.arrays.rows import Operands, Rows
 from glassgate.engines.llvm_cpu.compile import Function
 from glassgate.engines.llvm_cpu.pool import threads
 from glassgate.engines.llvm_cpu.processor import Processor
@@ -24,48 +26,6 @@ FEWEST_STEPS, MOST_STEPS = 4, 64
 """The bounds of the number of steps in a chunk."""
 SMALLEST_PART = 2**14
 """The numbers of all states and steps below which one thread is faster than two."""
-
-
-class Rows(NamedTuple):
-    """The rows of a call.
-
-    Attributes:
-        starts: (L,) the index of the first row of each step.
-        lengths: (N,) the number of steps of each sequence.
-        reverse: whether time runs backwards.
-        resets: (S,) the mask of rows before which the states are reset; None without resets.
-        is_dense: whether every row belongs to a sequence.
-    """
-
-    starts: Tensor
-    lengths: Tensor
-    reverse: bool
-    resets: Tensor | None
-    is_dense: bool
-
-
-class Operands(NamedTuple):
-    """The operands of a call; all are contiguous and have the dtype of the kernels.
-
-    Attributes:
-        gates: (S, width) the pre-activations of all rows.
-        inputs: (S, H_in) the inputs of a cell that reads them; otherwise (0,).
-        noise: (S, width) the random numbers of all rows; otherwise (0,).
-        initial, restart: (N, width) the states before the first step, and after a reset, by state.
-        parameters: the parameters of the cell.
-    """
-
-    gates: Tensor
-    inputs: Tensor
-    noise: Tensor
-    initial: Sequence[Tensor]
-    restart: Sequence[Tensor]
-    parameters: Sequence[Tensor]
-
-    @property
-    def flat(self) -> list[Tensor]:
-        """All operands, in order."""
-        return [self.gates, self.inputs, self.noise, *self.initial, *self.restart, *self.parameters]
 
 
 class CompiledArrays:
@@ -82,18 +42,27 @@ class CompiledArrays:
 
     def __init__(self, program: ArrayProgram, dtype: torch.dtype, processor: Processor) -> None:
         self.program = program
-        self.kernels: Kernels = compile_kernels(program, 32 if dtype == torch.float32 else 64, processor)
+        self.kernels = Kernels(program, 32 if dtype == torch.float32 else 64, processor)
         slot_bytes = max(1, self.kernels.slot) * dtype.itemsize
         self.chunk = max(FEWEST_STEPS, min(MOST_STEPS, CHUNK_BYTES // slot_bytes - 1))
         self._saved_size = sum(program.size(program.states[name]) for name in program.kept_states)
 
-    def __call__(self, rows: Rows, operands: Operands) -> tuple[Tensor, ...]:
-        """Return the results of each row, (S, width), then the final states, (N, width)."""
+    def __call__(self, rows: Rows, operands: Operands, recorder: Recorder | None = None) -> tuple[Tensor, ...]:
+        """Return the results of each row, (S, width), then the final states, (N, width).
+
+        Args:
+            rows: the rows.
+            operands: the operands.
+            recorder: records the call, if the passes were made for it.
+        """
         flat = operands.flat
         if torch.is_grad_enabled() and any(v.requires_grad for v in flat):
-            results: tuple[Tensor, ...] = _ArraysFunction.apply(self, rows, *flat)
-            return results
-        return self.forward(rows, operands, False)[0]
+            results: tuple[Tensor, ...] = _ArraysFunction.apply(self, rows, recorder, *flat)
+        else:
+            results, _ = self.forward(rows, operands, False)
+        if recorder is not None:
+            recorder.record_values(rows, operands, results)
+        return results
 
     def operands_of(self, flat: Sequence[Tensor]) -> Operands:
         """The operands from the list `Operands.flat`."""
@@ -116,8 +85,10 @@ class CompiledArrays:
         """The numbers in the saved states of N sequences."""
         return -(-steps // self.chunk) * N * self.program.heads * self._saved_size
 
-    def backward(self, rows: Rows, operands: Operands, saved: Tensor, d_results: Sequence[Tensor]) -> list[Tensor]:
-        """Run the backward pass. Return the gradients of `Operands.flat`."""
+    def backward(
+        self, rows: Rows, operands: Operands, saved: Tensor, d_results: Sequence[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Run the backward pass. Return the gradients of `Operands.flat`, and of all states if these are stored."""
         gates, program, count = operands.gates, self.program, len(self.program.outputs)
         empty = torch.empty_like if rows.is_dense else torch.zeros_like
         d_gates, d_inputs = empty(gates), empty(operands.inputs)
@@ -134,11 +105,13 @@ class CompiledArrays:
         ]
         work = [gates.new_empty((self.chunk + 1) * self.kernels.slot) for _ in range(self._parts(rows))]
         arguments = [d_gates, d_inputs, d_shared, *d_results[:count], *d_initial, *operands.restart, *d_restart]
-        arguments += [*operands.parameters, *d_by_job, *factors]
+        d_states = [make(len(gates), v.shape[1]) for v in d_initial] if program.records else []
+        arguments += [*operands.parameters, *d_by_job, *d_states, *factors]
         threads.run(self._launches(self.kernels.backward, rows, saved, operands, [[v] for v in work], arguments))
         self._add_heads(d_shared, d_gates, d_inputs)
         d_parameters = self._of_parameters(operands.parameters, d_by_job, factors)
-        return [d_gates, d_inputs, torch.zeros_like(operands.noise), *d_initial, *d_restart, *d_parameters]
+        d_noise = torch.zeros_like(operands.noise)
+        return [d_gates, d_inputs, d_noise, *d_initial, *d_restart, *d_parameters], d_states
 
     def _add_heads(self, d_shared: Tensor, d_gates: Tensor, d_inputs: Tensor) -> None:
         """Write the gradients of gates and inputs that the heads share: the sums over the heads."""
@@ -270,19 +243,29 @@ class _ArraysFunction(torch.autograd.Function):
     """The call of `CompiledArrays` in autograd."""
 
     @staticmethod
-    def forward(ctx: Any, compiled: CompiledArrays, rows: Rows, *flat: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any, compiled: CompiledArrays, rows: Rows, recorder: Recorder | None, *flat: Tensor
+    ) -> tuple[Tensor, ...]:
         results, saved = compiled.forward(rows, compiled.operands_of(flat), True)
-        ctx.compiled, ctx.rows = compiled, rows
-        ctx.save_for_backward(saved, *flat)
+        ctx.compiled, ctx.rows, ctx.recorder = compiled, rows, recorder
+        ctx.save_for_backward(saved, *flat, *(results if recorder else ()))
+        ctx.count = len(flat)
         return results
 
     @staticmethod
     def backward(ctx: Any, *d_results: Tensor) -> Any:
-        saved, *flat = ctx.saved_tensors
-        compiled, rows, differentiated = ctx.compiled, ctx.rows, torch.is_grad_enabled()
-        if not (differentiated or is_intercepted() or any(map(is_batched, d_results))):
-            d_results = tuple([v.contiguous() for v in in_memory(d_results)])
-            return (None, None, *compiled.backward(rows, compiled.operands_of(flat), saved, d_results))
+        saved, *tensors = ctx.saved_tensors
+        flat, results = tensors[: ctx.count], tensors[ctx.count :]
+        compiled, rows, recorder, differentiated = ctx.compiled, ctx.rows, ctx.recorder, torch.is_grad_enabled()
+        has_memory = not (is_intercepted() or any(map(is_batched, d_results)))
+        if has_memory and (recorder or not differentiated):
+            with torch.no_grad():
+                operands, outer = compiled.operands_of(flat), [v.contiguous() for v in in_memory(d_results)]
+                d_flat, d_states = compiled.backward(rows, operands, saved, outer)
+                if recorder:
+                    recorder.record_gradients(rows, operands, results, outer, d_states)
+            if not differentiated:
+                return None, None, None, *d_flat
         # Gradients that are differentiated again, or are batched, are computed in torch. Views of the operands are
         # distinct, even where the same tensor is an initial and a restart state.
         with torch.enable_grad():
@@ -290,4 +273,4 @@ class _ArraysFunction(torch.autograd.Function):
             results = compiled.in_torch(rows, compiled.operands_of(flat))
         needed = [v for v in flat if v.requires_grad]
         d = iter(torch.autograd.grad(results, needed, d_results, create_graph=differentiated, allow_unused=True))
-        return (None, None, *(next(d) if v.requires_grad else None for v in flat))
+        return None, None, None, *(next(d) if v.requires_grad else None for v in flat)

@@ -1,0 +1,92 @@
+"""Records the named values of a step, and their gradients.
+
+Kernels compute the states after all steps, and the gradients of these states. A step reads no other results of earlier
+steps, so torch then computes the named values of all steps at once, with one row per step and sequence.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from glassgate.engines.contract import Direction, Recording
+from glassgate.engines.llvm_cpu.arrays.rows import Operands, Rows
+from glassgate.engines.reference import record_step, step_of
+
+
+class Recorder(NamedTuple):
+    """Records one direction in one call.
+
+    Attributes:
+        recording: receives the values and the gradients.
+        direction: the direction.
+    """
+
+    recording: Recording
+    direction: Direction
+
+    def record_values(self, rows: Rows, operands: Operands, states: Sequence[Tensor]) -> None:
+        """Record the values of all steps.
+
+        Args:
+            rows, operands: those of the call.
+            states: every state after each step, (S, width) each. Other tensors may follow.
+        """
+        with torch.no_grad():
+            self._run(self.recording, rows, operands, states)
+
+    def record_gradients(
+        self, rows: Rows, operands: Operands, states: Sequence[Tensor], d: Sequence[Tensor], d_states: Sequence[Tensor]
+    ) -> None:
+        """Add the gradients of a backward pass.
+
+        Args:
+            rows, operands, states: as in `record_values`.
+            d: the gradients of every state after each step, from outside the loop, then those of the final states.
+            d_states: the whole gradients of every state after each step.
+        """
+        if self.recording.on_gradients is not None:
+            self.recording.on_gradients([d[0], *d[len(d_states) :]])
+        again = Recording()
+        with torch.enable_grad():
+            new = self._run(again, rows, operands, states)
+            pairs = [(v, g[: len(v)]) for v, g in zip(new, d_states, strict=True) if v.requires_grad]
+            torch.autograd.backward([v for v, _ in pairs], [g for _, g in pairs])
+        self.recording.add(again.grad)
+
+    def _run(
+        self, recording: Recording, rows: Rows, operands: Operands, states: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
+        """Run all steps at once. Return the new states."""
+        direction, S, dtype = self.direction, len(operands.gates), operands.gates.dtype
+        weights = {name: w.detach().to(dtype) for name, w in direction.weights.items()}
+        step = step_of(direction._replace(weights=weights))
+        sequences, before = rows.sequences, self._states_before(rows, operands, states)
+        count = len(sequences)
+
+        def leaf(v: Tensor) -> Tensor:
+            return v.detach().requires_grad_(torch.is_grad_enabled())
+
+        ih, x = leaf(operands.gates[:count]), leaf(operands.inputs[:count])
+        noise: dict[str, Any] = {}
+        for name, v in direction.noise.items():
+            noise[name] = (v[:count] if direction.cell.noise[name].per_step else v[sequences]).to(dtype)
+        previous = step.with_axes([leaf(v) for v in before])
+        with record_step(recording, step, S, slice(0, count)) as store:
+            new = step(step.gates(ih), previous, noise, step.input(x if x.numel() else None))
+            store(new)
+        return step.flat(new)
+
+    @staticmethod
+    def _states_before(rows: Rows, operands: Operands, states: Sequence[Tensor]) -> list[Tensor]:
+        """The states before each step, (rows of sequences, width) each."""
+        sequences, previous = rows.sequences, rows.previous
+        pairs = zip(states, operands.initial, operands.restart, strict=False)
+        before = []
+        for after, initial, restart in pairs:
+            v = torch.where((previous < 0)[:, None], initial[sequences], after[previous.clamp(min=0)])
+            if rows.resets is not None:
+                v = torch.where(rows.resets[: len(sequences), None], restart[sequences], v)
+            before.append(v)
+        return before

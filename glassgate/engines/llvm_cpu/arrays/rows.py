@@ -1,0 +1,68 @@
+"""The rows and the operands of a call of kernels for cells that declare axes."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Rows(NamedTuple):
+    """The rows of a call.
+
+    Attributes:
+        starts: (L,) the index of the first row of each step.
+        lengths: (N,) the number of steps of each sequence.
+        reverse: whether time runs backwards.
+        resets: (S,) the mask of rows before which the states are reset; None without resets.
+        is_dense: whether every row belongs to a sequence.
+    """
+
+    starts: Tensor
+    lengths: Tensor
+    reverse: bool
+    resets: Tensor | None
+    is_dense: bool
+
+    @property
+    def sequences(self) -> Tensor:
+        """The sequence of each row, without padding, which follows the rows of all sequences."""
+        counts = self._counts
+        return torch.arange(int(counts.sum())) - self.starts.repeat_interleave(counts)
+
+    @property
+    def previous(self) -> Tensor:
+        """For each row of a sequence, the row that is computed before it; -1 for its first."""
+        sequences, counts, steps = self.sequences, self._counts, torch.arange(len(self.starts))
+        before = steps.repeat_interleave(counts) + (1 if self.reverse else -1)
+        exists = (before >= 0) & (before < self.lengths[sequences])
+        return torch.where(exists, self.starts[before.clamp(0, len(steps) - 1)] + sequences, -1)
+
+    @property
+    def _counts(self) -> Tensor:
+        """The number of rows of each step."""
+        return (self.lengths > torch.arange(len(self.starts))[:, None]).sum(1)
+
+
+class Operands(NamedTuple):
+    """The operands of a call; all are contiguous and have the dtype of the kernels.
+
+    Attributes:
+        gates: (S, width) the pre-activations of all rows.
+        inputs: (S, H_in) the inputs of a cell that reads them; otherwise (0,).
+        noise: (S, width) the random numbers of all rows; otherwise (0,).
+        initial, restart: (N, width) the states before the first step, and after a reset, by state.
+        parameters: the parameters of the cell.
+    """
+
+    gates: Tensor
+    inputs: Tensor
+    noise: Tensor
+    initial: Sequence[Tensor]
+    restart: Sequence[Tensor]
+    parameters: Sequence[Tensor]
+
+    @property
+    def flat(self) -> list[Tensor]:
+        """All operands, in order."""
+        return [self.gates, self.inputs, self.noise, *self.initial, *self.restart, *self.parameters]
