@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate
 from math import prod
 
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from glassgate.engines.symbolic.arrays.evaluate import evaluate
 from glassgate.engines.symbolic.arrays.matrices import BIAS, WEIGHT, with_sums
-from glassgate.engines.symbolic.arrays.rewrite import in_primitives
+from glassgate.engines.symbolic.arrays.rewrite import in_primitives, rewrite
 from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.arrays.value import Value, topological_order
 from glassgate.export.array_places import Place, strides_of
@@ -28,7 +27,8 @@ class ArrayGraph:
         sizes: the size of each axis.
         state: the axes of each state.
         states: the new states, by name.
-        constants: the values that depend only on parameters and that other values read, with their axes.
+        constants: the values that depend only on parameters and that others read, with their axes. They are leaves with
+            the operation "fixed".
     """
 
     sizes: Mapping[str, int]
@@ -36,14 +36,10 @@ class ArrayGraph:
     states: Mapping[str, Value]
     constants: Mapping[Value, np.ndarray]
 
-    @cached_property
+    @property
     def values(self) -> list[Value]:
         """The values that depend on rows, each after its inputs."""
-        return [v for v in topological_order([*self.states.values()]) if v not in self._fixed and v.op != "constant"]
-
-    @cached_property
-    def _fixed(self) -> set[Value]:
-        return fixed_values(topological_order([*self.states.values()]))
+        return [v for v in topological_order([*self.states.values()]) if v.op not in ("fixed", "constant")]
 
 
 def array_graph(spec: ArraySpec) -> ArrayGraph:
@@ -52,14 +48,21 @@ def array_graph(spec: ArraySpec) -> ArrayGraph:
     primitive = in_primitives(step.states)
     states = [primitive[value] for value in step.states]
     values = topological_order(states)
-    fixed = fixed_values(values)
+    fixed: set[Value] = set()
+    for value in values:
+        if value.op in ("parameter", "constant") or (value.inputs and fixed.issuperset(value.inputs)):
+            fixed.add(value)
     read = {arg for v in values if v not in fixed for arg in v.inputs} | {*states}
     constants = [v for v in values if v in fixed and v in read and v.op != "constant"]
     parameters = _Parameters(spec, step)
-    leaves = {(v.op, *v.args): parameters(*v.args)[None] for v in values if v.op == "parameter"}
-    numbers = evaluate(step.sizes, constants, leaves) if constants else []
-    arrays = {v: n[0].numpy() for v, n in zip(constants, numbers, strict=True)}
-    return ArrayGraph(step.sizes, step.state, dict(zip(step.state, states, strict=True)), arrays)
+    parts = {(v.op, *v.args): parameters(*v.args)[None] for v in values if v.op == "parameter"}
+    numbers = evaluate(step.sizes, constants, parts) if constants else []
+    leaves = {value: Value("fixed", (k,), value.axes, value.name) for k, value in enumerate(constants)}
+    new = rewrite(states, lambda value, _: leaves.get(value))
+    arrays = {leaves[v]: n[0].numpy() for v, n in zip(constants, numbers, strict=True)}
+    return ArrayGraph(
+        step.sizes, step.state, {name: new[v] for name, v in zip(step.state, states, strict=True)}, arrays
+    )
 
 
 def input_places(spec: ArraySpec, graph: ArrayGraph, gates: str, x: str, start: str = "") -> dict[Value, Place]:
@@ -93,15 +96,6 @@ def _starts(names: Iterable[str], counts: Iterable[int]) -> Iterable[tuple[str, 
     return zip(names, accumulate(counts, initial=0), strict=False)
 
 
-def fixed_values(values: list[Value]) -> set[Value]:
-    """The values that depend only on parameters. Each value must come after its inputs."""
-    fixed: set[Value] = set()
-    for value in values:
-        if value.op in ("parameter", "constant") or (value.inputs and fixed.issuperset(value.inputs)):
-            fixed.add(value)
-    return fixed
-
-
 class _Parameters:
     """The parameters of a direction, with their axes. Rows of `weight_hh` have the axes of the output, too."""
 
@@ -121,4 +115,4 @@ class _Parameters:
         tensor = self.spec.recurrent_matrix() if name == WEIGHT else weights[name]
         readers = [*self._readers.get(name, gates)]
         block = tensor.split([prod(gates[each]) for each in readers])[readers.index(gate)]
-        return block.reshape(*gates[gate], *(self._columns if name == WEIGHT else ()))
+        return block.reshape((*gates[gate], *(self._columns if name == WEIGHT else ())))

@@ -9,13 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from glassgate.engines.lowering.expressions import CONDITION, EQUALITY, PRODUCT, SUM, Dialect, Expression, Names
+from glassgate.engines.lowering.nests import Axes, Nest
 from glassgate.engines.symbolic.arrays.value import Value
 from glassgate.engines.symbolic.operations import MASKS
 from glassgate.export.array_graph import ArrayGraph
-from glassgate.export.array_nests import REDUCTIONS, VIEWS, Nest, Nests
+from glassgate.export.array_nests import Nests
 from glassgate.export.array_places import Place, Position, linear, strides_of
-
-Axes = tuple[str, ...]
 
 
 class Statements(NamedTuple):
@@ -73,7 +72,7 @@ class Loops:
 
     def lines(self) -> Iterator[str]:
         """The lines of the step."""
-        for nest in self.nests.nests:
+        for nest in self.nests.all:
             yield from _Printer(self, nest).lines()
 
     def name(self, value: Value) -> str:
@@ -83,7 +82,7 @@ class Loops:
     def allocate(self, value: Value) -> str:
         """A line that defines the array of a stored value."""
         array = self.names.new(f"all_{value.name or f'v{value.serial}'}")
-        axes = self.nests.sorted(value.axes)
+        axes = self.nests.order(value.axes)
         self.places[value] = Place(array, strides_of(axes, self.graph.sizes))
         return self.statements.array.format(array, prod(self.graph.sizes[axis] for axis in axes))
 
@@ -107,27 +106,26 @@ class _Printer:
     def __init__(self, loops: Loops, nest: Nest) -> None:
         self.loops, self.nest, self.nests, self.sizes = loops, nest, loops.nests, loops.graph.sizes
         self.dialect, self.statements = loops.dialect, loops.statements
+        self.axes = self.nests.loops(nest)
         self.at: Position = {axis: Expression(loops.indices[axis]) for axis in nest.axes}
-        self.own = {*nest.values}
-        self.roots = [v.args[0] if v.op in REDUCTIONS else v for v in nest.values if v.op != "cumsum"]
-        self.roots += [loops.graph.states[name] for name in nest.states]
+        self.own = {*nest.reductions, *nest.kept}
+        self.roots = [value.args[0] for value in nest.reductions]
+        self.roots += [value for value in nest.kept if not self.nests.is_moved(value)]
+        self.roots += [store.value for store in nest.stores]
         self.variables = dict(loops.variables)
         self.totals: dict[Value, str] = {}
         """The variables of reductions whose loops are innermost."""
 
     def lines(self) -> Iterator[str]:
         """The lines of the nest."""
-        loops, axes = self.loops, self.nest.axes
-        reductions = [value for value in self.nest.values if value.op in REDUCTIONS]
-        self.totals = {v: loops.name(v) for v in reductions if {*axes[: len(v.axes)]} == {*v.axes}}
-        for value in self.nest.values:
-            if value.axes:
-                yield loops.allocate(value)
-        for value in reductions:
+        loops, values = self.loops, (*self.nest.reductions, *self.nest.kept)
+        self.totals = {v: loops.name(v) for v in self.nest.reductions if {*self.axes[: len(v.axes)]} == {*v.axes}}
+        yield from (loops.allocate(value) for value in values if value.axes)
+        for value in self.nest.reductions:
             if value not in self.totals:
                 yield from self._clear(value)
         yield from self._block(0)
-        loops.variables |= {v: self.totals.get(v) or self.variables[v] for v in self.nest.values if not v.axes}
+        loops.variables |= {v: self.totals.get(v) or self.variables[v] for v in values if not v.axes}
 
     def _start(self, value: Value) -> str:
         return self.dialect.number(0.0 if value.op == "sum" else float("-inf")).text
@@ -140,7 +138,7 @@ class _Printer:
 
     def _block(self, depth: int) -> Iterator[str]:
         """The lines of the loops from a depth on."""
-        axes = self.nest.axes
+        axes = self.axes
         here = [value for value in self.totals if len(value.axes) == depth]
         yield from (self.statements.variable.format(self.totals[value], self._start(value)) for value in here)
         if depth == len(axes):
@@ -162,16 +160,15 @@ class _Printer:
                 text = self._expression(value).text
                 yield (self.statements.mask if is_mask else self.statements.number).format(name, text)
                 self.variables[value] = name
-        for value in self.nest.values:
-            if value.op in REDUCTIONS:
-                yield self._accumulate(value)
-            elif value.op == "cumsum":
+        yield from map(self._accumulate, self.nest.reductions)
+        for value in self.nest.kept:
+            if self.nests.is_moved(value):
                 yield self._cumulate(value)
             elif value.axes:
                 yield f"{self.loops.places[value].element(self.at).text} = {self._number(value).text};"
-        for name in self.nest.states:
-            target, value = self.loops.targets[name], self.loops.graph.states[name]
-            yield f"{target.element(self.at).text} = {self.read(value, self.at).text};"
+        for store in self.nest.stores:
+            target = self.loops.targets[store.memory.name]
+            yield f"{target.element(self.at).text} = {self.read(store.value, self.at).text};"
 
     def _inside(self) -> list[Value]:
         """The values that the nest computes, each after its inputs."""
@@ -215,9 +212,9 @@ class _Printer:
             return self.dialect.number(float(value.args[0]))
         if value in self.variables:
             return Expression(self.variables[value])
-        if self.nests.is_constant(value):
+        if value in self.loops.graph.constants:
             return self._constant(value, at)
-        if value.op in VIEWS:
+        if self.nests.is_view(value):
             return self._view(value, at)
         if value in self.loops.places:
             element = self.loops.places[value].element(at)
@@ -241,7 +238,7 @@ class _Printer:
             return self.dialect.apply("ne", [truth, self.dialect.number(0.0)])
         if numbers.size == 1:
             return self.dialect.number(float(numbers.item()))
-        element = self.loops.place_of_constant(value, self.nest.axes).element(at)
+        element = self.loops.place_of_constant(value, self.axes).element(at)
         return Expression(f"{element.text} != 0", EQUALITY) if numbers.dtype == bool else element
 
     def _view(self, value: Value, at: Position) -> Expression:

@@ -1,147 +1,82 @@
-"""Divides the graph of one step over named axes into loop nests for languages without vectors: C and JavaScript.
+"""Divides the graph of one step over named axes into loop nests for languages without vectors: C and JavaScript."""
 
-A nest runs over the axes of the values that it computes. Sums, maxima and cumulative sums are stored, and so are values
-that nests with other axes read, or that are read at other positions. All other values are computed where they are read.
-Parts of axes, merged axes and concatenations ("views") are never stored: their elements are read where their arguments
-are stored.
-"""
+from collections.abc import Sequence
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-
+from glassgate.engines.lowering.nests import Axes, Division, Memory, Nest, Store
 from glassgate.engines.symbolic.arrays.value import Value
 from glassgate.export.array_graph import ArrayGraph
 
-Axes = tuple[str, ...]
-LEAVES = ("ih", "state", "input", "edit")
-VIEWS = ("index", "merge", "cat")
-REDUCTIONS = ("sum", "max")
+LEAVES = ("ih", "state", "input", "edit", "fixed", "constant")
 
 
-@dataclass(frozen=True)
-class Nest:
-    """Loops over some axes.
-
-    Attributes:
-        axes: the axes, in the order of the loops, outermost first.
-        values: the values that are stored for other nests: with exactly these axes, or reductions of such values.
-        states: the names of the new states that are stored.
-    """
-
-    axes: Axes
-    values: tuple[Value, ...]
-    states: tuple[str, ...]
-
-
-class Nests:
-    """The nests of a step, in order.
+class Nests(Division):
+    """The nests of a step, in order. A new state is a result in a memory of its name.
 
     Args:
         graph: the step.
-
-    Attributes:
-        nests: the nests.
-        stored: the values that nests store for other nests.
     """
 
     def __init__(self, graph: ArrayGraph) -> None:
-        self.graph = graph
         blocks = sorted(graph.state.values(), key=len, reverse=True)
         order = dict.fromkeys([*(axis for axes in blocks for axis in axes), *graph.sizes])
         self._order = {axis: k for k, axis in enumerate(order)}
-        self.stored = self._stored()
-        self._done: set[Value] = set()
-        self.nests: list[Nest] = []
-        pending: list[Value | str] = [*(v for v in graph.values if v in self.stored), *graph.states]
-        while pending:
-            ready = [item for item in pending if self.reads(item) <= self._done]
-            axes = min((self._axes(item) for item in ready), key=lambda axes: (len(axes), sorted(axes)))
-            items = [item for item in ready if self._axes(item) == axes]
-            chosen = {*items}
-            pending = [item for item in pending if item not in chosen]
-            values = tuple(item for item in items if isinstance(item, Value))
-            states = tuple(item for item in items if isinstance(item, str))
-            self.nests.append(Nest(self._loops(axes, values), values, states))
-            self._done |= {*values}
+        super().__init__([Store(Memory(name, graph.state[name]), value) for name, value in graph.states.items()])
+        self.all = [nest for nest in self.nests() if isinstance(nest, Nest)]
 
-    def sorted(self, axes: Iterable[str]) -> Axes:
+    def order(self, axes: Sequence[str]) -> Axes:
         """Axes in the order of loops and of elements in memory, if no nest needs another order."""
         return tuple(sorted(axes, key=self._order.__getitem__))
 
+    def is_leaf(self, value: Value) -> bool:
+        """Whether a value is read from an array, or is a constant."""
+        return value.op in LEAVES
+
+    def reduces(self, value: Value) -> bool:
+        """Whether a value is a sum or a maximum."""
+        return value.op in ("sum", "max")
+
+    def is_view(self, value: Value) -> bool:
+        """Whether a value is a part of an axis, a merged axis or a concatenation."""
+        return value.op in ("index", "merge", "cat")
+
+    def is_moved(self, value: Value) -> bool:
+        """Whether a value is a cumulative sum."""
+        return value.op == "cumsum"
+
     def is_computed(self, value: Value) -> bool:
         """Whether a value is computed from its arguments by an expression."""
-        return value.op not in (*LEAVES, *VIEWS, *REDUCTIONS, "cumsum", "constant") and not self.is_constant(value)
-
-    def is_constant(self, value: Value) -> bool:
-        """Whether a value depends only on parameters."""
-        return value in self.graph.constants
-
-    def _stored(self) -> set[Value]:
-        graph = self.graph
-        stored = {value for value in graph.values if value.op in (*REDUCTIONS, "cumsum")}
-        for value in graph.values:
-            axes = self._axes(value)
-            moves = value.op in (*VIEWS, "cumsum")
-            stored |= {arg for arg in value.inputs if self.is_computed(arg) and (moves or {*arg.axes} != axes)}
-        for name, value in graph.states.items():
-            if self.is_computed(value) and {*value.axes} != {*graph.state[name]}:
-                stored.add(value)
-        return stored
-
-    def _axes(self, item: Value | str) -> frozenset[str]:
-        """The axes of the nest that computes an item: a value, or the new state of this name."""
-        if isinstance(item, str):
-            return frozenset(self.graph.state[item])
-        return frozenset(item.args[0].axes if item.op in REDUCTIONS else item.axes)
-
-    def reads(self, item: Value | str) -> set[Value]:
-        """The stored values that an item reads."""
-        reads, axes = set(), self._axes(item)
-        inputs = (self.graph.states[item],) if isinstance(item, str) else item.inputs
-        pending = [(value, isinstance(item, Value) and item.op == "cumsum") for value in inputs]
-        while pending:
-            value, is_moved = pending.pop()
-            if value in self.stored and (value in self._done or is_moved or not self._is_inside(value, axes)):
-                reads.add(value)
-            elif not self.is_constant(value):
-                pending += [(arg, value.op in VIEWS) for arg in value.inputs]
-        return reads
+        return not (self.is_leaf(value) or self.is_view(value) or self.reduces(value) or self.is_moved(value))
 
     def can_replace(self, state: str) -> bool:
         """Whether a new state can be written over the old one: nothing reads an element of it afterwards."""
-        storing = next(k for k, nest in enumerate(self.nests) if state in nest.states)
-        for nest in self.nests[storing:]:
+        storing = next(k for k, nest in enumerate(self.all) if any(s.memory.name == state for s in nest.stores))
+        for nest in self.all[storing:]:
             for leaf, is_moved in self._leaves(nest):
                 is_own = leaf.op == "state" and leaf.args == (state,)
-                if is_own and (nest is not self.nests[storing] or is_moved or {*leaf.axes} != {*nest.axes}):
+                if is_own and (nest is not self.all[storing] or is_moved or {*leaf.axes} != {*nest.axes}):
                     return False
         return True
 
     def _leaves(self, nest: Nest) -> set[tuple[Value, bool]]:
         """The leaves that a nest reads, each with whether it is read at other positions."""
-        found, own = set[tuple[Value, bool]](), {*nest.values}
-        pending = [(arg, value.op == "cumsum") for value in nest.values for arg in value.inputs]
-        pending += [(self.graph.states[name], False) for name in nest.states]
+        found, own = set[tuple[Value, bool]](), {*nest.reductions, *nest.kept}
+        pending = [(arg, self.is_moved(value)) for value in own for arg in value.inputs]
+        pending += [(store.value, False) for store in nest.stores]
         while pending:
             value, is_moved = pending.pop()
-            if value.op in LEAVES:
+            if self.is_leaf(value):
                 found.add((value, is_moved))
-            elif not self.is_constant(value) and (value not in self.stored or value in own):
-                pending += [(arg, is_moved or value.op in VIEWS) for arg in value.inputs]
+            elif value not in self.stored or value in own:
+                pending += [(arg, is_moved or self.is_view(value)) for arg in value.inputs]
         return found
 
-    def _is_inside(self, value: Value, axes: frozenset[str]) -> bool:
-        """Whether a nest over these axes can compute the value where it reads it."""
-        return self.is_computed(value) and {*value.axes} == axes
-
-    def _loops(self, axes: Iterable[str], values: Iterable[Value]) -> Axes:
+    def loops(self, nest: Nest) -> Axes:
         """The axes of a nest in the order of loops.
 
         The product of a constant matrix and a vector has the loop over the rows inside, so that compilers vectorise it.
         """
-        loops, reductions = self.sorted(axes), [value for value in values if value.op in REDUCTIONS]
-        factors = [arg for value in reductions for arg in value.args[0].inputs if {*arg.axes} == {*axes}]
-        if len(loops) > 1 and reductions and factors and all(map(self.is_constant, factors)):
-            reduced = [axis for axis in loops if all(axis in value.args[1] for value in reductions)]
-            return (*reduced, *(axis for axis in loops if axis not in reduced))
-        return loops
+        factors = [arg for v in nest.reductions for arg in v.inputs[0].inputs if {*arg.axes} == {*nest.axes}]
+        if len(nest.axes) > 1 and factors and all(factor.op == "fixed" for factor in factors):
+            reduced = [axis for axis in nest.axes if all(axis in value.args[1] for value in nest.reductions)]
+            return (*reduced, *(axis for axis in nest.axes if axis not in reduced))
+        return nest.axes

@@ -4,139 +4,111 @@ The mean over units of W x + b is affine in x. W x + b minus its mean is therefo
 and another bias. The step of a layer-normalised cell then needs neither a sum over units nor a phase for this mean.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 import numpy as np
 
-from glassgate.export.step_values import (
-    Affine,
-    Constant,
-    Pointwise,
-    Step,
-    StepValue,
-    SumOverUnits,
-    topologically_sorted,
-)
+from glassgate.engines.lowering.ir import Elementwise, Value
+from glassgate.export.weighted_graph import Affine, Product, WeightedGraph
 
 _ROUNDING = 1e-13
 """A sum in double precision counts as zero if it is at most this fraction of the sum of magnitudes."""
 
 
-def move_means_into_weights(step: Step) -> Step:
+def move_means_into_weights(graph: WeightedGraph) -> WeightedGraph:
     """Move means over units into the weights of a step, unless the step would then have more weights."""
-    rewriting = _Rewriting(step.values)
-    new_states = {name: rewriting.rewrite(value) for name, value in step.new_states.items()}
-    if _weight_count(topologically_sorted(new_states.values())) <= _weight_count(step.values):
-        step.set_new_states(new_states)
-    return step
+    centred = _Centring(graph).centred()
+    return centred if centred.weight_count <= graph.weight_count else graph
 
 
-def _weight_count(values: Sequence[StepValue]) -> int:
-    return sum(product.matrix.size for value in values if isinstance(value, Affine) for product in value.products)
+class _Centring:
+    """Finds the values of a step that are affine functions of the vectors in its matrix products.
 
-
-class _Rewriting:
-    """Rewrites the values of a step so that means are part of the weights.
-
-    If a value is an affine function of the vectors in the step's matrix products, its coefficients are a matrix in
-    double precision. The matrix has one row per unit, or a single row for a scalar. Its first column is the constant
-    part. The other columns belong to the elements of the vectors.
+    The coefficients of such a value are a matrix in double precision, with one row per unit, or a single row for a
+    number per row of the batch. The first column is the constant part. The others belong to elements of the vectors.
     """
 
-    def __init__(self, values: Sequence[StepValue]) -> None:
-        self._columns: dict[StepValue, slice] = {}
+    def __init__(self, graph: WeightedGraph) -> None:
+        self.graph, self.values = graph, graph.values
+        self._products: dict[Value, Product] = {}
+        """A product with each vector."""
+        self._columns: dict[Value, slice] = {}
         self._width = 1
-        for product in (product for value in values if isinstance(value, Affine) for product in value.products):
-            if product.matrix.ndim == 2 and product.vector not in self._columns:
+        for product in (p for value in self.values if value in graph.affine for p in graph.affine[value].products):
+            vector = graph.origin(product.vector)
+            if product.matrix.ndim == 2 and vector not in self._products:
                 first, self._width = self._width, self._width + product.matrix.shape[1]
-                self._columns[product.vector] = slice(first, self._width)
-        self._coefficients: dict[StepValue, np.ndarray | None] = {}
-        self._rewritten: dict[StepValue, StepValue | float] = {}
+                self._products[vector], self._columns[vector] = product, slice(first, self._width)
+        self._coefficients: dict[Value, np.ndarray] = {}
 
-    def rewrite(self, value: StepValue) -> StepValue:
-        """Return the value with its means in the weights. A value that becomes a constant zero stays unchanged."""
-        new = self._rewrite_argument(value)
-        return new if isinstance(new, StepValue) else value
+    def centred(self) -> WeightedGraph:
+        """The graph with means in the weights."""
+        affine, aliases, zeros = dict[Value, Affine](), dict[Value, Value](), dict[Value, np.ndarray]()
+        for value in self.values:
+            operation, coefficients = self.graph.operations.get(value), self._find_coefficients(value)
+            if coefficients is not None:
+                self._coefficients[value] = coefficients
+                if self.graph.is_single(value) and self.graph.is_computed(value) and not coefficients.any():
+                    zeros[value] = np.zeros(())
+            if value in zeros or not isinstance(operation, Elementwise) or value in self.graph.constants:
+                continue
+            args = [self.graph.origin(arg) if isinstance(arg, Value) else arg for arg in operation.args]
+            # A zero that the author wrote is multiplied, because 0 * inf is NaN. A removed mean was exactly zero.
+            match operation.op, args, [arg in zeros for arg in args]:
+                case ("add" | "sub", [Value() as kept, _], [_, True]) | ("add", [_, Value() as kept], [True, _]):
+                    aliases[value] = kept
+                case "mul", _, [True, _] | [_, True]:
+                    zeros[value] = np.zeros(())
+                case "sub", [Value() as minuend, Value() as mean], _:
+                    is_centred = minuend in self.graph.affine and self.graph.is_single(mean)
+                    if is_centred and coefficients is not None and self.graph.is_computed(mean):
+                        affine[value] = self._affine(self.graph.affine[minuend], coefficients)
+        return self.graph.replaced(affine, zeros, aliases)
 
-    def _rewrite_argument(self, arg: StepValue | float) -> StepValue | float:
-        if not isinstance(arg, StepValue):
-            return arg
-        if arg not in self._rewritten:
-            self._rewritten[arg] = self._compute_rewritten(arg)
-        return self._rewritten[arg]
-
-    def _compute_rewritten(self, value: StepValue) -> StepValue | float:
-        coefficients = self._coefficients_of(value) if isinstance(value, Pointwise | SumOverUnits) else None
-        if coefficients is not None and value.is_scalar and not coefficients.any():
-            return 0.0
-        match value:
-            case SumOverUnits(x=x):
-                return replace(value, x=self.rewrite(x))
-            case Affine(products=products):
-                products = [replace(product, vector=self.rewrite(product.vector)) for product in products]
-                return replace(value, products=products)
-            case Pointwise(op="sub", args=(Affine() as affine, Pointwise(is_scalar=True) | SumOverUnits())) if (
-                coefficients is not None
-            ):
-                return self._with_coefficients(affine, coefficients)
-            case Pointwise(op=op, args=args):
-                new = tuple(self._rewrite_argument(arg) for arg in args)
-                # A zero that the author wrote is multiplied, because 0 * inf is NaN. A removed mean was exactly zero.
-                removed = [
-                    isinstance(arg, StepValue) and not isinstance(x, StepValue)
-                    for arg, x in zip(args, new, strict=True)
-                ]
-                match op, new, removed:
-                    case ("add" | "sub", (kept, _), [_, True]) | ("add", (_, kept), [True, _]):
-                        return kept
-                    case "mul", _, [True, _] | [_, True]:
-                        return 0.0
-                return replace(value, args=new)
-        return value
-
-    def _with_coefficients(self, affine: Affine, coefficients: np.ndarray) -> Affine:
-        """Replace the weights and the bias of the matrix products by these coefficients."""
-        dtype = affine.products[0].matrix.dtype
-        products = [
-            replace(product, matrix=coefficients[:, self._columns[product.vector]].astype(dtype))
-            for product in affine.products
-        ]
+    def _affine(self, minuend: Affine, coefficients: np.ndarray) -> Affine:
+        """The matrix products and the bias with these coefficients."""
+        dtype = minuend.products[0].matrix.dtype
+        products = {self.graph.origin(product.vector): product for product in minuend.products}
+        for vector, product in self._products.items():
+            if coefficients[:, self._columns[vector]].any():
+                products.setdefault(vector, product)
         bias = coefficients[:, 0].astype(dtype) if coefficients[:, 0].any() else None
-        return replace(affine, bias=bias, products=products, is_centred=True)
+        matrices = {v: coefficients[:, self._columns[v]].astype(dtype) for v in products}
+        return Affine(tuple(p._replace(matrix=matrices[v]) for v, p in products.items()), bias, is_centred=True)
 
-    def _coefficients_of(self, arg: StepValue | float) -> np.ndarray | None:
-        """The coefficients of a value; None if it is not an affine function of the vectors."""
-        if not isinstance(arg, StepValue):
-            return self._constant(np.array([arg]))
-        if arg not in self._coefficients:
-            self._coefficients[arg] = self._compute_coefficients(arg)
-        return self._coefficients[arg]
+    def _find_coefficients(self, value: Value) -> np.ndarray | None:
+        """The coefficients of a value whose operands have theirs; None if it is not an affine function."""
+        graph, operation = self.graph, self.graph.operations.get(value)
+        if value in graph.constants:
+            return self._constant(graph.constants[value].reshape(-1))
+        if value in graph.affine:
+            products, bias, _ = graph.affine[value]
+            if any(product.matrix.ndim != 2 for product in products):
+                return None
+            coefficients = self._constant(np.zeros(len(products[0].matrix)) if bias is None else bias)
+            for product in products:
+                coefficients[:, self._columns[graph.origin(product.vector)]] += product.matrix
+            return coefficients
+        if graph.is_sum(value):
+            terms = self._coefficients.get(graph.operands(value)[0])
+            if terms is None:
+                return None
+            total = terms.sum(0, keepdims=True)
+            return np.where(np.abs(total) <= _ROUNDING * np.abs(terms).sum(0), 0.0, total)
+        if not isinstance(operation, Elementwise) or operation.op not in ("add", "sub", "mul", "div"):
+            return None
+        args = [graph.origin(arg) if isinstance(arg, Value) else arg for arg in operation.args]
+        left, right = (
+            self._coefficients.get(arg) if isinstance(arg, Value) else self._constant(np.array([arg])) for arg in args
+        )
+        match operation.op, args[1]:
+            case "add" | "sub", _ if left is not None and right is not None:
+                return left + right if operation.op == "add" else left - right
+            case "mul" | "div", factor if left is not None and isinstance(args[0], Value):
+                number = graph.number(factor) if isinstance(factor, Value) else factor
+                if number is not None:
+                    return left * number if operation.op == "mul" else left / number
+        return None
 
     def _constant(self, numbers: np.ndarray) -> np.ndarray:
         coefficients = np.zeros((len(numbers), self._width))
         coefficients[:, 0] = numbers
         return coefficients
-
-    def _compute_coefficients(self, value: StepValue) -> np.ndarray | None:
-        match value:
-            case Constant(numbers=numbers):
-                return self._constant(numbers)
-            case Affine(products=products) if all(product.matrix.ndim == 2 for product in products):
-                units = len(products[0].matrix)
-                coefficients = self._constant(np.zeros(units) if value.bias is None else value.bias)
-                for product in products:
-                    coefficients[:, self._columns[product.vector]] += product.matrix
-                return coefficients
-            case SumOverUnits(x=x) if (terms := self._coefficients_of(x)) is not None:
-                total = terms.sum(0, keepdims=True)
-                return np.where(np.abs(total) <= _ROUNDING * np.abs(terms).sum(0), 0.0, total)
-            case Pointwise(op="add" | "sub" as op, args=(a, b)):
-                left, right = self._coefficients_of(a), self._coefficients_of(b)
-                if left is not None and right is not None:
-                    return left + right if op == "add" else left - right
-            case Pointwise(op="mul" | "div" as op, args=(StepValue() as a, float() | Constant(is_scalar=True) as b)):
-                factor = b.numbers.item() if isinstance(b, Constant) else b
-                if (scaled := self._coefficients_of(a)) is not None:
-                    return scaled * factor if op == "mul" else scaled / factor
-        return None

@@ -14,13 +14,14 @@ import numpy as np
 from glassgate.cell import Cell
 from glassgate.engines.axes import FEATURES, PROJECTED, UNITS, Axis
 from glassgate.engines.lowering.expressions import Expression
+from glassgate.engines.lowering.ir import Elementwise, Value
 from glassgate.engines.lowering.step import Key
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.export.javascript_arrays import ArrayEmitter
 from glassgate.export.javascript_dialect import JAVASCRIPT, decomposed_functions
 from glassgate.export.network import ArraySpec, DirectionSpec, levels_of
-from glassgate.export.step_values import Affine, Constant, Input, Pointwise, Step, StepValue
 from glassgate.export.unit_loops import UnitLoop, UnitLoops
+from glassgate.export.weighted_graph import WeightedGraph
 from glassgate.layers.edits import REPLACEMENT, SCALE, edited_equations
 from glassgate.layers.stack import Recurrent
 
@@ -151,13 +152,13 @@ class _Emitter:
     """
 
     def __init__(self, spec: DirectionSpec, label: str) -> None:
-        self.spec, self.label, self.step = spec, label, Step(spec, observed=True)
-        self.gates = list(self.step.gates)
+        self.spec, self.label, self.graph = spec, label, WeightedGraph(spec, observed=True)
+        self.gates = list(self.graph.gates)
         self.widths = {UNITS: spec.hidden_size, PROJECTED: spec.output_size, FEATURES: spec.input_size}
         self.arrays: dict[str, np.ndarray] = {}
         self.products: dict[str, list[dict[str, Any]]] = {}
-        self.program = UnitLoops(self.step)
-        self.results = {value: name for name, value in {**self.step.gates, **self.step.new_states}.items()}
+        self.program = UnitLoops(self.graph)
+        self.results = {value: name for name, value in self.graph.results.items()}
         self.names = JAVASCRIPT.names()
         self.variables = self._named_variables()
         self.stored = self._additional_values()
@@ -169,40 +170,36 @@ class _Emitter:
     def values(self) -> dict[str, int]:
         """The number of units of each value that a step stores (gates, states and others), by name."""
         widths = {name: self.spec.widths.get(name, self.spec.hidden_size) for name in self.results.values()}
-        for value in self.step.values:
-            if value in self.stored:
-                widths[self.stored[value]] = self.widths[value.axis]
+        for value, name in self.stored.items():
+            widths[name] = self.widths[self.graph.axis_of(value)]
         return widths
 
-    def _named_variables(self) -> dict[StepValue, str]:
-        """The variable of each value. Edited states and the input term of each gate get descriptive names."""
-        variables: dict[StepValue, str] = {self.step.input: "x"}
-        variables |= {state: self.names.new(f"{name}_prev") for name, state in self.step.states.items()}
-        variables |= {noise: self.names.new(name) for name, noise in self.step.noise.items()}
-        for value in self.step.values:
-            name = value.name
-            if value in self.results and not value.is_named:
+    def _named_variables(self) -> dict[Value, str]:
+        """The variable of each value. Edited states get descriptive names."""
+        graph = self.graph
+        variables: dict[Value, str] = {graph.x: "x"}
+        variables |= {state: self.names.new(f"{name}_prev") for name, state in graph.states.items()}
+        variables |= {noise: self.names.new(name) for name, noise in graph.noise.items()}
+        for value in self.program.values:
+            name = graph.name_of(value)
+            if value in self.results and not graph.is_named(value):
                 name = f"new_{self.results[value]}"
-            elif isinstance(value, Affine) and name.removeprefix("ih_") in self.spec.equations.gates:
-                name = f"{name.removeprefix('ih_')}_ih"
             if value not in variables:
                 variables[value] = self.names.new(name)
         return variables
 
-    def _additional_values(self) -> dict[StepValue, str]:
+    def _additional_values(self) -> dict[Value, str]:
         """The values that a step stores in addition to gates and states, with unique names.
 
         These are values with a name in the source of the cell, and values that a later phase or a product reads.
         """
-        stored: dict[StepValue, str] = {}
+        stored: dict[Value, str] = {}
         taken, needed = {*self.results.values()}, self.program.kept
-        for value in self.step.values:
-            if not isinstance(value, Affine | Pointwise) or value.is_scalar:
-                continue
-            if value in self.results:
+        for value in self.program.values:
+            if self.program.is_read(value) or self.graph.is_single(value) or value in self.results:
                 continue
             name = self.variables[value]
-            if value in needed or (value.is_named and name not in taken):
+            if value in needed or (self.graph.is_named(value) and name not in taken):
                 while name in taken:
                     name += "_"
                 taken.add(name)
@@ -210,13 +207,13 @@ class _Emitter:
         return stored
 
     def _lines(self) -> Iterator[str]:
-        spec, step = self.spec, self.step
-        states = ", ".join(f"{name}: {self.variables[value]}" for name, value in step.states.items())
+        spec, graph = self.spec, self.graph
+        states = ", ".join(f"{name}: {self.variables[value]}" for name, value in graph.states.items())
         yield f"// {self.label}: step t, {spec.input_size} inputs, {spec.hidden_size} units."
         yield f'"{self.label}": (w, products, before, edit, values, t, scratch) => {{'
         yield f"  const {{ {states} }} = before;"
-        if step.noise:
-            noise = ", ".join(f"{name}: {self.variables[value]}" for name, value in step.noise.items())
+        if graph.noise:
+            noise = ", ".join(f"{name}: {self.variables[value]}" for name, value in graph.noise.items())
             yield f"  const {{ {noise} }} = edit;"
         body = [line for loop in self.program.loops for line in self._unit_loop(loop)]
         products = [product for group in self.products.values() for product in group]
@@ -244,52 +241,54 @@ class _Emitter:
         return f"{self.now[name]}[{self._offset(axis)} + u]"
 
     def _unit_loop(self, loop: UnitLoop) -> Iterator[str]:
-        phase, variables = loop.key, self.variables
+        phase, variables, program = loop.key, self.variables, self.program
         for scalar in loop.scalars:
-            if not self.program.is_inlined(scalar):
+            if not program.is_inlined(scalar):
                 yield f"const {variables[scalar]} = {self._expression(scalar).text};"
-        for total in loop.totals:
+        for total in loop.sums:
             yield f"let {variables[total]} = 0;"
-        sums = {value: self._affine(value) for value in loop.computed if isinstance(value, Affine)}
+        sums = {value: self._affine(value) for value in loop.computed if program.is_product(value)}
         for lines, _ in sums.values():
             yield from lines
         yield f"for (let u = 0; u < {self.widths[loop.axis]}; u++) {{"
         for value in loop.computed:
-            if isinstance(value, Affine):
+            if value in sums:
                 yield f"  const {variables[value]} = {sums[value][1]};"
-            elif not self.program.is_inlined(value):
+            elif not program.is_inlined(value):
                 yield f"  const {variables[value]} = {self._expression(value).text};"
             if value in self.stored:
                 yield f"  {self._current(self.stored[value], loop.axis)} = {self._read(value, phase).text};"
-        for total in loop.totals:
-            yield f"  {variables[total]} += {self._read(total.x, phase).text};"
+        for total in loop.sums:
+            (term,) = program.operands(total)
+            yield f"  {variables[total]} += {self._read(term, phase).text};"
         for name in loop.names:
-            yield f"  {self._current(name, loop.axis)} = {self._read(self.program.outcome[name], phase).text};"
+            yield f"  {self._current(name, loop.axis)} = {self._read(program.outcome[name], phase).text};"
         yield "}"
 
-    def _affine(self, value: Affine) -> tuple[list[str], str]:
+    def _affine(self, value: Value) -> tuple[list[str], str]:
         """The lines that compute matrix products before the loop over units, and the expression of the sum for a unit.
 
         Products with the input are hoisted: `javascript.js` computes them for all steps in advance.
         """
         lines, terms, descriptions = [], [], []
-        units, variable = self.widths[value.axis], self.variables[value]
-        if value.bias is not None:
-            terms.append(f"{self._new_array(f'{variable}_bias', value.bias)}[u]")
-        for product in value.products:
-            matrix, vector = product.matrix, product.vector
+        affine, axis, variable = self.graph.affine[value], self.graph.axis_of(value), self.variables[value]
+        units = self.widths[axis]
+        if affine.bias is not None:
+            terms.append(f"{self._new_array(f'{variable}_bias', affine.bias)}[u]")
+        for product in affine.products:
+            matrix, vector = product.matrix, self.graph.origin(product.vector)
             heads = matrix.shape[0] if matrix.ndim == 3 else 1
             columns = matrix.shape[-1]
             name = self._new_array(f"{variable}_{self.variables[vector]}", matrix.reshape(-1, columns))
-            is_hoisted = vector is self.step.input and heads == 1
+            is_hoisted = vector is self.graph.x and heads == 1
             key, array, start = self.variables[vector], self.variables[vector], "0"
-            if not isinstance(vector, Input):
+            if vector not in self.graph.inputs:
                 key = self._stored_name(vector)
-                array, start = self.now[key], self._offset(vector.axis)
+                array, start = self.now[key], self._offset(self.graph.axis_of(vector))
             if not is_hoisted:
                 rest = f", {start}, {heads}" if heads > 1 else f", {start}" if start != "0" else ""
                 lines.append(f"multiply({name}, 0, {units}, w.{name}, {columns}, {array}{rest});")
-            terms.append(f"{name}[{self._offset(value.axis)} + u]" if is_hoisted else f"{name}[u]")
+            terms.append(f"{name}[{self._offset(axis)} + u]" if is_hoisted else f"{name}[u]")
             descriptions.append({"weight": name, "vector": key, "heads": heads, "units": units, "hoisted": is_hoisted})
         self.products[variable] = descriptions
         return lines, " + ".join(terms)
@@ -300,25 +299,29 @@ class _Emitter:
         self.arrays[name] = numbers
         return name
 
-    def _stored_name(self, value: StepValue) -> str:
+    def _stored_name(self, value: Value) -> str:
         """The name under which a value is stored."""
         return self.stored.get(value) or self.results[value]
 
-    def _read(self, arg: StepValue | float, phase: Key) -> Expression:
+    def _read(self, arg: Value | float, phase: Key) -> Expression:
         """The expression of a value in a phase."""
-        match arg:
-            case float() | int():
-                return JAVASCRIPT.number(arg)
-            case Constant(is_scalar=True):
-                return JAVASCRIPT.number(float(arg.numbers.item()))
-            case Constant():
-                self.arrays[self.variables[arg]] = arg.numbers
-                return Expression(f"{self.variables[arg]}[u]")
-            case Pointwise() if self.program.is_inlined(arg) and (arg.is_scalar or self.program.key_of(arg) == phase):
-                return self._expression(arg)
-        if isinstance(arg, Affine | Pointwise) and not arg.is_scalar and self.program.key_of(arg) != phase:
-            return Expression(self._current(self._stored_name(arg), arg.axis))
-        return Expression(f"{self.variables[arg]}[u]" if isinstance(arg, Input) else self.variables[arg])
+        graph, variables = self.graph, self.variables
+        number = graph.number(arg) if isinstance(arg, Value) else arg
+        if number is not None:
+            return JAVASCRIPT.number(number)
+        assert isinstance(arg, Value)
+        if arg in graph.constants:
+            self.arrays[variables[arg]] = graph.constants[arg].reshape(-1)
+            return Expression(f"{variables[arg]}[u]")
+        is_here = graph.is_single(arg) or self.program.key_of(arg) == phase
+        if self.program.is_inlined(arg) and is_here:
+            return self._expression(arg)
+        if arg not in graph.inputs and not is_here:
+            return Expression(self._current(self._stored_name(arg), graph.axis_of(arg)))
+        return Expression(f"{variables[arg]}[u]" if arg in graph.inputs else variables[arg])
 
-    def _expression(self, value: Pointwise) -> Expression:
-        return JAVASCRIPT.apply(value.op, [self._read(arg, self.program.key_of(value)) for arg in value.args])
+    def _expression(self, value: Value) -> Expression:
+        operation, phase = self.graph.operations[value], self.program.key_of(value)
+        assert isinstance(operation, Elementwise)
+        args = [self.graph.origin(arg) if isinstance(arg, Value) else arg for arg in operation.args]
+        return JAVASCRIPT.apply(operation.op, [self._read(arg, phase) for arg in args])

@@ -73,6 +73,18 @@ class ZeroMean(gg.Cell):
         return torch.tanh(centred + s.m), torch.tanh(a.n) * centred.mean(-1, keepdim=True)
 
 
+class OtherMeans(gg.Cell):
+    """A matrix product minus the mean of another product, and minus its own mean plus that of the other."""
+
+    gates = ("n", "m")
+    state = ("h",)
+
+    def step(self, a: Any, s: Any) -> Any:
+        mean = a.hh.n.mean(-1, keepdim=True)
+        own = a.hh.m - a.hh.m.mean(-1, keepdim=True) + a.ih.n.mean(-1, keepdim=True)
+        return torch.tanh(a.ih.n - mean) + torch.tanh(a.ih.m + own)
+
+
 CELLS: dict[str, Any] = {name: getattr(gg.cells, name)() for name in gg.cells.__all__} | {
     "RNN with relu": gg.cells.RNN("relu"),
     "SLSTM of 2 heads": gg.cells.SLSTM(2),
@@ -81,6 +93,7 @@ CELLS: dict[str, Any] = {name: getattr(gg.cells, name)() for name in gg.cells.__
     "every operation": Everything(),
     "names of helpers": NamesOfHelpers(),
     "zero mean": ZeroMean(),
+    "means of other products": OtherMeans(),
 }
 STRUCTURES: dict[str, dict[str, Any]] = {
     "stack": {"num_layers": 2, "residual": True},
@@ -137,6 +150,7 @@ _SMALL = {"CfC": {"backbone": 5}, "SCRN": {"context": 3}}
 ARRAYS: dict[str, Any] = {
     **{name: cell(heads=2, key_size=3) for name, cell in gg.cells.MATRIX_MEMORIES.items()},
     **{name: cell(**_SMALL.get(name, {})) for name, cell in gg.cells.CLASSIC.items() if cell().declaration is not None},
+    **{name: cell() for name, cell in gg.cells.STATE_SPACES.items() if cell().declaration is not None},
     **{f"step with {name}": make_cell(step) for name, step in STEPS.items()},
     "DeltaRule": DeltaRule(2, 4, 3),
     "Blocks": Blocks(),

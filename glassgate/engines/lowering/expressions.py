@@ -1,6 +1,6 @@
 """Expressions of elementwise operations as text, and the names of variables. A table per dialect decides both.
 
-The tables are in `triton_gpu/dialect.py`, `export/c_dialect.py` and `export/javascript.py`.
+The tables are in `triton_gpu/dialect.py`, `export/c_dialect.py` and `export/javascript_dialect.py`.
 """
 
 import re

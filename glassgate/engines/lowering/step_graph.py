@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import NamedTuple
 
-from glassgate.engines.axes import PER_ROW, PROJECTED, UNITS, Axis
+from glassgate.engines.axes import FEATURES, PER_ROW, PROJECTED, UNITS, Axis
 from glassgate.engines.lowering.expressions import is_numbered
 from glassgate.engines.lowering.ir import (
     Axes,
@@ -49,7 +49,7 @@ def row_axis(axes: Axes, value: Value) -> Axis:
     """
     names = [name for name in value.type.axes if name not in ("T", "N", "B", "M") and not axes[name].labels]
     factors = tuple(factor for name in names for factor in axes.factors(name))
-    known = (axis for axis in (UNITS, PROJECTED) if axis.name in axes)
+    known = (axis for axis in (UNITS, PROJECTED, FEATURES) if axis.name in axes)
     return next((axis for axis in known if axes.factors(axis.name) == factors), PER_ROW)
 
 
@@ -152,6 +152,16 @@ class StepGraph:
         """The names of values that the pass has only numbered, if a value with other axes has a name."""
         reshaped = [value for value, operation in self.operations.items() if isinstance(operation, Reshape)]
         return {self.origin(value): value.name for value in reshaped if not is_numbered(value.name)}
+
+    @cached_property
+    def names_of_gates(self) -> dict[Value, str]:
+        """The names of the parts of parameters that belong to a gate, for those that the pass has only numbered."""
+        names = {}
+        for value, operation in self.operations.items():
+            if isinstance(operation, Block) and is_numbered(value.name) and not is_numbered(operation.x.name):
+                label = self.axes[operation.axis].labels
+                names[value] = f"{operation.x.name}_{label[operation.at]}"
+        return names
 
     @cached_property
     def order(self) -> dict[Value, int]:

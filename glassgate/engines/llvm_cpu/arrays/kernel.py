@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import NamedTuple
 
-from glassgate.engines.llvm_cpu.arrays.nests import Order, Store, divide
+from glassgate.engines.llvm_cpu.arrays.nests import Order, divide
 from glassgate.engines.llvm_cpu.arrays.printer import print_step
 from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram, parameter_name
 from glassgate.engines.llvm_cpu.compile import Function, compile_kernel
 from glassgate.engines.llvm_cpu.processor import Processor
+from glassgate.engines.lowering.nests import Store
 
 HEADER = ("starts", "lengths", "reverse", "resets", "jobs", "chunk", "saved", "gates", "inputs", "noise")
 """The first arguments of both kernels:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from glassgate.engines.llvm_cpu.arrays.layout import Layout, Place
-from glassgate.engines.llvm_cpu.arrays.nests import Store
+from glassgate.engines.lowering.nests import Store
 from glassgate.engines.symbolic.arrays.value import Index, Value
 
 

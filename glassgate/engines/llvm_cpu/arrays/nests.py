@@ -1,29 +1,13 @@
-"""Divides the graph of one step into loop nests.
+"""Divides the graph of one step into loop nests of vectors.
 
-A nest runs over the axes of the values that it computes. Values of more than one axis are computed where they are
-needed, again in every nest, because that costs less than writing them to memory. A nest stores results, sums, and the
-values that other nests read: those with other axes, and those that are read at other positions. A value whose elements
-only have other positions than those of its arguments, such as a concatenation, is a nest of its own.
+A value whose elements only have other positions than those of its arguments, such as a concatenation, is a nest of its
+own, except for parts of axes, which are read in place.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
+from glassgate.engines.lowering.nests import Axes, Division, Memory, Move, Nest, Store
 from glassgate.engines.symbolic.arrays.value import Value, topological_order
-from glassgate.engines.symbolic.graph import NotTraceable
-
-
-class Memory(NamedTuple):
-    """An array in memory.
-
-    Attributes:
-        name: the name of the array.
-        axes: the names of its axes, in the order of its elements; the last axis is contiguous.
-    """
-
-    name: str
-    axes: tuple[str, ...]
 
 
 def leaf(memory: Memory) -> Value:
@@ -58,48 +42,6 @@ def root(value: Value) -> Value:
     return value
 
 
-class Store(NamedTuple):
-    """A result of the step.
-
-    Attributes:
-        memory: the memory that the value is written to. It may be the memory of a leaf.
-        value: the value.
-        adds: whether the value is added to the memory, instead of replacing its content.
-    """
-
-    memory: Memory
-    value: Value
-    adds: bool = False
-
-
-@dataclass(frozen=True)
-class Nest:
-    """Loops over some axes.
-
-    Attributes:
-        axes: the axes, outermost first. Without axes, the nest is straight-line code.
-        sums: the reductions over some of these axes.
-        kept: the values that other nests read, which have exactly these axes.
-        stores: the results with exactly these axes.
-    """
-
-    axes: tuple[str, ...]
-    sums: tuple[Value, ...]
-    kept: tuple[Value, ...]
-    stores: tuple[Store, ...]
-
-
-@dataclass(frozen=True)
-class Move:
-    """Loops that write one value at other positions than those of its arguments.
-
-    Attributes:
-        item: a value for which `is_moved` is true, or a result in a memory whose axes have another order.
-    """
-
-    item: Value | Store
-
-
 class Order:
     """The order of loops: that of the elements in a memory with the same axes, if there is one.
 
@@ -112,65 +54,74 @@ class Order:
         self._order = {axis: k for k, axis in enumerate(order)}
         nodes = topological_order([store.value for store in stores])
         memories = [memory for node in nodes if (memory := memory_of(node))] + [store.memory for store in stores]
-        self._of_memory: dict[frozenset[str], tuple[str, ...]] = {}
+        self._of_memory: dict[frozenset[str], Axes] = {}
         for memory in memories:
             self._of_memory.setdefault(frozenset(memory.axes), memory.axes)
 
-    def __call__(self, axes: Iterable[str]) -> tuple[str, ...]:
+    def __call__(self, axes: Iterable[str]) -> Axes:
         """Axes in the order of loops, outermost first."""
         axes = tuple(axes)
         return self._of_memory.get(frozenset(axes)) or tuple(sorted(axes, key=self._order.__getitem__))
 
 
 def divide(stores: Sequence[Store], order: Order) -> list[Nest | Move]:
-    """Divide a step into nests, so that few nests have many axes.
-
-    Nests with few axes come first, so a nest with many axes begins when all that it could compute is ready.
+    """Divide a step into nests.
 
     Args:
         stores: the results of the step.
         order: the order of loops.
     """
-    return _Division(stores, order).run()
+    return [*_Division(stores, order).nests()]
 
 
-class _Division:
+class _Division(Division):
     """The division of one step. The arguments are those of `divide`."""
 
     def __init__(self, stores: Sequence[Store], order: Order) -> None:
         self._order = order
-        self._orders: dict[Value, tuple[str, ...]] = {}
-        self._pending: list[Value | Store] = []
-        self._done: set[Value] = set()
+        self._orders: dict[Value, Axes] = {}
         nodes = topological_order([store.value for store in stores])
-        viewed = {memory_of(root(node)) for node in nodes if is_view(node)}
-        stores = [_copied(s) if s.memory in viewed and memory_of(root(s.value)) else s for s in stores]
-        nodes = topological_order([store.value for store in stores])
-        self._late = {store for store in stores if store.memory in viewed or self._is_transposed(store)}
-        """The results that are computed completely before the first number is written."""
-        separate = {root(s.value) for s in stores if s in self._late or {*s.value.axes} != {*s.memory.axes}}
-        for node in nodes:
-            axes = set(self._axes(node))
-            has_own_nest = is_view(node) or is_moved(node)
-            separate |= {root(arg) for arg in node.inputs if has_own_nest or set(arg.axes) != axes}
-        for node in nodes:
-            if memory_of(node):
-                self._done.add(node)
-            elif node.op != "constant" and (is_sum(node) or is_moved(node) or node in separate):
-                self._pending.append(node)
-        self._kept = set(self._pending)
-        self._pending += stores
+        self._viewed = {memory_of(root(node)) for node in nodes if is_view(node)}
+        super().__init__([_copied(s) if s.memory in self._viewed and memory_of(root(s.value)) else s for s in stores])
 
-    def _axes(self, item: Value | Store) -> tuple[str, ...]:
-        """The axes of the nest that computes an item, outermost first."""
-        if isinstance(item, Store):
-            return self._order(item.memory.axes)
-        return self._order_of_sum(item) if is_sum(item) else self._order(item.axes)
+    def order(self, axes: Sequence[str]) -> Axes:
+        """Axes in the order of loops, outermost first."""
+        return self._order(axes)
 
-    def _order_of_sum(self, item: Value) -> tuple[str, ...]:
-        """The order of the axes of a sum's argument: that of a memory with these axes that the argument reads."""
+    def is_leaf(self, value: Value) -> bool:
+        """Whether a value is in memory before the step, or is a constant."""
+        return memory_of(value) is not None or value.op == "constant"
+
+    def memory_of(self, value: Value) -> Memory | None:
+        """The memory from which a value is read."""
+        return memory_of(value)
+
+    def reduces(self, value: Value) -> bool:
+        """Whether a value is a sum."""
+        return is_sum(value)
+
+    def is_view(self, value: Value) -> bool:
+        """Whether a value is a part of an axis."""
+        return is_view(value)
+
+    def is_moved(self, value: Value) -> bool:
+        """Whether a value has a nest of its own."""
+        return is_moved(value)
+
+    def is_late(self, store: Store) -> bool:
+        """Whether a result is copied after it is complete: to memory that views read, or with another order of axes."""
+        return store.memory in self._viewed or self.is_single(store)
+
+    def is_single(self, item: Value | Store) -> bool:
+        """Whether an item is copied to other positions."""
+        return self.axes(item) != item.memory.axes if isinstance(item, Store) else is_moved(item)
+
+    def axes(self, item: Value | Store) -> Axes:
+        """The axes of the nest that computes an item: for a sum, in the order of a memory that its argument reads."""
+        if isinstance(item, Store) or not is_sum(item):
+            return super().axes(item)
         if item not in self._orders:
-            axes, pending, found = self._order(item.inputs[0].axes), [*item.inputs], list[tuple[str, ...]]()
+            axes, pending, found = super().axes(item), [*item.inputs], list[Axes]()
             while pending:
                 node = pending.pop()
                 if (memory := memory_of(node)) and {*memory.axes} == {*axes}:
@@ -179,73 +130,6 @@ class _Division:
                     pending += node.inputs
             self._orders[item] = axes if not found or axes in found else found[0]
         return self._orders[item]
-
-    def _is_transposed(self, store: Store) -> bool:
-        return self._axes(store) != store.memory.axes
-
-    def _needs(self, item: Value | Store) -> set[Value]:
-        """The leaves, sums and kept values that an item reads."""
-        if isinstance(item, Store):
-            if item in self._late and item.value.op != "constant":
-                return {root(item.value)}
-            pending = [item.value]
-        elif is_moved(item):
-            return {root(arg) for arg in item.inputs if root(arg).op != "constant"}
-        else:
-            pending = [*item.inputs]
-        needs, axes = set(), set(self._axes(item))
-        while pending:
-            node = pending.pop()
-            is_elsewhere = node in self._done or (node in self._kept and set(node.axes) != axes)
-            if is_view(node) or memory_of(node) or is_sum(node) or is_moved(node) or is_elsewhere:
-                needs.add(root(node))
-            else:
-                pending += node.inputs
-        return needs
-
-    def run(self) -> list[Nest | Move]:
-        """Divide the step."""
-        nests: list[Nest | Move] = []
-        while self._pending:
-            axes, items = self._next_items()
-            chosen = set(items)
-            self._pending = [item for item in self._pending if item not in chosen]
-            values = [item for item in items if isinstance(item, Value)]
-            self._done |= set(values)
-            if self._is_single(items[0]):
-                nests.append(Move(items[0]))
-                continue
-            sums, kept = [v for v in values if is_sum(v)], [v for v in values if not is_sum(v)]
-            stores = [item for item in items if isinstance(item, Store)]
-            nests.append(Nest(axes, tuple(sums), tuple(kept), tuple(stores)))
-        return nests
-
-    def _is_single(self, item: Value | Store) -> bool:
-        return self._is_transposed(item) if isinstance(item, Store) else is_moved(item)
-
-    def _next_items(self) -> tuple[tuple[str, ...], list[Value | Store]]:
-        """The axes and the items of the next nest."""
-        ready = [item for item in self._pending if self._needs(item) <= self._done]
-        for item in ready:
-            if self._is_single(item) and self._without_early_stores([item]):
-                return (), [item]
-        ready = [item for item in ready if not self._is_single(item)]
-        for axes in sorted({self._axes(item) for item in ready}, key=lambda axes: (len(axes), axes)):
-            items = self._without_early_stores([item for item in ready if self._axes(item) == axes])
-            if items:
-                return axes, items
-        raise NotTraceable("states that exchange their values")
-
-    def _without_early_stores(self, items: list[Value | Store]) -> list[Value | Store]:
-        """Leave out the stores to memory that another nest reads later."""
-        while True:
-            chosen = set(items)
-            later = [item for item in self._pending if item not in chosen]
-            read = {memory_of(node) for item in later for node in self._needs(item)}
-            kept = [item for item in items if not (isinstance(item, Store) and item.memory in read)]
-            if len(kept) == len(items):
-                return items
-            items = kept
 
 
 def _copied(store: Store) -> Store:

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from glassgate.engines.llvm_cpu.arrays.layout import Layout, Place
 from glassgate.engines.llvm_cpu.arrays.moves import move_lines
-from glassgate.engines.llvm_cpu.arrays.nests import Move, Nest, Order, Store, is_view
+from glassgate.engines.llvm_cpu.arrays.nests import Order, is_view
 from glassgate.engines.llvm_cpu.dialect import KERNEL
 from glassgate.engines.lowering.expressions import Expression
+from glassgate.engines.lowering.nests import Move, Nest, Store
 from glassgate.engines.symbolic.arrays.value import Value
 
 RESERVED_REGISTERS = 8
@@ -58,7 +59,7 @@ class _Expressions:
 
     def __init__(self, layout: Layout, nest: Nest) -> None:
         self.layout, self.nest = layout, nest
-        self.roots = [s.inputs[0] for s in nest.sums] + [*nest.kept] + [store.value for store in nest.stores]
+        self.roots = [s.inputs[0] for s in nest.reductions] + [*nest.kept] + [store.value for store in nest.stores]
         self.names: dict[Value, str] = dict(layout.variables)
         self._own = set(nest.kept)
 
@@ -137,12 +138,12 @@ class _Loops:
         self.layout, self.nest, self.lanes, self.registers = layout, nest, layout.lanes, registers
         *self.outer, self.inner = nest.axes
         self.width = layout.sizes[self.inner]
-        self.totals = [s for s in nest.sums if not s.axes]
+        self.totals = [s for s in nest.reductions if not s.axes]
         """The sums over all axes."""
-        self.row_sums = [s for s in nest.sums if s.axes and self.inner not in s.axes]
-        self.column_sums = [s for s in nest.sums if s.axes == (self.inner,)]
+        self.row_sums = [s for s in nest.reductions if s.axes and self.inner not in s.axes]
+        self.column_sums = [s for s in nest.reductions if s.axes == (self.inner,)]
         """The sums over all outer axes, which stay in registers."""
-        self.added = {s for s in nest.sums if self.inner in s.axes and len(s.axes) > 1}
+        self.added = {s for s in nest.reductions if self.inner in s.axes and len(s.axes) > 1}
         """The sums over some of the outer axes, which are added in memory."""
         vectors, free = -(-self.width // self.lanes), registers - RESERVED_REGISTERS
         self.unrolled = min(vectors, MAX_UNROLLED, max(1, free // max(1, len(self.column_sums))))
@@ -153,13 +154,13 @@ class _Loops:
 
     def lines(self) -> list[str]:
         """The lines of the nest."""
-        names = {s: f"v{s.serial}" for s in self.nest.sums}
+        names = {s: f"v{s.serial}" for s in self.nest.reductions}
         start = [f"{names[s]} = fill(0.0)" for s in self.totals]
         has_row_blocks = self.has_blocks and bool(self.outer) and not self.column_sums
         is_complete = has_row_blocks or not self.has_blocks
         complete = {s for s in self.row_sums if len(s.axes) == len(self.outer) and is_complete}
         """The row sums that are complete at the end of a row. Several rows or blocks add to the others."""
-        for s in self.nest.sums:
+        for s in self.nest.reductions:
             if s.axes:
                 self.layout.allocate(s, [axis for axis in self.nest.axes if axis in s.axes])
             if s.axes and s.axes != (self.inner,) and s not in complete:
@@ -261,7 +262,7 @@ class _UnrolledVector(_Expressions):
     def lines(self) -> list[str]:
         """The lines that compute everything in this vector."""
         loops, lines = self.loops, [*self.compute(self.roots)]
-        for s in self.nest.sums:
+        for s in self.nest.reductions:
             value = self.vector(s.inputs[0])
             if s in loops.added:
                 lines.append(self.write(s, value, adds=True))

@@ -20,7 +20,8 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from glassgate.engines.llvm_cpu.arrays.nests import Memory, Store, is_moved, is_sum, is_view, leaf, memory_of
+from glassgate.engines.llvm_cpu.arrays.nests import is_moved, is_sum, is_view, leaf, memory_of
+from glassgate.engines.lowering.nests import Memory, Store
 from glassgate.engines.symbolic.arrays.differentiate import gradient
 from glassgate.engines.symbolic.arrays.matrices import with_sums
 from glassgate.engines.symbolic.arrays.rewrite import in_primitives, rewrite
