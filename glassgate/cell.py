@@ -169,6 +169,7 @@ class Cell(Drawable):
     recurrent: ClassVar[bool] = True
     heads: int = 1
     _declared = Declaration({}, {"h": State()}, {})
+    _has_axes = False
     _returned: ClassVar[Any] = ("h",)
     """The states that `step` returns, as the class declares them."""
 
@@ -180,12 +181,12 @@ class Cell(Drawable):
         check_names(cls)
         cls._returned = state
         cls._declared = declaration_of(cls.__name__, gates, state, cls.inputs, cls.recurrent, cls.delays)
-        cls.state = tuple(cls._declared.state)
+        cls.state, cls._has_axes = tuple(cls._declared.state), cls._declared.has_axes
 
     @property
     def declaration(self) -> Declaration | None:
         """The declared axes; None if every value has one number per unit."""
-        has_axes = self._declared.has_axes or any(p.axes != (UNITS,) for p in self.parameters.values())
+        has_axes = self._has_axes or any([p.axes != (UNITS,) for p in self.parameters.values()])
         return self._declared if has_axes else None
 
     def step(self, *args: Any) -> Any:

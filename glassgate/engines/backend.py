@@ -293,7 +293,7 @@ InputProduct = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 class ArrayKernels(Protocol):
-    """Kernels of cells that declare axes. They run calls without a plan."""
+    """Kernels of cells that declare axes: the attribute `array_kernels` of a backend. They run calls without a plan."""
 
     def why_not(self, steps: Steps, directions: Sequence[Direction], all_states: bool) -> Reason | None:
         """Why the kernels cannot run a call that the backend can run; None if they can."""
@@ -313,15 +313,6 @@ class ArrayKernels(Protocol):
             product: computes x W^T + b from x (S, features), W (rows, features) and b (rows,) or None.
             recordings: one per direction; `all_states` is then true.
         """
-
-
-@runtime_checkable
-class HasArrayKernels(Protocol):
-    """A backend with kernels of cells that declare axes."""
-
-    @property
-    def array_kernels(self) -> ArrayKernels:
-        """These kernels."""
 
 
 class Backend(Protocol):

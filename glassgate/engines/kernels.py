@@ -14,7 +14,6 @@ from glassgate.engines.backend import (
     ArrayKernels,
     Backend,
     CompiledLayer,
-    HasArrayKernels,
     PreparedPasses,
     Signature,
 )
@@ -84,8 +83,8 @@ class KernelEngine(NamedTuple):
         """The backend's kernels of cells that declare axes; None for other cells, or if the backend has none."""
         if all([direction.cell.declaration is None for direction in directions]):
             return None
-        backend = self.backend
-        return backend.array_kernels if isinstance(backend, HasArrayKernels) else None
+        kernels: ArrayKernels | None = getattr(self.backend, "array_kernels", None)
+        return kernels
 
     def compile(self, directions: Sequence[Direction], record: bool = False) -> CompiledLayer:
         """Compile the directions of a layer. With `record`, gates and their gradients are results too."""

@@ -35,7 +35,7 @@ class CPU:
 
     @property
     def array_kernels(self) -> ArrayKernels:
-        """See `HasArrayKernels`."""
+        """See `backend.ArrayKernels`."""
         from glassgate.engines.llvm_cpu.arrays import engine
 
         return engine

@@ -30,7 +30,6 @@ from glassgate.engines.symbolic.arrays.evaluate import evaluate
 from glassgate.engines.symbolic.arrays.matrices import BIAS, WEIGHT
 from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.arrays.text import format_step
-from glassgate.engines.symbolic.arrays.value import topological_order
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.step import refusal
 from glassgate.engines.traced_cells import assume_constant, traced_array_step
@@ -130,7 +129,7 @@ def _run(
     dtype, rows = COMPUTE_DTYPE[data.dtype], rows_of(steps, len(direction.initial[0]))
 
     def ready(v: Tensor) -> Tensor:
-        return v.to(dtype).contiguous()
+        return _of_type(v, dtype).contiguous()
 
     initial = [*map(ready, direction.initial)]
     operands = Operands(
@@ -144,16 +143,22 @@ def _run(
     compiled = compiled_arrays(program, dtype, host().full_precision)
     results = compiled(rows._replace(reverse=direction.reverse), operands, recorder)
     result, count = result_type(data.dtype), len(program.outputs)
-    return Result(tuple([v.to(result) for v in results[:count]]), tuple([v.to(result) for v in results[count:]]))
+    results = tuple([_of_type(v, result) for v in results])
+    return Result(results[:count], results[count:])
+
+
+def _of_type(v: Tensor, dtype: torch.dtype) -> Tensor:
+    """The tensor with this dtype. `to` takes a microsecond even if it changes nothing."""
+    return v if v.dtype is dtype else v.to(dtype)
 
 
 def _factors(data: Tensor, weights: Weights, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
     """The input, weight and bias of the input product, whose dtype autocast and sessions may lower."""
     weight, bias = weights["weight_ih"], weights.get("bias_ih")
-    features = data[:, : weight.shape[1]].to(dtype)
+    features = data if data.shape[1] == weight.shape[1] else data[:, : weight.shape[1]]
     if weight.dtype in COMPUTE_DTYPE:
-        weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
-    return features, weight, bias
+        weight, bias = _of_type(weight, dtype), None if bias is None else _of_type(bias, dtype)
+    return _of_type(features, dtype), weight, bias
 
 
 def noise_rows(program: ArrayProgram, direction: Direction, rows: Rows, S: int) -> Tensor:
@@ -238,8 +243,9 @@ def parameters_of(program: ArrayProgram, weights: Mapping[str, Tensor]) -> list[
             return weights[WEIGHT].new_zeros(program.width(step.gates[gate]))  # a layer without biases
         return weights[name].split(counts)[gates.index(gate)]
 
-    read = [value.args for value in topological_order([*program.invariants.values()]) if value.op == "parameter"]
-    leaves = {("parameter", *key): own(*key).view(1, *program.shape_of(key)) for key in read}
+    if not program.invariants:
+        return [own(*key) for key in program.parameter_axes]
+    leaves = {("parameter", *key): own(*key).view(1, *shape) for key, shape in program.invariant_leaves.items()}
     leaves = leaves or {("like",): torch.zeros(1, dtype=torch.float64)}  # for the dtype of values without parameters
     computed = evaluate(program.sizes, program.invariants.values(), leaves)
     invariants = dict(zip(program.invariants, [v[0] for v in computed], strict=True))

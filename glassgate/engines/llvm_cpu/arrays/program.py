@@ -56,8 +56,8 @@ class ArrayProgram:
             of their gradient. Each job has its own gradients of them.
         parameter_axes, parameters: the axes of each parameter, and those in a job, by the parameter's name and its gate
             or None.
-        own_parameters: the axes of the parameters of the cell.
         invariants: the parameters that are computed from the cell's own once per call, by name.
+        invariant_leaves: the shape of each of the cell's own parameters that `invariants` read.
         order: the axes of values in a job, in the order of loops, outermost first.
         kept_states: the states that the backward pass reads.
         kept_sums: the axes of each sum that the replay keeps.
@@ -73,9 +73,10 @@ class ArrayProgram:
 
     def __init__(self, step: ArrayStep, all_states: bool = False, records: bool = False) -> None:
         self.traced, self.records, with_products = step, records, with_sums(step)
-        self.own_parameters = {v.args: v.axes for v in with_products.values if v.op == "parameter"}
         self.step, self.invariants = _without_invariants(with_products)
         step, self.sizes = self.step, self.step.sizes
+        leaves = [v for v in topological_order([*self.invariants.values()]) if v.op == "parameter"]
+        self.invariant_leaves = {v.args: tuple([self.sizes[axis] for axis in v.axes]) for v in leaves}
         self.parameter_axes: dict[tuple[str, str | None], Axes] = {
             value.args: value.axes for value in step.values if value.op == "parameter"
         }
@@ -105,10 +106,6 @@ class ArrayProgram:
     def width(self, axes: Sequence[str]) -> int:
         """The number of elements of a value with these axes."""
         return prod(self.sizes[axis] for axis in axes)
-
-    def shape_of(self, key: tuple[str, str | None]) -> tuple[int, ...]:
-        """The shape of a parameter of the cell's own, whose key is as in `parameter_axes`."""
-        return tuple(self.sizes[axis] for axis in self.own_parameters[key])
 
     def _in_job(self, axes: Iterable[str]) -> Axes:
         return tuple(axis for axis in axes if axis != self.head)
