@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +14,8 @@ from glassgate.engines.backend import PackedLengths, PreparedPasses
 from glassgate.engines.contract import Recording, Result, Steps
 from glassgate.engines.memory import to_contiguous
 from glassgate.engines.plan import Plan
-from glassgate.engines.torch_op.autograd import PreparedCall, PreparedFunction
+from glassgate.engines.symbolic.conditions import CHANGES
+from glassgate.engines.torch_op.autograd import PreparedFunction
 from glassgate.engines.traced_cells import traced_cell
 from glassgate.layers.base import BaseLayer
 from glassgate.layers.levels import Level, combine
@@ -32,54 +33,18 @@ class Noise(NamedTuple):
     """Draws the other noise."""
 
 
-class LevelCall:
-    """One level of a call.
+class LevelCall(NamedTuple):
+    """One level of a call."""
 
-    Args:
-        level: the level.
-        backend: the name of the backend that has prepared the passes.
-        passes: the passes of all directions of the level.
-        cells: the cell of each direction.
-        noise: the noise of each direction. Empty if no direction reads noise.
-        saves: whether a backward pass follows.
-    """
-
-    def __init__(
-        self,
-        level: Level,
-        backend: str,
-        passes: PreparedPasses,
-        cells: Sequence[Cell],
-        noise: Sequence[Noise],
-        saves: bool,
-    ) -> None:
-        self.level, self.passes, self.cells = level, passes, cells
-        self._backend, self._noise, self._saves = backend, noise, saves
-
-    def run(
-        self,
-        tensors: tuple[Tensor, ...],
-        resets: Tensor | None,
-        lengths: Sequence[int] | PackedLengths | None,
-        recordings: Sequence[Recording] = (),
-    ) -> Sequence[Tensor]:
-        """Run the level. Return the requested states at every step, then the final states; see `PreparedPasses`.
-
-        Args:
-            tensors: the input, then the parameters, initial states and restart states of each direction, contiguous.
-            resets: the mask of resets; None without resets.
-            lengths: the lengths of the sequences; None if they are equal.
-            recordings: one per direction; empty if gates are not recorded.
-        """
-        passes = self.passes
-        if self._noise:
-            tensors = _with_noise(tensors, passes.plans, self._noise)
-        ragged = None if lengths is None else passes.ragged(lengths)
-        if self._saves:
-            call = PreparedCall(passes, self._backend, ragged, recordings)
-            results: tuple[Tensor, ...] = PreparedFunction.apply(call, resets, *tensors)
-            return results
-        return passes.forward(tensors, resets, ragged, recordings)[0]
+    level: Level
+    backend: str
+    """The name of the backend that has prepared the passes."""
+    passes: PreparedPasses
+    """The passes of all directions of the level."""
+    cells: Sequence[Cell]
+    """The cell of each direction."""
+    noise: Sequence[Noise]
+    """The noise of each direction. Empty if no direction reads noise."""
 
 
 class CallOptions(NamedTuple):
@@ -105,6 +70,23 @@ class CallOptions(NamedTuple):
     """Whether gates are recorded."""
 
 
+class _CheckedCell(NamedTuple):
+    """A cell whose equations must not change between the calls of one signature."""
+
+    cell: Cell
+    plan: Plan
+    type: type
+    """Its class when it was traced."""
+    holds: Callable[[Cell], bool]
+    """Whether the values that its step reads are unchanged; see `Conditions.function`."""
+
+    @staticmethod
+    def of(cell: Cell, plan: Plan) -> "_CheckedCell":
+        """Return a cell with the conditions of its latest trace."""
+        traced = traced_cell(cell)
+        return _CheckedCell(cell, plan, traced.type, traced.watch.conditions.function)
+
+
 class Call:
     """Runs the calls of a layer that have the same signature.
 
@@ -115,25 +97,35 @@ class Call:
     """
 
     def __init__(self, levels: Sequence[LevelCall], options: CallOptions, state_tensors: int) -> None:
-        self._levels, self._options = levels, options
+        self._options, self._visible_count, self._drop = options, options.visible_count, options.drop
         self._dtype, self._transposed, self._default_states = options.dtype, options.transposed, options.default_states
+        self._needs_grad, self._returns_output = options.needs_grad, not (options.records or options.returns_states)
         plans = [plan for level in levels for plan in level.passes.plans]
         P, W, S = len(plans), len(plans[0].weights), len(plans[0].cell.state)
         self._is_stack, self._state_count, self._weight_count = P > 1, S, P * W
-        self._is_simple = P == 1 and not (options.records or options.returns_states)
+        self._by_state = [slice(k, None, S) for k in range(S)]
         places = [[*range(p * W, p * W + W), *range(P * W + p, P * (W + state_tensors), P)] for p in range(P)]
         """For each part, the places of its operands among all parameters, then each state of all parts."""
-        by_level = [places[v.level.start : v.level.start + len(v.level.parts)] for v in levels]
-        self._select = [itemgetter(*chain.from_iterable(own)) for own in by_level]
+        self._levels = list[tuple[LevelCall, Callable[[Any], tuple[Tensor, ...]] | None, int, bool]]()
+        """Each level, a function that selects its operands, the number of its results before the final states, and
+        whether its output is merged or has a residual connection."""
+        for level_call in levels:
+            start, D = level_call.level.start, len(level_call.level.parts)
+            select = itemgetter(*chain.from_iterable(places[start : start + D])) if P > 1 else None
+            combines = D > 1 or level_call.level.residual[0]
+            self._levels.append((level_call, select, D * options.visible_count, combines))
         pairs = [pair for v in levels for pair in zip(v.cells, v.passes.plans, strict=True)]
         distinct = {id(cell): (cell, plan) for cell, plan in pairs}
-        self._cells = [(cell, plan, traced_cell(cell)) for cell, plan in distinct.values()]
+        self._cells = [_CheckedCell.of(cell, plan) for cell, plan in distinct.values()]
 
     def is_valid(self) -> bool:
         """Whether the cells still have the equations for which the calls were prepared."""
-        for cell, _, traced in self._cells:
-            if type(cell) is not traced.type or not traced.watch.conditions.hold(cell):
-                return self._have_same_equations()
+        try:
+            for cell, _, cell_type, holds in self._cells:
+                if type(cell) is not cell_type or not holds(cell):
+                    return self._have_same_equations()
+        except CHANGES:
+            return self._have_same_equations()
         return True
 
     def _have_same_equations(self) -> bool:
@@ -141,8 +133,10 @@ class Call:
 
         False if a cell has not been traced since its change. The next call without preparation traces this cell.
         """
-        self._cells = [(cell, plan, traced_cell(cell)) for cell, plan, _ in self._cells]
-        return all([traced.cached.get(plan.equations.projected) is plan.equations for _, plan, traced in self._cells])
+        self._cells = [_CheckedCell.of(cell, plan) for cell, plan, *_ in self._cells]
+        return all(
+            [traced_cell(cell).cached.get(plan.equations.projected) is plan.equations for cell, plan, *_ in self._cells]
+        )
 
     def __call__(
         self,
@@ -173,55 +167,60 @@ class Call:
         if not all(map(Tensor.is_contiguous, operands)):
             operands = tuple([v.contiguous() for v in operands])
         data, resets = input.contiguous(), mask[0].contiguous() if mask else None
-        if self._is_simple:
-            output, *states_after = self._levels[0].run((data, *operands), resets, lengths)
-            output = output.transpose(0, 1) if self._transposed else output
-            return output, tuple(states_after) if len(states_after) > 1 else states_after[0]
-        _, _, n, *_, needs_grad, returns_states, records = options = self._options
-        recordings = [Recording() for _ in layer.glassgate.parts] if records else []
-        if recordings and needs_grad:
+        recordings: Sequence[Recording] = ()
+        if self._options.records:
+            recordings = [Recording() for _ in layer.glassgate.parts]
+        if recordings and self._needs_grad:
             data = graph_leaf(data, recordings[: layer.num_directions])
+        # In the functions of repeated calls, lists are empty displays, because `list[Tensor]()` takes a microsecond.
+        every: list[Sequence[Tensor]] = []
+        final: list[Tensor] = []
+        steps, by_part = (data, resets), operands
         if self._is_stack:
-            output, results = self._run_stack(data, operands, resets, lengths, recordings)
-            final = tuple(map(torch.stack, zip(*map(_final, results), strict=True)))
-        else:
-            flat = self._levels[0].run((data, *operands), resets, lengths, recordings)
-            output, final = flat[0], tuple(flat[n:])
-            results = [Result(tuple(flat[:n]), final)]
-        hx = final if len(final) > 1 else final[0]
-        if records:
+            states_by_part = chain.from_iterable(map(Tensor.unbind, operands[self._weight_count :]))
+            by_part = *operands[: self._weight_count], *states_by_part
+        for (level, backend, passes, _, noise), select, end, combines in self._levels:
+            if select is None:
+                tensors = (data, *by_part)
+            else:
+                below, own = data, select(by_part)
+                if level.depth:
+                    data = (data if self._drop is None else self._drop(data)).to(own[0].dtype)
+                tensors = (data, *own)
+            if noise:
+                tensors = _with_noise(tensors, passes.plans, noise)
+            ragged = None if lengths is None else passes.ragged(lengths)
+            own_recordings = recordings and recordings[level.start : level.start + len(level.parts)]
+            if self._needs_grad:
+                flat = PreparedFunction.apply(passes, backend, ragged, own_recordings, resets, *tensors)
+            else:
+                flat = passes.forward(tensors, resets, ragged, own_recordings)[0]
+            every.append(flat)
+            final += flat[end:]
+            data = flat[0]
+            if combines:
+                (data,) = combine(level, (below,), flat[: end : self._visible_count])
+        output = data.transpose(0, 1) if self._transposed else data
+        of_state: Sequence[Tensor] = final
+        if self._is_stack:
+            of_state = [*map(torch.stack, map(final.__getitem__, self._by_state))]
+        hx = tuple(of_state) if self._state_count > 1 else of_state[0]
+        if self._returns_output:
+            return output, hx
+        results, remaining = list[Result](), iter(final)
+        for (_, _, end, _), flat in zip(self._levels, every, strict=True):
+            visible = iter(flat[:end])
+            while states_of_part := tuple(islice(visible, self._visible_count)):
+                results.append(Result(states_of_part, tuple(islice(remaining, self._state_count))))
+        if self._options.records:
             initial = partial(self._by_part, operands[self._weight_count :][: self._state_count])
-            observed = Observed(layer, options.layout, Steps(data, None, resets), initial, results, recordings)
+            source = Steps(steps[0], None, steps[1])
+            observed = Observed(layer, self._options.layout, source, initial, results, recordings)
             for watch in layer.glassgate.watchers:
                 watch(observed)
-        output = self._restore(output)
-        if returns_states:
+        if self._options.returns_states:
             return output, hx, by_name(layer.glassgate.parts, results, self._restore)
         return output, hx
-
-    def _run_stack(
-        self,
-        data: Tensor,
-        operands: tuple[Tensor, ...],
-        resets: Tensor | None,
-        lengths: Sequence[int] | PackedLengths | None,
-        recordings: Sequence[Recording],
-    ) -> tuple[Tensor, list[Result]]:
-        """Return the output of the last level, and the results of each direction of each level."""
-        n, drop, results = self._options.visible_count, self._options.drop, list[Result]()
-        weights, states = operands[: self._weight_count], operands[self._weight_count :]
-        by_part = (*weights, *chain.from_iterable(map(Tensor.unbind, states)))
-        for call, select in zip(self._levels, self._select, strict=True):
-            own, level, below = select(by_part), call.level, data
-            if level.depth:
-                data = (data if drop is None else drop(data)).to(own[0].dtype)
-            D = len(level.parts)
-            flat = call.run((data, *own), resets, lengths, recordings[level.start : level.start + D])
-            (data,) = combine(level, (below,), flat[: n * D : n])
-            every, last = iter(flat), iter(flat[n * D :])
-            for _ in level.parts:
-                results.append(Result(tuple(islice(every, n)), tuple(islice(last, self._state_count))))
-        return data, results
 
     def _by_part(self, states: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
         """Split the states of all parts into one tuple per part."""
@@ -240,6 +239,3 @@ def _with_noise(tensors: Sequence[Tensor], plans: Sequence[Plan], noise: Sequenc
         complete += islice(remaining, plan.operand_count - len(plan.noise))
         complete += [v.contiguous() for v in {**fixed, **draw()}.values()]
     return tuple(complete)
-
-
-_final = attrgetter("final")

@@ -33,7 +33,7 @@ def check_call(layer: BaseLayer) -> None:
     Raises:
         RuntimeError: the layer is wrapped by Opacus.
     """
-    if torch.compiler.is_compiling() or not (layer.training and torch.is_grad_enabled()):
+    if torch.compiler.is_compiling() or not (layer.training and torch.is_grad_enabled()) or "opacus" not in sys.modules:
         return
     if any(hasattr(weight, _COUNTER) for weight in layer._parameters.values()):
         raise RuntimeError(

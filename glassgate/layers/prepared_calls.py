@@ -33,6 +33,8 @@ _MAX_SIGNATURES = 256
 """The maximum number of call signatures for which a layer caches prepared calls."""
 
 _metadata = attrgetter("shape", "dtype", "is_cpu", "layout")
+_variable_metadata = attrgetter("shape", "dtype", "is_cpu")
+"""The metadata that assigning to `data` of a parameter can change."""
 _requires_grad = attrgetter("requires_grad")
 _COMPUTED_DTYPES = frozenset({torch.float32, torch.float64})
 
@@ -75,7 +77,7 @@ class PreparedCalls:
         if (
             cache is None
             or not all(map(is_, map(parameters.get, cache.names), cache.weights))
-            or [*map(_metadata, cache.weights)] != cache.metadata
+            or [*map(_variable_metadata, cache.weights)] != cache.metadata
         ):
             cache = self._cache = _new_cache(layer)
             if cache is None:
@@ -158,12 +160,12 @@ class _CallCache:
     """The prepared calls of a layer for its current parameters.
 
     Attributes:
-        names, weights, metadata: the name, the tensor, and the shape, dtype, device and layout of each parameter.
+        names, weights, metadata: the name, the tensor, and the shape, dtype and device of each parameter.
         calls: the prepared calls by signature; None for a signature that takes the general path.
     """
 
     def __init__(self, names: tuple[str, ...], weights: tuple[Tensor, ...]) -> None:
-        self.names, self.weights, self.metadata = names, weights, [*map(_metadata, weights)]
+        self.names, self.weights, self.metadata = names, weights, [*map(_variable_metadata, weights)]
         self._seen_keys: set[Any] = set()
         self.calls: dict[Any, Call | one_row.TorchCall | None] = {}
 
@@ -249,7 +251,7 @@ def _prepare(layer: BaseLayer, arguments: _Arguments) -> Call | one_row.TorchCal
         if chosen is None:
             return None
         cells = [direction.cell for direction in prepared]
-        levels.append(LevelCall(level, *chosen, cells, noise if any([own.fixed for own in noise]) else (), needs_grad))
+        levels.append(LevelCall(level, *chosen, cells, noise if any([own.fixed for own in noise]) else ()))
         # Only the shape of the next level's input is used, so the outputs need not be computed.
         data = data[:, :1].expand(-1, level.widths[0])
     zeros, drop = steps.data.new_zeros, None

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from glassgate.engines.llvm_cpu.compile import Function
 from glassgate.engines.llvm_cpu.tasks import Launch
-from glassgate.engines.llvm_cpu.workspace import borrow
 
 
 class BoundPass(NamedTuple):
@@ -25,37 +24,25 @@ class BoundPass(NamedTuple):
     owners: Sequence[object]
 
 
-class RepeatedPass:
-    """A pass on one thread that reads the same weights in all calls. The other tensors may differ.
+class Template(NamedTuple):
+    """A pass on one thread, for calls that differ in their addresses and in the lengths of their sequences.
 
-    Args:
+    Attributes:
         function: the machine code.
-        values: the arguments of the machine code, without the addresses that `run` appends.
-        workspace, data: the indices in `values` of the address of the workspace, and of the address of the input.
+        values: its arguments, without the addresses of a call, which come last.
+        workspace: the index in `values` of the address of the workspace.
+        weights: for each direction whose weights each call packs, the index in `values` of the address of the packed
+            weights, and their offset in the workspace.
+        rows: the index in `values` of the number of rows. The number of sequences and the addresses of the tables of a
+            batch layout follow.
         workspace_size: the size of the workspace in bytes.
-        owners: the objects that own the memory at the other addresses.
+        owners: the objects that own the memory at the addresses in `values`.
     """
 
-    def __init__(
-        self,
-        function: Function,
-        values: "array[int]",
-        workspace: int,
-        data: int,
-        workspace_size: int,
-        owners: Sequence[object],
-    ) -> None:
-        self._run, self._values, self._workspace, self._data = function.run, values, workspace, data
-        self._workspace_size, self._owners = workspace_size, owners
-
-    def run(self, data: int, others: Sequence[int]) -> None:
-        """Run the pass.
-
-        Args:
-            data: the address of the input.
-            others: the last addresses of the call. They follow the addresses passed to `Executable.repeated_pass`.
-        """
-        values = self._values + array("q", others)
-        values[self._workspace], _memory = borrow(self._workspace_size)
-        values[self._data] = data
-        self._run(values.buffer_info()[0])
+    function: Function
+    values: "array[int]"
+    workspace: int
+    weights: Sequence[tuple[int, int]]
+    rows: int
+    workspace_size: int
+    owners: Sequence[object]

@@ -9,7 +9,7 @@ A *round* is a list of launches, one per thread, that run at the same time.
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, count, islice
+from itertools import accumulate, chain, count, islice
 from time import monotonic
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from torch import Tensor
 from glassgate.engines import processors
 from glassgate.engines.llvm_cpu import arguments as args
 from glassgate.engines.llvm_cpu.arguments import Argument
-from glassgate.engines.llvm_cpu.bound import BoundPass, RepeatedPass
+from glassgate.engines.llvm_cpu.bound import BoundPass, Template
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout, batch_layout, double_buffer_starts
 from glassgate.engines.llvm_cpu.partition import LoopTimes, Partition, sequence_bounds, units_of_part
 from glassgate.engines.llvm_cpu.plan import KernelPlan
@@ -40,8 +40,6 @@ from glassgate.engines.memory import empty
 AddressIndices = Mapping[Argument, int]
 """For each argument, its index among the addresses of a call."""
 
-DATA = 1
-"""The index of the input among the addresses of a call. The mask of resets has index 0."""
 WORKSPACE, BARRIERS, WEIGHTS = range(3)
 """The indices of three call values: the addresses of the workspace, of the barriers and of direction 0's weights.
 
@@ -166,24 +164,29 @@ class Executable:
                 arguments[slot] += values[index]
         return BoundPass(Launch(function, arguments), varying_slots, (self, layout_values, memory, packed))
 
-    def repeated_pass(
-        self, layout: BatchLayout, addresses: Sequence[int], packed: Sequence[Tensor], owners: Sequence[Tensor]
-    ) -> RepeatedPass:
-        """Return a pass on one thread for calls that differ in the address of the input and in their last addresses.
+    def template(
+        self, layout: BatchLayout, packed: Sequence[Tensor] | None, copies: CopyPlan | None, address_count: int
+    ) -> Template | None:
+        """Return a template of the pass. None if several threads run it, or if its memory depends on the lengths.
 
         Args:
-            layout, packed: as in `run`.
-            addresses: the first addresses of a call. Each call appends the others.
-            owners: the tensors at these addresses, which the result keeps alive.
+            layout, packed, copies: as in `run`. If there are copies, the layout is that of the padded batch.
+            address_count: the number of addresses of a call, including those of the copies.
         """
-        assert self._one_thread
-        layout_values = self._layout_values(layout)
-        ((function, arguments),) = (self._rounds.get((False, None)) or self._create_rounds(False))[0]
-        values = array("q", [0, 0, *[align_up(block.data_ptr()) for block in packed], *layout_values.values])
-        workspace, data = len(arguments) + WORKSPACE, len(arguments) + len(values) + DATA
-        values = arguments + values + array("q", addresses)
-        all_owners = (self, layout_values, packed, owners)
-        return RepeatedPass(function, values, workspace, data, layout_values.workspace_size, all_owners)
+        if not self._one_thread or (copies is not None and layout.rows > PADDED_MEMORY_ROWS):
+            return None
+        layout_values, packs = self._layout_values(layout), packed is None
+        rounds = self._rounds.get((packs, copies)) or self._create_rounds(packs, copies, address_count)
+        ((function, arguments),) = rounds[0]
+        starts = [0] * len(self.plans) if packed is None else [align_up(block.data_ptr()) for block in packed]
+        values = arguments + array("q", (0, 0, *starts)) + layout_values.values
+        first = len(arguments)
+        offsets = accumulate(self._packed_sizes, initial=0)
+        weights = list(zip(range(first + WEIGHTS, first + WEIGHTS + len(starts)), offsets, strict=False))
+        owners = self, layout_values, packed
+        rows = first + WEIGHTS + len(starts) + 1
+        size = layout_values.workspace_size
+        return Template(function, values, first + WORKSPACE, weights if packs else (), rows, size, owners)
 
     def run(
         self,

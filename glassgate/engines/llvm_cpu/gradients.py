@@ -1,6 +1,6 @@
-"""The memory and the order of the gradients of one direction's operands. `passes.py` computes the gradients."""
+"""The gradients of one direction's operands: their memory and their order. `passes.py` computes them."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import torch
@@ -8,121 +8,69 @@ from torch import Tensor
 
 from glassgate.cell import Weights
 from glassgate.engines.llvm_cpu.backward import BackwardPlan
-from glassgate.engines.llvm_cpu.loops.batch import BatchLayout
-from glassgate.engines.memory import Matrices, matrix_block
 from glassgate.engines.plan import Plan
 
 
-class GradientMemory(NamedTuple):
-    """The memory of the gradients of one direction in one call.
+class GradientTable(NamedTuple):
+    """The gradients of one direction. Tensors are described by their indices in a call: 0 is the input.
 
     Attributes:
-        weights: the gradients of parameters by name.
-        initial: the gradients of the initial states. Before the pass: those of the final states.
-        restart: the gradients of the states after a reset. Without resets this is the same list as `initial`.
-        parameter: the gradients of the parameters that the cell defines, one row per sequence.
-        recorded: the recorded gradients; None if the plan records none.
-        pointers: the address and the pitch of the gradient of each state at every step, then the addresses of recorded
-            gradients.
+        plan: the plan of the direction.
+        H: the hidden size.
+        weights: for each parameter whose gradient is computed: its index, and the function that allocates the gradient
+            of a tensor like the parameter.
+        names: the names of these parameters.
+        initial, restart: the indices of the initial states and of the states after a reset.
+        states: the width and the pitch of the contiguous gradient of each state at every step.
+        zeros: the address and the pitch of a gradient that is zero.
+        parameter_width: the width of the gradients of the parameters that the cell defines, one row per sequence.
+        no_parameter: the memory of these gradients if their width is 0.
+        recorded_widths: the names and the widths of the recorded gradients.
     """
 
-    weights: dict[str, Tensor]
-    initial: list[Tensor]
-    restart: list[Tensor]
-    parameter: Tensor
-    recorded: Matrices | None
-    pointers: list[int]
+    plan: Plan
+    H: int
+    weights: Sequence[tuple[int, Callable[[Tensor], Tensor]]]
+    names: Sequence[str]
+    initial: range
+    restart: range
+    states: Sequence[tuple[int, int]]
+    zeros: tuple[int, int]
+    parameter_width: int
+    no_parameter: Tensor
+    recorded_widths: tuple[tuple[str, int], ...]
 
+    @staticmethod
+    def of(kernel_plan: BackwardPlan, start: int) -> "GradientTable":
+        """Return the table of a direction.
 
-class OperandGradients:
-    """Allocates the gradients of one direction and returns them in the order of its operands.
-
-    Args:
-        kernel_plan: the plan of the backward pass of the direction.
-
-    Attributes:
-        operand_count: the number of operands of the direction, see `Plan.operand_count`.
-        state_count: the number of its states.
-    """
-
-    def __init__(self, kernel_plan: BackwardPlan) -> None:
-        plan, cell = kernel_plan.plan, kernel_plan.plan.cell
-        self._kernel_plan, self.operand_count = kernel_plan, plan.operand_count
-        self.state_count = len(cell.state)
-        self._weights = [
-            (k, name, torch.empty_like if name in kernel_plan.fully_written else torch.zeros_like)
+        Args:
+            kernel_plan: the plan of its backward pass.
+            start: the index of its first operand.
+        """
+        plan, sizes, H = kernel_plan.plan, kernel_plan.sizes, kernel_plan.sizes.H
+        names = [name for name in plan.weights if name in kernel_plan.d_weights]
+        weights = [
+            (start + k, torch.empty_like if name in kernel_plan.fully_written else torch.zeros_like)
             for k, name in enumerate(plan.weights)
             if name in kernel_plan.d_weights
         ]
-        self._initial = slice(len(plan.weights), len(plan.weights) + len(cell.state))
-        self._widths = [buffer.width(kernel_plan.sizes) for buffer in kernel_plan.d_states]
-        self._pitches = [width * kernel_plan.sizes.bytes for width in self._widths]
-        self._zeros, self._no_parameter = (kernel_plan.zeros.data_ptr(), 0), kernel_plan.zeros[0]
-        columns = plan.trace.gradient_columns["d_parameter"]
-        self._parameter_width = columns * kernel_plan.sizes.H
-        self._has_custom_parameters = bool(cell.parameters)
-        self._noise = [None] * len(plan.noise)
-        self._recorded_widths = tuple(kernel_plan.recorded_widths.items())
-
-    def allocate(
-        self,
-        operands: Sequence[Tensor],
-        d_states: Sequence[Tensor | None],
-        d_final: Sequence[Tensor | None],
-        layout: BatchLayout,
-        has_resets: bool,
-        is_copy: bool,
-        S: int,
-    ) -> GradientMemory:
-        """Allocate the gradients of a call.
-
-        Args:
-            operands: the operands of the direction.
-            d_states: the gradients of the states at every step; None for zero.
-            d_final: the gradients of the final states; None for zero.
-            layout: the rows of each step.
-            has_resets: whether the call has resets.
-            is_copy: whether the tensors of `d_final` are copies, which the pass may overwrite.
-            S: the number of rows of recorded gradients. The rows after those of the layout are zero.
-        """
-        initial, pointers = operands[self._initial], list[int]()
-        # The pass updates the gradients of states in place, from the final states to the initial states.
-        carried, weights = list[Tensor](), dict[str, Tensor]()
-        for v, d in zip(initial, d_final, strict=True):
-            copy = d if d is None or is_copy else d.clone(memory_format=torch.contiguous_format)
-            carried.append(torch.zeros_like(v) if copy is None else copy)
-        restart = [*map(torch.zeros_like, initial)] if has_resets else carried
-        for k, name, make in self._weights:
-            weights[name] = make(operands[k]) if layout.rows else torch.zeros_like(operands[k])
-        width, parameter = self._parameter_width, self._no_parameter
-        if width:
-            parameter = initial[0].new_zeros(layout.N, width)
-        for width, contiguous_pitch, d in zip(self._widths, self._pitches, d_states, strict=True):
-            if d is None:
-                pointers += self._zeros
-                continue
-            assert d.shape[-1] == width, "the gradient of a state is as wide as the state"
-            assert d.numel() >= width * layout.rows, "the gradient of a state has all rows"
-            pointers += d.data_ptr(), contiguous_pitch if d.is_contiguous() else d.stride(-2) * d.element_size()
-        recorded = None
-        if self._recorded_widths:
-            recorded = matrix_block(S, self._recorded_widths, operands[0].dtype).allocate()
-            if layout.rows < S:
-                recorded.zero_from(layout.rows)
-            pointers += recorded.addresses()
-        return GradientMemory(weights, carried, restart, parameter, recorded, pointers)
-
-    def by_operand(self, memory: GradientMemory) -> list[Tensor | None]:
-        """Return the gradient of each operand after the pass; None for an operand without gradient."""
-        plan, H = self._kernel_plan.plan, self._kernel_plan.sizes.H
-        d, states, restart, parameter, _, _ = memory
-        if self._has_custom_parameters:
-            d = d | custom_parameter_gradients(plan, H, d, parameter)
-        if plan.restarts:
-            states = states + (restart if restart is not states else [torch.zeros_like(v) for v in states])
-        elif restart is not states:
-            states = [*map(Tensor.add_, states, restart)]
-        return [*map(d.get, plan.weights), *states, *self._noise]
+        first, count = start + len(plan.weights), len(plan.cell.state)
+        restart = range(first + count, first + 2 * count if plan.restarts else first + count)
+        widths = [buffer.width(sizes) for buffer in kernel_plan.d_states]
+        return GradientTable(
+            plan,
+            H,
+            weights,
+            names,
+            range(first, first + count),
+            restart,
+            [(width, width * sizes.bytes) for width in widths],
+            (kernel_plan.zeros.data_ptr(), 0),
+            plan.trace.gradient_columns["d_parameter"] * H,
+            kernel_plan.zeros[0],
+            tuple(kernel_plan.recorded_widths.items()),
+        )
 
 
 def custom_parameter_gradients(plan: Plan, H: int, names: Collection[str], d_parameter: Tensor) -> Weights:

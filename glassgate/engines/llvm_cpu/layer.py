@@ -77,12 +77,12 @@ class Layer(NamedTuple):
         backward = cached_backward_pass(self.plans, sizes, parameters, needs_d_data, few_rows, host())
         d_data = empty_rows(S, D, layout.rows, data.dtype) if needs_d_data else None
         saved = to_contiguous(flat, data.dtype)
-        d_operands, recorded = backward.gradients(
+        gradients, recorded = backward.gradients(
             layout, (data, *kernel_operands), saved, steps.resets, d_states, d_final, d_data, S
         )
         for recording, grad in zip(recordings or (), recorded, strict=bool(recordings)):
             recording.add(grad)
-        gradients, tensors = [d_data, *d_operands], (steps.data, *operands)
+        tensors = steps.data, *operands
         if kernel_operands is operands and steps.data.dtype == data.dtype:
             return gradients
         return [d if d is None else d.to(v.dtype) for d, v in zip(gradients, tensors, strict=True)]

@@ -1,6 +1,7 @@
 """Layers with fixed weights, which are packed once: calls with whole sequences, and single steps of a stream."""
 
 import threading
+from array import array
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
@@ -12,7 +13,7 @@ from glassgate.cell import Weights
 from glassgate.engines.backend import NativeSteps
 from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.engines.llvm_cpu import small_tasks
-from glassgate.engines.llvm_cpu.bound import RepeatedPass
+from glassgate.engines.llvm_cpu.bound import Template
 from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.llvm_cpu.entry import Entry
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout, batch_layout
@@ -21,7 +22,7 @@ from glassgate.engines.llvm_cpu.passes import ForwardPass, cached_forward_pass
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.sizes import Arithmetic, KernelSizes
 from glassgate.engines.llvm_cpu.tasks import Launch, join_launches
-from glassgate.engines.llvm_cpu.workspace import align_up
+from glassgate.engines.llvm_cpu.workspace import align_up, borrow
 from glassgate.engines.memory import empty, first_rows, readable, to_contiguous
 from glassgate.engines.plan import Plan, plan_of
 
@@ -208,7 +209,7 @@ class PackedLayer(NamedTuple):
             recording.values = values
         return results
 
-    def passes(self, steps: int, N: int) -> "list[PackedPass | RepeatedPass]":
+    def passes(self, steps: int, N: int) -> "list[PackedPass]":
         """See `FrozenDirections.passes`."""
         return [_packed_pass(direction, steps, N) for direction in self.directions]
 
@@ -226,29 +227,42 @@ def _forward_pass(
 
 
 class PackedPass(NamedTuple):
-    """`backend.PackedPass` for a pass that may be divided among threads."""
+    """`backend.PackedPass` for the CPU."""
 
     forward: ForwardPass
     layout: BatchLayout
     packed: Sequence[Tensor]
+    addresses: Sequence[int]
+    """The addresses of the mask of resets, of the input and of the weights; those of the first two are 0."""
     weights: Sequence[Tensor]
+    """The tensors at these addresses."""
+    template: Template | None
+    """The pass on one thread, with `addresses` among its values; None if it may be divided among threads."""
 
     def run(self, data: int, others: Sequence[int]) -> None:
         """See `backend.PackedPass.run`."""
-        addresses = [0, data, *map(Tensor.data_ptr, self.weights), *others]
-        self.forward.executable(self.layout).run(self.layout, addresses, self.packed)
+        if self.template is None:
+            addresses = 0, data, *self.addresses[2:], *others
+            self.forward.executable(self.layout).run(self.layout, addresses, self.packed)
+            return
+        function, values, workspace, _, _, size, _ = self.template
+        first = len(values) - len(self.addresses)
+        values = values + array("q", others)
+        values[workspace], _memory = borrow(size)
+        values[first + 1] = data
+        function.run(values.buffer_info()[0])
 
 
-def _packed_pass(direction: PackedDirection, steps: int, N: int) -> PackedPass | RepeatedPass:
+def _packed_pass(direction: PackedDirection, steps: int, N: int) -> PackedPass:
     """Return the forward pass of one direction for N sequences of equal length."""
     plan = direction.plan()
     forward, layout = direction.forward_pass(plan, N), batch_layout(None, steps * N, N)
-    packed, weights = direction.packed_weights(plan, N), direction.weights
-    if not fits_one_thread(forward.kernel_plans, layout):
-        return PackedPass(forward, layout, packed, weights)
-    # A pass this small always runs on one thread. A `RepeatedPass` takes less time per call than a `PackedPass`.
-    addresses = [0, 0, *map(Tensor.data_ptr, weights)]
-    return forward.executable(layout, one_thread_partition(1)).repeated_pass(layout, addresses, packed, weights)
+    packed, weights, template = direction.packed_weights(plan, N), direction.weights, None
+    addresses = 0, 0, *map(Tensor.data_ptr, weights)
+    if fits_one_thread(forward.kernel_plans, layout):  # a pass this small always runs on one thread
+        template = forward.executable(layout, one_thread_partition(1)).template(layout, packed, None, 0)
+        template = template and template._replace(values=template.values + array("q", addresses))
+    return PackedPass(forward, layout, packed, addresses, weights, template)
 
 
 class NativeStepper:

@@ -3,9 +3,10 @@
 They run executables (`executable.py`). `layer.py` runs them for single calls, and `prepared.py` for repeated calls.
 """
 
+from array import array
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import count
+from itertools import accumulate, count
 from operator import ge
 
 import torch
@@ -13,15 +14,17 @@ from torch import Tensor
 
 from glassgate.engines.llvm_cpu.arguments import RESETS, Argument, address, pitch
 from glassgate.engines.llvm_cpu.backward import RequestedGradients, cached_backward_plan
+from glassgate.engines.llvm_cpu.bound import Template
 from glassgate.engines.llvm_cpu.executable import MAX_LAYOUTS, AddressIndices, Executable
 from glassgate.engines.llvm_cpu.forward import cached_forward_plan
-from glassgate.engines.llvm_cpu.gradients import OperandGradients
+from glassgate.engines.llvm_cpu.gradients import GradientTable, custom_parameter_gradients
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout
 from glassgate.engines.llvm_cpu.partition import Partition, choose_partition
 from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.llvm_cpu.processor import Processor
-from glassgate.engines.llvm_cpu.ragged import Copies
+from glassgate.engines.llvm_cpu.ragged import Copies, CopyPlan
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
+from glassgate.engines.llvm_cpu.workspace import borrow, kept
 from glassgate.engines.memory import LOW_ADDRESS, Matrices, MatrixBlock, empty, matrix_block, readable
 from glassgate.engines.plan import Plan
 
@@ -50,6 +53,7 @@ class LayerPass:
         pointers: Sequence[Sequence[Argument]] = (),
     ) -> None:
         self.kernel_plans, self._executables = kernel_plans, dict[Partition, Executable]()
+        self._pointer_count = sum([len(own) for own in pointers])
         self._min_elements_by_layout: dict[tuple[int, int], list[int]] = {}
         self._min_elements = [*map(kernel_plans[0].min_elements, shared[0])]
         for group in groups:
@@ -77,6 +81,20 @@ class LayerPass:
             self._executables[partition] = executable
         return executable
 
+    def prepare(self, layout: BatchLayout, copies: CopyPlan | None = None) -> Executable | Template | None:
+        """Return the argument `prepared` of `run` for calls with this layout, or with ragged batches of this size.
+
+        Args:
+            layout: the rows of each step, for sequences of equal length.
+            copies: the copies of ragged batches, whose division among several threads depends on their lengths.
+        """
+        executable = self.executable(layout)
+        if copies is not None and executable.partition.threads > 1:
+            return None
+        copied = 0 if copies is None else 2 * (len(copies.gathered) + len(copies.scattered))
+        address_count = 1 + len(self._min_elements) + self._pointer_count + copied
+        return executable.template(layout, None, copies, address_count) or executable
+
     def run(
         self,
         layout: BatchLayout,
@@ -84,7 +102,7 @@ class LayerPass:
         tensors: Sequence[Tensor],
         pointers: Sequence[int] = (),
         packed: Sequence[Tensor] | None = None,
-        executable: Executable | None = None,
+        prepared: Executable | Template | None = None,
         copies: Copies | None = None,
     ) -> None:
         """Run the pass.
@@ -95,7 +113,7 @@ class LayerPass:
             tensors: the tensors of `shared`, then those of `groups`.
             pointers: the values of the arguments `pointers`: addresses, and distances between rows in bytes.
             packed: the packed weights of each direction; None if this run packs the weights.
-            executable: an executable of this pass. The default is `self.executable(layout)`.
+            prepared: the result of `prepare`. The default is `self.executable(layout)`.
             copies: the copies before and after the pass, if there are any.
         """
         min_elements = self._min_elements_by_layout.get((layout.rows, layout.N)) or self._count_elements(layout)
@@ -108,7 +126,18 @@ class LayerPass:
         if pointers:
             addresses[len(tensors) : len(tensors)] = pointers
         addresses.insert(0, 0 if resets is None else resets.data_ptr())
-        (executable or self.executable(layout)).run(layout, addresses, packed, copies and copies.plan)
+        if not isinstance(prepared, Template):
+            (prepared or self.executable(layout)).run(layout, addresses, packed, copies and copies.plan)
+            return
+        function, values, workspace, weights, rows, size, _ = prepared
+        values = values + array("q", addresses)
+        if not layout.has_equal_lengths:
+            values[rows : rows + 4] = array("q", (layout.rows, layout.N, *layout.addresses))
+        start, _memory = (kept.start, kept.memory) if size <= kept.size else borrow(size)
+        values[workspace] = start
+        for index, offset in weights:
+            values[index] = start + offset
+        function.run(values.buffer_info()[0])
 
     def _count_elements(self, layout: BatchLayout) -> list[int]:
         """Count the elements that kernels access in each tensor of a call with this layout."""
@@ -263,7 +292,8 @@ class BackwardPass(LayerPass):
                 for plan in kernel_plans
             ],
         )
-        self._operand_gradients = [*map(OperandGradients, kernel_plans)]
+        starts = accumulate([plan.operand_count for plan in plans], initial=1)
+        self._tables = [GradientTable.of(plan, start) for plan, start in zip(kernel_plans, starts, strict=False)]
 
     def gradients(
         self,
@@ -275,7 +305,7 @@ class BackwardPass(LayerPass):
         d_final: Sequence[Tensor | None],
         d_data: Tensor | None,
         S: int,
-        executable: Executable | None = None,
+        prepared: Executable | Template | None = None,
         copies: Copies | None = None,
     ) -> tuple[list[Tensor | None], list[Mapping[str, Tensor]]]:
         """Compute the gradients.
@@ -288,38 +318,66 @@ class BackwardPass(LayerPass):
             d_final: the gradients of the final states of all directions; None for zero.
             d_data: memory for the gradient of the input; None if this gradient is not computed.
             S: the number of rows of recorded gradients. The rows after those of the layout become zero.
-            executable, copies: as in `run`. With copies, `d_final` contains no None, and the pass overwrites `d_final`.
+            prepared, copies: as in `run`. With copies, `d_final` has no None, and the pass overwrites `d_final`.
 
         Returns:
-            the gradient of each operand of all directions, None for operands without one; and for each direction the
-            recorded gradients by name.
+            the gradient of the input and of each operand of all directions, None for those without one; and for each
+            direction the recorded gradients by name.
         """
-        results, pointers, start, state = list[Tensor](), list[int](), 1, 0
-        memories, recorded, has_resets, is_copy = (
-            [],
-            list[Mapping[str, Tensor]](),
-            resets is not None,
-            copies is not None,
-        )
-        for gradients in self._operand_gradients:
-            own, of_states = slice(start, start + gradients.operand_count), slice(state, state + gradients.state_count)
-            memory = gradients.allocate(
-                tensors[own], d_states[of_states], d_final[of_states], layout, has_resets, is_copy, S
-            )
-            results += memory.weights.values()
-            results += memory.initial
-            results += memory.restart
-            results.append(memory.parameter)
-            pointers += memory.pointers
-            recorded.append({} if memory.recorded is None else memory.recorded)
-            memories.append(memory)
-            start, state = own.stop, of_states.stop
+        gradients = [d_data, *[None] * (len(tensors) - 1)]
+        results: list[Tensor] = []
+        pointers: list[int] = []
+        memories: list[tuple[list[Tensor], list[Tensor], Tensor]] = []
+        recorded: list[Mapping[str, Tensor]] = []
+        remaining, remaining_final = iter(d_states), iter(d_final)
+        for table in self._tables:
+            for k, make in table.weights:
+                results.append(v := make(tensors[k]) if layout.rows else torch.zeros_like(tensors[k]))
+                gradients[k] = v
+            # The pass updates the gradients of states in place, from the final states to the initial states.
+            for k, d in zip(table.initial, remaining_final, strict=False):
+                if d is None:
+                    d = torch.zeros_like(tensors[k])
+                elif copies is None:
+                    d = d.clone(memory_format=torch.contiguous_format)
+                gradients[k] = d
+                results.append(d)
+            carried = results[-len(table.initial) :]
+            restart = carried if resets is None else [*map(torch.zeros_like, carried)]
+            results += restart
+            for k, d in zip(table.restart, restart, strict=False):
+                gradients[k] = torch.zeros_like(d) if resets is None else d
+            parameter = table.no_parameter
+            if table.parameter_width:
+                parameter = tensors[0].new_zeros(layout.N, table.parameter_width)
+            results.append(parameter)
+            memories.append((carried, restart, parameter))
+            for (width, contiguous_pitch), d in zip(table.states, remaining, strict=False):
+                if d is None:
+                    pointers += table.zeros
+                    continue
+                assert d.shape[-1] == width, "the gradient of a state is as wide as the state"
+                assert d.numel() >= width * layout.rows, "the gradient of a state has all rows"
+                pointers += d.data_ptr(), contiguous_pitch if d.is_contiguous() else d.stride(-2) * d.element_size()
+            if not table.recorded_widths:
+                recorded.append({})
+                continue
+            matrices = matrix_block(S, table.recorded_widths, tensors[0].dtype).allocate()
+            if layout.rows < S:
+                matrices.zero_from(layout.rows)
+            pointers += matrices.addresses()
+            recorded.append(matrices)
         shared = tensors[:1] if d_data is None else (tensors[0], d_data)
-        self.run(layout, resets, (*shared, *tensors[1:], *saved, *results), pointers, None, executable, copies)
-        by_operand = list[Tensor | None]()
-        for gradients, memory in zip(self._operand_gradients, memories, strict=True):
-            by_operand += gradients.by_operand(memory)
-        return by_operand, recorded
+        self.run(layout, resets, (*shared, *tensors[1:], *saved, *results), pointers, None, prepared, copies)
+        for table, (carried, restart, parameter) in zip(self._tables, memories, strict=True):
+            if resets is not None and not table.restart:
+                for d, other in zip(carried, restart, strict=True):
+                    d += other
+            if table.parameter_width:
+                by_name = custom_parameter_gradients(table.plan, table.H, table.names, parameter)
+                for (k, _), name in zip(table.weights, table.names, strict=True):
+                    gradients[k] = by_name.get(name, gradients[k])
+        return gradients, recorded
 
 
 cached_forward_pass, cached_backward_pass = lru_cache(1024)(ForwardPass), lru_cache(1024)(BackwardPass)

@@ -1,15 +1,18 @@
 """The passes of a layer for one call signature. Tensors have the shapes and dtypes of the user's call."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate, chain, islice
-from operator import call
+from operator import call, is_
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from glassgate.engines.backend import PackedLengths, Signature
 from glassgate.engines.contract import Recording
-from glassgate.engines.llvm_cpu.executable import Executable
+from glassgate.engines.llvm_cpu.bound import Template
+from glassgate.engines.llvm_cpu.executable import MAX_LAYOUTS, Executable
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout
 from glassgate.engines.llvm_cpu.passes import BackwardPass, Shape, cached_backward_pass, cached_forward_pass
 from glassgate.engines.llvm_cpu.plan import have_few_rows
@@ -19,12 +22,51 @@ from glassgate.engines.llvm_cpu.ragged import (
     CopyPlan,
     RaggedLayout,
     packed_layout,
-    sort_sequences,
-    unsorted_layout,
+    padded_layout,
 )
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
 from glassgate.engines.memory import LOW_ADDRESS, Matrices, allocator, empty, empty_like, in_memory, to_contiguous
 from glassgate.engines.plan import Plan, needed_weights
+
+Prepared = Executable | Template | None
+"""See `LayerPass.prepare`."""
+
+
+class _RaggedForward(NamedTuple):
+    """The copies of a forward pass over ragged batches, the indices of the copied tensors and results, and the pass."""
+
+    plan: CopyPlan
+    gathered: Sequence[int]
+    scattered: Sequence[int]
+    prepared: Prepared
+
+
+class _CopiedGradients(NamedTuple):
+    """The gradients of a ragged batch that are copied. States are numbered as in `d_visible`, see `backward`.
+
+    Attributes:
+        plan: the copies.
+        given: the states whose gradients are copied before the pass.
+        zeros: the final states without a gradient, each with the index of its initial state among the tensors.
+        results: the tensors whose gradients are copied after the pass, each with the state whose gradient the pass
+            replaces by this one; the input comes first.
+    """
+
+    plan: CopyPlan
+    given: Sequence[int]
+    zeros: Sequence[tuple[int, int]]
+    results: Sequence[tuple[int, int]]
+
+
+class _Backward(NamedTuple):
+    """A backward pass, and the gradients that are copied before and after it."""
+
+    passes: BackwardPass
+    prepared: Prepared
+    copied: _CopiedGradients | None
+
+
+_IS_NONE = partial(is_, None)
 
 
 class PreparedPasses:
@@ -50,10 +92,11 @@ class PreparedPasses:
         self.plans, self._sizes, self._layout, rows = plans, sizes, layout, layout.rows
         few_rows = have_few_rows(rows, sizes)
         self._forward = cached_forward_pass(plans, sizes, dtype, save or all_states, save, few_rows, host())
-        self._executable = self._forward.executable(self._layout)
+        self._prepared = self._forward.prepare(self._layout)
         self._compute_dtype = torch.float64 if sizes[0].bits == 64 else torch.float32
         self._result_dtype, self._rows = dtype, rows
-        self._backward_passes: dict[tuple[bool, ...], tuple[BackwardPass, Executable]] = {}
+        self._backward_passes: dict[tuple[tuple[bool, ...], tuple[bool, ...]], _Backward] = {}
+        """By the arguments of `_new_backward_pass`."""
         self._sequence_indices = [0]
         """The indices of a call's tensors that contain data of each sequence: the input and the initial states."""
         for plan, start in zip(plans, accumulate((plan.operand_count for plan in plans), initial=1), strict=False):
@@ -67,8 +110,8 @@ class PreparedPasses:
         self._sorted_indices = [0] if shared_initial else self._sequence_indices
         """The indices of the tensors that are sorted together with the sequences."""
         self._input_allocators = {k: allocator(shape, self._compute_dtype) for k, shape in self.shapes.items()}
-        self._runs_on_one_thread = self._executable.partition.threads == 1
-        self._copy_plans = [self._plan_forward_copies(packed) for packed in (False, True)]
+        self._ragged_forward: dict[bool, _RaggedForward] = {}
+        """The forward passes over padded sequences, and over packed rows (True)."""
 
     def _index_results(self, leading_shape: Shape, state_shapes: Sequence[Shape], all_states: bool) -> None:
         """Set the indices of returned and saved results, and the functions that allocate each result."""
@@ -92,6 +135,11 @@ class PreparedPasses:
         for k, shape in zip(finals, chain.from_iterable([state_shapes] * len(self.plans)), strict=True):
             user_specs[k] = shape, user_specs[k][1]
         self.visible_counts = tuple([len(states) for states in visible_by_direction])
+        self._state_counts = [
+            (count, [None] * (len(plan.cell.state) - count))
+            for count, plan in zip(self.visible_counts, self.plans, strict=True)
+        ]
+        """For each direction, the number of visible states, and None for each other state."""
         self.visible_count, self._returned, self._saved = len(visible), visible + finals, saved + kept
         self._kernel_allocators, self._user_allocators = (
             [allocator(*spec) for spec in specs] for specs in (kernel_specs, user_specs)
@@ -101,23 +149,24 @@ class PreparedPasses:
         """See `backend.PreparedPasses`."""
         if isinstance(lengths, PackedLengths):
             return packed_layout(lengths)
-        layout = unsorted_layout(lengths, self._layout.steps)
-        if not self._runs_on_one_thread:  # the division among threads depends on the order of the sequences
-            sort_sequences(layout)
-        return layout
+        prepared = (self._ragged_forward.get(False) or self._plan_forward_copies(False)).prepared
+        # The division among several threads depends on the order of the sequences.
+        return padded_layout(lengths, self._layout.steps, sorts=prepared is None)
 
-    def _plan_forward_copies(self, packed: bool) -> tuple[CopyPlan, Sequence[int], Sequence[int]]:
-        """Return the copies before and after a forward pass, and the indices of the copied tensors and results."""
-        gathered, scattered = self._sorted_indices[packed:], self._returned[self.visible_count * packed :]
+    def _plan_forward_copies(self, is_packed: bool) -> "_RaggedForward":
+        """Return the copies of a forward pass."""
+        gathered, scattered = self._sorted_indices[is_packed:], self._returned[self.visible_count * is_packed :]
         widths = [shape[-1] for shape, _ in self._forward.result_specs(self._rows, self._layout.N)]
         plan = CopyPlan(
             tuple([self.shapes[k][-1] for k in gathered]),
-            int(not packed),
+            int(not is_packed),
             tuple([widths[k] for k in scattered]),
-            0 if packed else self.visible_count,
-            sorts=not packed,
+            0 if is_packed else self.visible_count,
+            sorts=not is_packed,
         )
-        return plan, gathered, scattered
+        prepared = None if is_packed else self._forward.prepare(self._layout, plan)
+        self._ragged_forward[is_packed] = _RaggedForward(plan, gathered, scattered, prepared)
+        return self._ragged_forward[is_packed]
 
     def forward(
         self,
@@ -133,11 +182,12 @@ class PreparedPasses:
             tensors if tensors[0].dtype is self._compute_dtype else to_contiguous(tensors, self._compute_dtype)
         )
         results = [*map(call, self._user_allocators)]
-        recorded, addresses = list[Matrices](), list[int]()
+        recorded: list[Matrices] = []
+        addresses: list[int] = []
         for block in self._recorded_blocks:
             recorded.append(block.allocate())
             addresses += recorded[-1].addresses()
-        self._forward.run(self._layout, resets, (*kernel_tensors, *results), addresses, executable=self._executable)
+        self._forward.run(self._layout, resets, (*kernel_tensors, *results), addresses, prepared=self._prepared)
         if self._result_dtype is not self._compute_dtype:
             for k in self._returned:
                 results[k] = results[k].to(self._result_dtype)
@@ -150,7 +200,9 @@ class PreparedPasses:
     ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
         """Run `forward` for sequences of different lengths or packed rows."""
         kernel_tensors, is_packed = [*tensors], ragged.is_packed
-        plan, gathered, scattered = self._copy_plans[is_packed]
+        plan, gathered, scattered, prepared = self._ragged_forward.get(is_packed) or self._plan_forward_copies(
+            is_packed
+        )
         for k in gathered:
             kernel_tensors[k] = self._input_allocators[k]()
         if is_packed:
@@ -158,14 +210,13 @@ class PreparedPasses:
             kernel_results = [empty(*spec) for spec in specs]
         else:
             kernel_results = [*map(call, self._kernel_allocators)]
-        user_results = [self._user_allocators[k]() for k in scattered]
+        user_results = [*map(call, map(self._user_allocators.__getitem__, scattered))]
         user_inputs, kernel_inputs = map(tensors.__getitem__, gathered), map(kernel_tensors.__getitem__, gathered)
         copied_results = map(kernel_results.__getitem__, scattered)
         copies = Copies(plan, [*user_inputs, *kernel_inputs, *user_results, *copied_results])
-        executable = self._executable if self._runs_on_one_thread and not is_packed else None
-        self._forward.run(ragged.layout, resets, (*kernel_tensors, *kernel_results), (), None, executable, copies)
-        packed_rows = [kernel_results[k] for k in self._returned[: self.visible_count * is_packed]]
-        return packed_rows + user_results, [kernel_results[k] for k in self._saved], kernel_tensors
+        self._forward.run(ragged.layout, resets, (*kernel_tensors, *kernel_results), (), None, prepared, copies)
+        packed_rows = map(kernel_results.__getitem__, self._returned[: self.visible_count * is_packed])
+        return [*packed_rows, *user_results], [*map(kernel_results.__getitem__, self._saved)], kernel_tensors
 
     def backward(
         self,
@@ -178,12 +229,10 @@ class PreparedPasses:
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor | None]:
         """See `backend.PreparedPasses`."""
-        needed = tuple(needed)
-        backward, executable = self._backward_passes.get(needed) or self._new_backward_pass(needed)
         kernel_tensors = (
             tensors if tensors[0].dtype is self._compute_dtype else to_contiguous(tensors, self._compute_dtype)
         )
-        d = list[Tensor | None]()
+        d: list[Tensor | None] = []
         for k, v in enumerate(d_visible):
             if v is not None:
                 if v.is_neg() or v.data_ptr() < LOW_ADDRESS:
@@ -193,17 +242,23 @@ class PreparedPasses:
                 if k < self.visible_count and not v.is_contiguous():
                     v = v.flatten(0, -2) if v.stride(-1) == 1 else v.contiguous()
             d.append(v)
-        d_data = empty_like(kernel_tensors[0]) if needed[0] else None
-        layout, copies, user_gradients = self._layout, None, dict[int, Tensor]()
-        reuses_executable = ragged is None or (executable.partition.threads == 1 and not ragged.is_packed)
-        if ragged is not None:
+        is_packed = ragged is not None and ragged.is_packed
+        d_data = None
+        if needed[0]:
+            d_data = empty_like(kernel_tensors[0]) if is_packed else self._input_allocators[0]()
+        key = tuple(needed), () if ragged is None else (is_packed, *map(_IS_NONE, d))
+        backward, prepared, copied = self._backward_passes.get(key) or self._new_backward_pass(*key)
+        user_gradients: dict[int, Tensor] = {}
+        layout, copies = self._layout, None
+        if copied is not None and ragged is not None:
             layout = ragged.layout
-            copies, user_gradients = self._gradient_copies(d, d_data, tensors, needed, ragged.is_packed)
-        d_states, at_steps = list[Tensor | None](), iter(d)
-        for plan, count in zip(self.plans, self.visible_counts, strict=True):
+            copies, user_gradients = self._gradient_copies(copied, d, d_data, tensors)
+        d_states: list[Tensor | None] = []
+        at_steps = iter(d)
+        for count, missing in self._state_counts:
             d_states += islice(at_steps, count)
-            d_states += [None] * (len(plan.cell.state) - count)
-        d_operands, gate_gradients = backward.gradients(
+            d_states += missing
+        gradients, gate_gradients = backward.gradients(
             layout,
             kernel_tensors,
             saved if self._result_dtype is self._compute_dtype else to_contiguous(saved, self._compute_dtype),
@@ -212,68 +267,77 @@ class PreparedPasses:
             d[self.visible_count :],
             d_data,
             self._rows,
-            executable if reuses_executable else None,
+            None if is_packed else prepared,
             copies,
         )
         for recording, grad in zip(recordings or (), gate_gradients, strict=bool(recordings)):
             recording.add(grad)
-        gradients = [d_data, *d_operands]
         for k, v in user_gradients.items():
             gradients[k] = v
         if kernel_tensors is tensors:
             return gradients
         return [d if d is None else d.to(v.dtype) for d, v in zip(gradients, tensors, strict=True)]
 
-    def _new_backward_pass(self, needed: tuple[bool, ...]) -> tuple[BackwardPass, Executable]:
-        """Create the pass that computes the needed gradients, and its executable for sequences of equal length."""
+    def _new_backward_pass(self, needed: tuple[bool, ...], ragged: tuple[bool, ...]) -> "_Backward":
+        """Create the pass that computes the needed gradients.
+
+        Args:
+            needed: for each tensor of the call, whether its gradient is needed.
+            ragged: empty for sequences of equal length. Otherwise whether the rows are packed, then for each visible
+                and final state whether its gradient is missing.
+        """
         parameters = needed_weights(self.plans, needed[1:])
         few_rows = have_few_rows(self._rows, self._sizes, backward=True)
         backward = cached_backward_pass(self.plans, self._sizes, parameters, needed[0], few_rows, host())
-        self._backward_passes[needed] = backward, backward.executable(self._layout)
-        return self._backward_passes[needed]
+        if len(self._backward_passes) >= MAX_LAYOUTS:
+            self._backward_passes.clear()
+        copied = self._copied_gradients(needed, *ragged) if ragged else None
+        is_packed = bool(ragged and ragged[0])
+        prepared = None if is_packed else backward.prepare(self._layout, copied and copied.plan)
+        entry = self._backward_passes[needed, ragged] = _Backward(backward, prepared, copied)
+        return entry
+
+    def _copied_gradients(self, needed: Sequence[bool], is_packed: bool, *missing: bool) -> "_CopiedGradients":
+        """Return the gradients that are copied. The arguments are those of `_new_backward_pass`."""
+        count, (_, *initial) = self.visible_count, self._sequence_indices
+        given = [k for k, is_missing in enumerate(missing) if not is_missing and (k >= count or not is_packed)]
+        zeros = [(k, initial[k - count]) for k, is_missing in enumerate(missing) if is_missing and k >= count]
+        # The pass replaces the gradients of the final states by those of the initial states.
+        results = [(k, count + n - 1) for n, k in enumerate(self._sequence_indices) if needed[k] and n >= is_packed]
+        widths = [shape[-1] for shape, _ in self._forward.result_specs(self._rows, self._layout.N)]
+        plan = CopyPlan(
+            tuple([widths[self._returned[k]] for k in given]),
+            sum([k < count for k in given]),
+            tuple([self.shapes[k][-1] for k, _ in results]),
+            sum([k == 0 for k, _ in results]),
+        )
+        return _CopiedGradients(plan, given, zeros, results)
 
     def _gradient_copies(
-        self,
-        d: list[Tensor | None],
-        d_data: Tensor | None,
-        tensors: Sequence[Tensor],
-        needed: Sequence[bool],
-        packed: bool,
+        self, copied: "_CopiedGradients", d: list[Tensor | None], d_data: Tensor | None, tensors: Sequence[Tensor]
     ) -> tuple[Copies, dict[int, Tensor]]:
         """Return the copies before and after a backward pass, and new tensors for gradients in the user's layout.
 
         The copies after the pass fill the new tensors. The keys of the dict are indices of `tensors`.
 
         Args:
+            copied: the gradients that are copied.
             d: the gradients of visible and final states. This method replaces them by empty tensors. The copies before
                 the pass write the gradients into these, in the kernel's order of rows.
             d_data: the tensor to which the pass writes the gradient of the input.
-            tensors, needed: as in `backward`.
-            packed: whether input and output are packed rows, which are not copied.
+            tensors: as in `backward`.
         """
-        gathered = {
-            k: v.contiguous() for k, v in enumerate(d) if v is not None and (k >= self.visible_count or not packed)
-        }
-        for k, v in gathered.items():
-            d[k] = empty_like(v)
-        initial = self._sequence_indices[1:]
-        d[self.visible_count :] = [
-            torch.zeros_like(tensors[k]) if v is None else v
-            for k, v in zip(initial, d[self.visible_count :], strict=True)
-        ]
-        # The pass replaces the gradients of the final states by those of the initial states.
-        rows = dict(zip((0, *initial), (d_data, *d[self.visible_count :]), strict=True))
-        scattered = {k: self._input_allocators[k]() for k in self._sequence_indices[int(packed) :] if needed[k]}
-        plan = CopyPlan(
-            tuple([v.shape[-1] for v in gathered.values()]),
-            sum([k < self.visible_count for k in gathered]),
-            tuple([v.shape[-1] for v in scattered.values()]),
-            int(0 in scattered),
-        )
-        copied: list[Tensor | None] = [
-            *gathered.values(),
-            *[d[k] for k in gathered],
-            *scattered.values(),
-            *[rows[k] for k in scattered],
-        ]
-        return Copies(plan, [v for v in copied if v is not None]), scattered
+        plan, given, zeros, results = copied
+        new: dict[int, Tensor] = {}
+        all_tensors = [d[k] for k in given]
+        for k in given:
+            d[k] = self._kernel_allocators[self._returned[k]]()
+            all_tensors.append(d[k])
+        for k, like in zeros:
+            d[k] = torch.zeros_like(tensors[like])
+        for k, _ in results:
+            new[k] = self._input_allocators[k]()
+        all_tensors += new.values()
+        for k, row in results:
+            all_tensors.append(d[row] if k else d_data)
+        return Copies(plan, [v.contiguous() for v in all_tensors if v is not None]), new

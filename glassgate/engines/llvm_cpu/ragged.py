@@ -111,11 +111,23 @@ class RaggedLayout(NamedTuple):
         return (torch.arange(layout.steps, device="cpu")[:, None] * layout.N + self.order)[is_row]
 
 
-def unsorted_layout(lengths: Sequence[int], L: int) -> RaggedLayout:
-    """Return the layout of padded sequences of at most L steps. Its tables are zero until the sequences are sorted."""
+def padded_layout(lengths: Sequence[int], L: int, sorts: bool) -> RaggedLayout:
+    """Return the layout of padded sequences of at most L steps.
+
+    Args:
+        lengths: the length of each sequence.
+        L: the number of steps.
+        sorts: whether to sort the sequences now. Otherwise, the tables of the layout are zero until a pass sorts them.
+    """
     N = len(lengths)
-    memory = torch.frombuffer(_zeros(2 * (L + 2) + N) + array("q", lengths), dtype=torch.int64)
-    return RaggedLayout(BatchLayout(memory, sum(lengths), L, N, False))
+    memory = _zeros(2 * (L + 2) + N) + array("q", lengths)
+    sizes = memory.buffer_info()[0] + 8
+    addresses = sizes, sizes + 8 * (L + 2)
+    if sorts:
+        arguments = array("q", (N, L, *addresses))
+        compile_native(SORT).run(arguments.buffer_info()[0])
+    tensor = torch.frombuffer(memory, dtype=torch.int64)
+    return RaggedLayout(BatchLayout(tensor, sum(lengths), L, N, False, addresses))
 
 
 @lru_cache(64)
@@ -123,19 +135,13 @@ def _zeros(count: int) -> "array[int]":
     return array("q", bytes(8 * count))
 
 
-def sort_sequences(ragged: RaggedLayout) -> None:
-    """Sort the sequences now, for a caller that needs the order before the forward pass."""
-    layout = ragged.layout
-    arguments = array("q", (layout.N, layout.steps, *layout.addresses))
-    compile_native(SORT).run(arguments.buffer_info()[0])
-
-
 def packed_layout(lengths: PackedLengths) -> RaggedLayout:
     """Return the layout of packed sequences."""
     sizes, order = lengths
     values = array("q", (0, *sizes, 0, 0, *accumulate(sizes, initial=0), *order))
-    memory = torch.frombuffer(values, dtype=torch.int64)
-    return RaggedLayout(BatchLayout(memory, sum(sizes), len(sizes), len(order), False), True)
+    memory, first = torch.frombuffer(values, dtype=torch.int64), values.buffer_info()[0] + 8
+    addresses = first, first + 8 * (len(sizes) + 2)
+    return RaggedLayout(BatchLayout(memory, sum(sizes), len(sizes), len(order), False, addresses), True)
 
 
 class CopyPlan(NamedTuple):

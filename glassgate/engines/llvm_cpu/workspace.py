@@ -48,19 +48,23 @@ def borrow(size: int) -> tuple[int, Tensor | None]:
     if size > MAX_KEPT_BYTES:
         temporary = empty([size + ALIGN], torch.uint8)
         return align_up(temporary.data_ptr()), temporary
-    workspace = _workspace
-    if size > workspace.size:
-        workspace.memory = None  # free the old memory before the allocation
-        workspace.memory = empty([size + ALIGN], torch.uint8)
-        workspace.start, workspace.size = align_up(workspace.memory.data_ptr()), size
-    return workspace.start, workspace.memory
+    if size > kept.size:
+        kept.memory = None  # free the old memory before the allocation
+        kept.memory = empty([size + ALIGN], torch.uint8)
+        kept.start, kept.size = align_up(kept.memory.data_ptr()), size
+    return kept.start, kept.memory
 
 
 class _Workspace(threading.local):
-    """The workspace that each thread keeps."""
+    """The workspace that each thread keeps.
+
+    Attributes:
+        start, size: its address and its size in bytes.
+        memory: the tensor that owns it.
+    """
 
     start, size = 0, 0
     memory: Tensor | None = None
 
 
-_workspace = _Workspace()
+kept = _Workspace()

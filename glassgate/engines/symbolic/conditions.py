@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_CHANGES = (KeyError, AttributeError, ValueError, RuntimeError)
+CHANGES = (KeyError, AttributeError, ValueError, RuntimeError)
 """Errors of a condition whose value was deleted, or is changed by another thread in this moment."""
 
 
@@ -46,13 +46,18 @@ class Conditions:
         self._values[name] = value
         return name
 
-    def hold(self, cell: Any) -> bool:
-        """Whether all conditions still hold."""
+    @property
+    def function(self) -> Callable[[Any], bool]:
+        """A function of the cell that returns whether all conditions hold. It may raise one of `CHANGES` instead."""
         if self._compiled is None:
             self._compiled = self._compile(" and ".join(self._conditions) or "True")
+        return self._compiled
+
+    def hold(self, cell: Any) -> bool:
+        """Whether all conditions still hold."""
         try:
-            return self._compiled(cell)
-        except _CHANGES:
+            return self.function(cell)
+        except CHANGES:
             return False
 
     def first_change(self, cell: Any) -> str | None:
@@ -63,7 +68,7 @@ class Conditions:
             try:
                 if not self._compile(condition)(cell):
                     return where
-            except _CHANGES:
+            except CHANGES:
                 return where
         return None  # another thread has undone its change
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,6 +27,11 @@ from glassgate.engines.torch_op.tangents import tangent_arguments, values_and_ta
 Gradients = tuple[Sequence[Tensor | None], Sequence[Tensor | None]]
 """The gradients of the states of a direction at every step, and of its final states; None for zero."""
 
+_BATCH_OF_GRADIENTS = (
+    "kernels have no gradient for a batch of gradients (is_grads_batched, torch.func.vmap of a backward pass): run the "
+    'forward pass inside `with glassgate.engine("reference")`'
+)
+
 
 class LayerFunction(torch.autograd.Function):
     """An eager call of a layer. It computes the results of the operator `layer` without the cost of the dispatcher."""
@@ -50,7 +55,8 @@ class LayerFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *d_results: Tensor | None) -> tuple[Tensor | None, ...]:
-        _reject_batched_gradients(d_results)
+        if any([d is not None and is_batched(d) for d in d_results]):
+            raise RuntimeError(_BATCH_OF_GRADIENTS)
         if ctx.recordings:
             _pass_gradients_to_recordings(ctx.recordings, results_by_direction(ctx.compiled.plans, d_results))
         if torch.is_grad_enabled():
@@ -78,58 +84,51 @@ class InputProductFunction(LayerFunction):
         return *(None,) * 6, d @ weight, d.T @ steps.data, *d_others
 
 
-class PreparedCall(NamedTuple):
-    """The non-tensor arguments of a prepared call, whose passes are compiled for its signature.
-
-    Attributes:
-        passes: the prepared passes of the layer.
-        backend: the name of the backend.
-        layout: the layout of the sequences, if their lengths differ or rows are packed.
-        recordings: one per direction, if gates are recorded.
-    """
-
-    passes: PreparedPasses
-    backend: str
-    layout: RaggedLayout | None
-    recordings: Sequence[Recording] | None
-
-
 class PreparedFunction(torch.autograd.Function):
     """A prepared call of a layer. Tensors have the shapes that the user passed."""
 
     @staticmethod
     def forward(
         ctx: Any,
-        call: PreparedCall,
+        passes: PreparedPasses,
+        backend: str,
+        layout: RaggedLayout | None,
+        recordings: Sequence[Recording] | None,
         resets: Tensor | None,
         *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
-        passes, _, layout, recordings = call
         visible, saved, kernel_tensors = passes.forward(tensors, resets, layout, recordings)
-        ctx.call, ctx.count = call, len(tensors)
+        ctx.call = passes, backend, layout, recordings, len(tensors)
         ctx.save_for_backward(resets, *tensors, *(() if layout is None else kernel_tensors), *saved)
         ctx.set_materialize_grads(False)
         return tuple(visible)
 
     @staticmethod
     def backward(ctx: Any, *d_visible: Tensor | None) -> tuple[Tensor | None, ...]:
-        _reject_batched_gradients(d_visible)
-        passes, _, layout, recordings = ctx.call
-        n, (resets, *saved) = ctx.count, ctx.saved_tensors
+        for d in d_visible:
+            if d is not None and (is_wrapped(d) or is_legacy_batch(d)):
+                raise RuntimeError(_BATCH_OF_GRADIENTS)
+        passes, backend, layout, recordings, n = ctx.call
+        resets, *saved = ctx.saved_tensors
         tensors = saved[:n]
         kernel_tensors, saved = (tensors, saved[n:]) if layout is None else (saved[n : 2 * n], saved[2 * n :])
-        needed = ctx.needs_input_grad[2:]
+        needed = ctx.needs_input_grad[5:]
         if recordings:
             _pass_gradients_to_recordings(recordings, _gradients_by_direction(passes, d_visible))
+            if recordings[0].skips_input:
+                needed = False, *needed[1:]
         if torch.is_grad_enabled():
-            return None, None, *_prepared_gradients_by_operator(ctx.call, tensors, resets, saved, d_visible, needed[0])
-        if recordings and recordings[0].skips_input:
-            needed = False, *needed[1:]
-        return None, None, *passes.backward(kernel_tensors, saved, resets, d_visible, needed, layout, recordings)
+            arguments = tensors, resets, saved, d_visible, ctx.needs_input_grad[5]
+            d_tensors = _prepared_gradients_by_operator(passes, backend, layout, *arguments)
+        else:
+            d_tensors = passes.backward(kernel_tensors, saved, resets, d_visible, needed, layout, recordings)
+        return None, None, None, None, None, *d_tensors
 
 
 def _prepared_gradients_by_operator(
-    call: PreparedCall,
+    passes: PreparedPasses,
+    backend: str,
+    layout: RaggedLayout | None,
     tensors: Sequence[Tensor],
     resets: Tensor | None,
     saved: Sequence[Tensor],
@@ -137,7 +136,6 @@ def _prepared_gradients_by_operator(
     needs_d_data: bool,
 ) -> list[Tensor | None]:
     """The gradients of the tensors that the user passed to a prepared call, computed by the differentiable operator."""
-    passes, backend, layout, _ = call
     rows: dict[int, Tensor | None] = {}
     """For ragged sequences, the row indices of the input and of each initial state, in the order in which kernels read
     the rows. Keys are the positions in `tensors`; None means all rows in order."""
@@ -192,16 +190,6 @@ def _undo_select_rows(d: Tensor, like: Tensor, rows: Tensor | None) -> Tensor:
 def _as_rows(tensor: Tensor) -> Tensor:
     """Flatten all axes of a tensor except the last."""
     return tensor.flatten(0, -2) if tensor.dim() > 2 else tensor
-
-
-def _reject_batched_gradients(d_results: Sequence[Tensor | None]) -> None:
-    for d in d_results:  # as in `is_batched`, without a function call per gradient
-        if d is None or not (is_wrapped(d) or is_legacy_batch(d)):
-            continue
-        raise RuntimeError(
-            "kernels have no gradient for a batch of gradients (is_grads_batched, torch.func.vmap of a backward "
-            'pass): run the forward pass inside `with glassgate.engine("reference")`'
-        )
 
 
 def _save(ctx: Any, plans: Sequence[Plan], inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:

@@ -14,6 +14,7 @@ import ctypes
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from torch import Tensor
 
 import glassgate as gg
 from glassgate.engines import processors
-from glassgate.engines.llvm_cpu import executable, gradients, packed, partition, passes, ragged
+from glassgate.engines.llvm_cpu import executable, packed, partition, passes, ragged
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout
 from glassgate.engines.llvm_cpu.pool import threads
 from glassgate.engines.llvm_cpu.processor import Processor, host, pretend
@@ -63,7 +64,7 @@ class Guard:
         self._patch = pytest.MonkeyPatch()
 
     def __enter__(self) -> "Guard":
-        run, allocate = passes.LayerPass.run, gradients.OperandGradients.allocate
+        run, compute_gradients = passes.LayerPass.run, passes.BackwardPass.gradients
         d_rows: dict[tuple[int, int], Tensor] = {}
         """The guarded copies of the gradients of states. A pass gets the addresses of these, not the tensors."""
         recorded: list[tuple[Tensor, Tensor]] = []
@@ -76,7 +77,7 @@ class Guard:
             tensors: Sequence[Tensor],
             pointers: Sequence[int] = (),
             packed: Sequence[Tensor] | None = None,
-            executable: executable.Executable | None = None,
+            prepared: Any = None,
             copies: ragged.Copies | None = None,
         ) -> None:
             tensors_by_memory = {
@@ -89,7 +90,7 @@ class Guard:
 
             guarded_copies = copies and copies._replace(tensors=guarded_tensors(copies.tensors))
             guarded_resets = None if resets is None else self.copy(resets)
-            run(own, layout, guarded_resets, guarded_tensors(tensors), pointers, packed, executable, guarded_copies)
+            run(own, layout, guarded_resets, guarded_tensors(tensors), pointers, packed, prepared, guarded_copies)
             self.pass_count += 1
             for key, tensor in tensors_by_memory.items():  # `copy_` would increase the version that autograd checks
                 ctypes.memmove(tensor.data_ptr(), guarded[key].data_ptr(), tensor.nbytes)
@@ -99,14 +100,19 @@ class Guard:
             d_rows.clear()
             self.memory.free()
 
-        def allocate_guarded(
-            own: gradients.OperandGradients, operands: Sequence[Tensor], d_states: Sequence[Tensor | None], *rest: Any
-        ) -> gradients.GradientMemory:
+        def gradients_guarded(
+            own: passes.BackwardPass,
+            layout: BatchLayout,
+            tensors: Sequence[Tensor],
+            saved: Sequence[Tensor],
+            resets: Tensor | None,
+            d_states: Sequence[Tensor | None],
+            *rest: Any,
+        ) -> Any:
             contiguous = [d if d is None else d.contiguous() for d in d_states]
             d_rows.update({(d.data_ptr(), d.nbytes): self.copy(d) for d in contiguous if d is not None})
-            return allocate(
-                own, operands, [d if d is None else d_rows[d.data_ptr(), d.nbytes] for d in contiguous], *rest
-            )
+            d_guarded = [d if d is None else d_rows[d.data_ptr(), d.nbytes] for d in contiguous]
+            return compute_gradients(own, layout, tensors, saved, resets, d_guarded, *rest)
 
         def guarded_addresses(own: Matrices) -> list[int]:
             pairs = [(v, self.copy(v)) for v in own.values()]
@@ -115,8 +121,10 @@ class Guard:
 
         self._patch.setattr(passes.LayerPass, "run", run_guarded)
         self._patch.setattr(Matrices, "addresses", guarded_addresses)
-        self._patch.setattr(gradients.OperandGradients, "allocate", allocate_guarded)
-        self._patch.setattr(executable, "borrow", lambda size: (self.memory.allocate(size), None))
+        self._patch.setattr(passes.BackwardPass, "gradients", gradients_guarded)
+        self._patch.setattr(passes, "kept", SimpleNamespace(size=-1))
+        for module in (executable, packed, passes):
+            self._patch.setattr(module, "borrow", lambda size: (self.memory.allocate(size), None))
         for module in (executable, packed):
             self._patch.setattr(module, "empty", lambda shape, dtype: self.copy(torch.empty(shape, dtype=dtype)))
         return self

@@ -16,6 +16,7 @@ class BatchLayout(NamedTuple):
         steps: the number of steps.
         N: the number of sequences.
         has_equal_lengths: whether each step has N rows.
+        addresses: the addresses of the entries of the first step in `sizes` and `starts`.
     """
 
     memory: Tensor
@@ -23,6 +24,7 @@ class BatchLayout(NamedTuple):
     steps: int
     N: int
     has_equal_lengths: bool
+    addresses: tuple[int, int]
 
     @property
     def sizes(self) -> Tensor:
@@ -33,12 +35,6 @@ class BatchLayout(NamedTuple):
     def starts(self) -> Tensor:
         """(L + 2,): the index of the first row of each step, with an entry before the first and after the last step."""
         return self.memory[self.steps + 2 : 2 * self.steps + 4]
-
-    @property
-    def addresses(self) -> tuple[int, int]:
-        """The addresses of the entries of the first step in `sizes` and `starts`."""
-        first_size = self.memory.data_ptr() + 8
-        return first_size, first_size + 8 * (self.steps + 2)
 
 
 def batch_layout(batch_sizes: Tensor | None, S: int, N: int) -> BatchLayout:
@@ -59,7 +55,9 @@ def _layout(batch_sizes: Tensor, N: int, has_equal_lengths: bool) -> BatchLayout
     zero = batch_sizes.new_zeros(1)
     sizes = torch.cat([zero, batch_sizes, zero])
     ends = sizes.cumsum(0)
-    return BatchLayout(torch.cat([sizes, ends - sizes]), int(ends[-1]), len(batch_sizes), N, has_equal_lengths)
+    memory, steps = torch.cat([sizes, ends - sizes]), len(batch_sizes)
+    first = memory.data_ptr() + 8
+    return BatchLayout(memory, int(ends[-1]), steps, N, has_equal_lengths, (first, first + 8 * (steps + 2)))
 
 
 @lru_cache(256)
