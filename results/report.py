@@ -27,11 +27,11 @@ HEADINGS = (
     "score on test data",
     OURS,
     f"{PLAIN} in the same run",
+    "speedup",
+    "seeds",
     "largest difference at a seed",
     "difference with the same weights",
     "best simple model",
-    "seeds",
-    "speedup",
 )
 
 INTRODUCTION = """\
@@ -52,11 +52,11 @@ make results RESULTS=--report                           # only this page and the
 LEGEND = f"""
 - **Scores:** mean and standard deviation over the seeds. Of nats, errors and losses, less is better. The tables of
   single seeds have {OURS} / {PLAIN}.
+- **Speedup:** processor time of {PLAIN} divided by that of {OURS}, the median of all epochs, with quartiles. *Seconds
+  per epoch* are the processor time of its training steps.
 - **Difference with the same weights:** rounding errors make the two training runs diverge, as if they had different
   seeds. The trained weights of {OURS} are therefore also scored with the layers of `{PLAIN}`.
 - **Best simple model:** the best of the [simple models](text-tasks.md#simple-models) on the same test data.
-- **Speedup:** processor time of {PLAIN} divided by that of {OURS}, the median of all epochs, with quartiles. *Seconds
-  per epoch* are the processor time of its training steps.
 - **Reported by others:** these figures have other settings, and are quoted from secondary sources, not from the papers.
   "Own figures for comparison" are naive forecasts, and small training runs in plain PyTorch with little tuning.
 - **Earlier defaults:** the commands of SNIPS slots, Tiny Shakespeare and the next character of Tang poems contain
@@ -153,11 +153,11 @@ def _row(case: Case, pairs: Pairs, store: Store) -> str:
         _title(score),
         format_scores(score, ours),
         format_scores(score, plain),
+        "{1:.2f} ({0:.2f} to {2:.2f})".format(*quartiles(speedups(pairs))),
+        str(len(pairs)),
         f"{round(difference, digits) + 0:+.{digits}f}",
         f"{max(side['crosswise'] for side, _ in pairs) * score.factor:.1g}",
         baselines.best(case, store.get(case, 1, baselines.SIDE)),
-        str(len(pairs)),
-        "{1:.2f} ({0:.2f} to {2:.2f})".format(*quartiles(speedups(pairs))),
     ]
     return f"| {' | '.join(cells)} |"
 

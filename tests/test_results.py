@@ -105,8 +105,8 @@ def test_the_page_is_generated_from_the_files(tmp_path, monkeypatch):
     report.write(store, tmp_path / "results.md")
     page = (tmp_path / "results.md").read_text("utf-8")
     accuracy = 100 * json.loads((tmp_path / "toy-1-ours.json").read_text())["test"]["accuracy"]
-    row = f"| [A toy grammar](#toy) | accuracy, % | {accuracy:.1f} | {accuracy:.1f} | +0.0 | 0 | - | 1 |"
-    assert row in page
+    assert f"| [A toy grammar](#toy) | accuracy, % | {accuracy:.1f} | {accuracy:.1f} | " in page
+    assert " | 1 | +0.0 | 0 | - |" in page
     assert "- a coin (two tags): 50 % accuracy" in page
     for name in ("results-curves.svg", "results-scores.svg"):
         assert name in page
