@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS / "site"))
+from chinese import translate  # noqa: E402
+
 PAGES = ("why-lstm.md", "why-lstm.zh-CN.md")
 PICTURES = ("gradients", "learning", "forget-bias", "taggers-reach", "language-models", "models-reach", "variants")
 Content = dict[str, dict[str, Any]]
@@ -110,7 +113,7 @@ def gradients(content: Content, language: int) -> str:
     """Return the fraction of the gradient that remains a hundred steps back, for each network."""
     head = (("cell", "gradient left 100 steps back"), ("单元", "100 步之前剩余的梯度"))[language]
     rows = [(row["label"], row["output"]) for row in content["compare"]["gradients"]]
-    return table(head, [[label, f"{norms[-1] / norms[0]:.1e}"] for label, norms in rows])
+    return table(head, [[_words(label, language), f"{norms[-1] / norms[0]:.1e}"] for label, norms in rows])
 
 
 def directions(content: Content, language: int) -> str:
@@ -120,8 +123,8 @@ def directions(content: Content, language: int) -> str:
         ("阅读方向", "标签正确率", "作语言模型，每字符 nats"),
     )[language]
     loss = {row["reads"]: f"{row['loss'][-1]:.3f}" for row in content["directions"]["language_models"]}
-    rows = content["directions"]["taggers"]
-    return table(head, [[r["reads"], f"{statistics.mean(r['accuracy']):.2%}", loss.get(r["reads"], "-")] for r in rows])
+    rows = [(row["reads"], statistics.mean(row["accuracy"])) for row in content["directions"]["taggers"]]
+    return table(head, [[_words(reads, language), f"{mean:.2%}", loss.get(reads, "-")] for reads, mean in rows])
 
 
 def generated(content: Content, language: int) -> str:
@@ -143,7 +146,7 @@ def products(content: Content, language: int) -> str:
         head,
         [
             [
-                row["variant"],
+                _words(row["variant"], language),
                 str(row["N"]),
                 str(row["H"]),
                 f"{row['forward']:.1f}",
@@ -153,6 +156,10 @@ def products(content: Content, language: int) -> str:
             for row in content["products"]["rows"]
         ],
     )
+
+
+def _words(text: str, language: int) -> str:
+    return translate(text) if language else text
 
 
 def machine(content: Content, language: int) -> str:

@@ -1,7 +1,7 @@
 """The documentation site: each name has its place, the home page's lines run; `make docs` checks the rest."""
 
 import ast
-import importlib.util
+import importlib
 import inspect
 import re
 from pathlib import Path
@@ -35,13 +35,9 @@ def test_the_lines_of_the_home_page_run(tmp_path: Path, monkeypatch: pytest.Monk
     assert "layer0" in Path("report.html").read_text("utf-8")
 
 
-def test_notebooks_are_pages() -> None:
-    spec = importlib.util.spec_from_file_location("notebooks", ROOT / "docs/site/notebooks.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    pages = module.pages()
+def test_notebooks_are_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs/site")
+    pages = importlib.import_module("notebooks").pages()
     assert {f"notebooks/{path.stem}.md" for path in (ROOT / "docs/notebooks").glob("*.ipynb")} == pages.keys()
     for address, (text, pictures) in pages.items():
         assert text.startswith("# "), address
@@ -50,6 +46,31 @@ def test_notebooks_are_pages() -> None:
     assert pages["notebooks/gates.md"].pictures
     listed = (ROOT / "docs/README.md").read_text("utf-8")
     assert all(f"({address.removesuffix('.md')}.ipynb)" in listed for address in pages)
+
+
+def test_the_words_of_pictures_on_chinese_pages_are_translated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs/site")
+    chinese, notebooks = importlib.import_module("chinese"), importlib.import_module("notebooks")
+    shown = {
+        path: (ROOT / "docs" / path).read_text("utf-8")
+        for page in (ROOT / "docs").glob("*.zh-CN.md")
+        for path in chinese.pictures_of(page.read_text("utf-8"))
+    }
+    assert len(shown) > 20
+    shown |= {name: svg for page in notebooks.pages().values() for name, svg in page.pictures.items()}
+    missing = {path: [*chinese.untranslated(svg)] for path, svg in shown.items() if ".zh-CN-" not in path}
+    assert not {path: words for path, words in missing.items() if words}
+    assert "遗忘偏置" in chinese.translate_picture(shown["claims/forget-bias.svg"])
+    assert "前向" in chinese.translate_picture(shown["claims/variants.svg"], "claims/variants.svg")
+
+
+def test_lines_of_chinese_text_are_joined_without_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs/site")
+    joined = importlib.import_module("chinese").joined
+    assert (
+        joined("一个\n句子。\n`code` 和\n词\n\n段落：\n- 项\n| 表 |") == "一个句子。`code` 和词\n\n段落：\n- 项\n| 表 |"
+    )
+    assert joined("```text\n第一行，\n第二行\n```") == "```text\n第一行，\n第二行\n```"
 
 
 def test_old_addresses_have_pages_with_the_new_ones() -> None:

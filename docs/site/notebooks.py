@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from chinese import CHINESE, translate_picture
+
 FOLDER = Path(__file__).parents[1] / "notebooks"
-CHINESE = ".zh-CN"
 _DOWNLOAD = {
     False: '<a href="{0}" download data-file="">Download this notebook</a> to run it in Jupyter or Colab.',
     True: '<a href="{0}" download data-file="">下载本笔记本</a>，在 Jupyter 或 Colab 中运行。',
@@ -48,7 +49,7 @@ def _page(path: Path) -> NotebookPage:
         for output in cell["outputs"]:
             if svg := _text(output, "image/svg+xml"):
                 name = f"{path.stem}-{number}.svg"
-                pictures[f"notebooks/{name}"] = svg
+                pictures[f"notebooks/{name}"] = translate_picture(svg) if is_chinese else svg
                 parts.append(f"![{_OUTPUT[is_chinese]}]({name})")
             elif printed := "".join(output.get("text", ())):
                 parts.append(f'```text title="{_OUTPUT[is_chinese]}"\n{printed.rstrip()}\n```')

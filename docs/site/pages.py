@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[2]
 SITE = Path(__file__).parent
 sys.path[:0] = str(SITE), str(SITE.parent)
 from checked import find_faults  # noqa: E402
+from chinese import CHINESE, joined, pictures_of, translate_picture, with_chinese_pictures  # noqa: E402
 from gallery import FIGURES, body  # noqa: E402
 from index import INDEX, read_sections  # noqa: E402
 from notebooks import page_of as page_of_notebook  # noqa: E402
@@ -120,17 +121,23 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         pages |= {page: with_site_links(text, f"docs/{page}", page)}
         pages |= pictures
     pages |= {page: with_site_links((ROOT / file).read_text("utf-8"), file, page) for page, file in ELSEWHERE.items()}
+    for file in (ROOT / "docs").glob(f"*{CHINESE}.md"):
+        for path in pictures_of(file.read_text("utf-8")):
+            picture = f"{path.removesuffix('.svg')}{CHINESE}.svg"
+            _GENERATED.add(f"docs/{picture}")
+            pages[picture] = translate_picture((ROOT / "docs" / path).read_text("utf-8"), path)
     for address, text in pages.items():
         files.append(File.generated(config, address, content=text))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Replace links in a page of docs/ by links to pages of the site."""
+    """Replace links in a page of docs/ by links to pages of the site, and pictures of Chinese pages by Chinese ones."""
     address = page.file.src_uri
-    if page.file.generated_by:
-        return markdown
-    return with_site_links(markdown, f"docs/{address}", address)
+    if not page.file.generated_by:
+        markdown = with_chinese_pictures(markdown) if CHINESE in address else markdown
+        markdown = with_site_links(markdown, f"docs/{address}", address)
+    return joined(markdown) if "zh-CN" in address else markdown
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
