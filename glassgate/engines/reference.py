@@ -16,7 +16,7 @@ from glassgate.cell import Named
 from glassgate.cell_locals import trace_locals
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
 from glassgate.engines.reference_step import Step, hidden_size
-from glassgate.engines.torch_names import has_autocast
+from glassgate.engines.torch_names import has_autocast, to_list
 
 
 def why_not(steps: Steps, directions: list[Direction], all_states: bool = False) -> Reason | None:
@@ -69,7 +69,7 @@ def _run(steps: Steps, direction: Direction, all_states: bool, recording: Record
     cell, weights, initial, reverse, noise, restart = direction
     row_count, N = steps.data.shape[0], initial[0].shape[0]
     step = step_of(direction)
-    batch_sizes = [N] * (row_count // max(N, 1)) if steps.batch_sizes is None else steps.batch_sizes.tolist()
+    batch_sizes = [N] * (row_count // max(N, 1)) if steps.batch_sizes is None else to_list(steps.batch_sizes)
     batch_sizes = batch_sizes or [0]  # without a step, the results of an empty batch would not be in the autograd graph
     padding = row_count - sum(batch_sizes)
     row_counts = [*batch_sizes, padding]

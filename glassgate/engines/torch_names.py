@@ -9,6 +9,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 MISSING: list[str] = []
 """The private names that this version of torch does not have."""
@@ -56,6 +57,15 @@ dispatch_mode_count: Callable[[], int] = find("_C._len_torch_dispatch_stack", la
 """The number of active dispatch modes, for example that of fake tensors."""
 top_transform: Callable[[], object | None] = find("_C._functorch.peek_interpreter_stack", lambda: None)
 """The innermost active transform of torch.func; None outside of transforms."""
+
+
+def to_list(integers: Tensor) -> list[int]:
+    """The numbers of a tensor. Before version 2.11, `tolist` fails in transforms of torch.func."""
+    if VERSION < (2, 11) and top_transform() is not None:
+        return [int(n) for n in integers]
+    return integers.tolist()
+
+
 tracing_state: Callable[[], object | None] = find("_C._get_tracing_state", lambda: torch.jit.is_tracing() or None)
 """The state of `torch.jit.trace`; None if it is not active."""
 saved_tensor_hooks: Callable[[bool], object | None] = find(

@@ -37,6 +37,11 @@ class Processor(NamedTuple):
     and a low part, and the product of the low parts is omitted."""
 
     @property
+    def multiplies_by_lanes(self) -> bool:
+        """Whether an instruction multiplies a vector by one lane of another. Of the supported processors, ARM's do."""
+        return (self.width, self.registers) == (16, 32)
+
+    @property
     def full_precision(self) -> "Processor":
         """The same processor with products that do not round their operands."""
         return self._replace(bfloat16="", tiles="", integers="")

@@ -15,7 +15,8 @@ from glassgate.engines.llvm_cpu.small_tasks import copy_final_states, fill_row_a
 from tests.compare import noise
 from tests.engines.llvm_cpu.test_bfloat16 import TILES
 
-PROCESSORS = [p for p in (Processor(16, 16), Processor(32, 16), Processor(64, 32)) if p.width <= host().width]
+WIDTHS = (Processor(16, 16), Processor(16, 32), Processor(32, 16), Processor(64, 32))
+PROCESSORS = [p for p in WIDTHS if p.width <= host().width]
 ROUNDING = [Processor(32, 16, "emulated"), TILES, *([host()] if host().bfloat16 else [])]
 SIZES = [(1, 1, 1), (7, 3, 5), (50, 16, 16), (300, 37, 65)]
 """The numbers of rows, of columns of the input and of units: multiples of a vector's lanes, and others."""

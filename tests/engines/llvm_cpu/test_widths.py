@@ -7,7 +7,7 @@ import glassgate as gg
 from glassgate.engines.llvm_cpu.processor import Processor, host, pretend
 from tests.compare import check, measure, noise
 
-SSE, AVX2, AVX512 = Processor(16, 16), Processor(32, 16), Processor(64, 32)
+SSE, NEON, AVX2, AVX512 = Processor(16, 16), Processor(16, 32), Processor(32, 16), Processor(64, 32)
 
 
 def results(layer, dtype):
@@ -18,7 +18,7 @@ def results(layer, dtype):
     return measure({"output": output} | {f"state {k}": v for k, v in enumerate(state)}, dict(layer.named_parameters()))
 
 
-@pytest.mark.parametrize("processor", [p for p in (SSE, AVX2, AVX512) if p.width <= host().width], ids=str)
+@pytest.mark.parametrize("processor", [p for p in (SSE, NEON, AVX2, AVX512) if p.width <= host().width], ids=str)
 @pytest.mark.parametrize(("layer", "dtype"), [("LSTM", torch.float32), ("GRU", torch.float64)])
 def test_results_for_each_register_width(processor, layer, dtype):
     torch.manual_seed(0)

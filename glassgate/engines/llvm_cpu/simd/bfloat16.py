@@ -69,6 +69,15 @@ class Pairs(NamedTuple):
         """`Words.numbers_per_word`."""
         return 2
 
+    @property
+    def group(self) -> int:
+        """`Words.group`."""
+        return 1
+
+    def load_group(self, builder: ir.IRBuilder, pointer: ir.Value) -> list[ir.Value]:
+        """See `Words.load_group`."""
+        return [self.load_left(builder, pointer, False)]
+
     def row_pointer_type(self, strided: bool) -> ir.Type:
         """See `Words.row_pointer_type`."""
         return (INT32 if strided else INT16).as_pointer()

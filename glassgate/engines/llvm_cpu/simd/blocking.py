@@ -10,6 +10,8 @@ from glassgate.engines.llvm_cpu.processor import Processor
 
 MAX_ROWS, MAX_BLOCKS, MAX_LONG_BLOCKS = 6, 8, 4
 """On vector registers: the largest number of rows and of blocks of a tile, and of blocks in products of many rows."""
+MAX_ROWS_OF_LANES = 5
+"""The largest number of rows if instructions multiply by lanes: 5 rows by 4 blocks are 20 of 32 registers."""
 SIDE = 16
 """The number of rows and of columns of a tile register."""
 AMX_ROWS, AMX_AREA = 2 * SIDE, 4 * SIDE
@@ -39,18 +41,24 @@ class Blocking(NamedTuple):
 
 
 def blocking(sums: int, processor: Processor) -> Blocking:
-    """Return the tiles. `sums` is the number of sums per unit. Sums occupy 1/2 or 3/4 of the vector registers."""
+    """Return the tiles. `sums` is the number of sums per unit. Sums occupy 4/8 to 6/8 of the vector registers."""
     if processor.tiles:
         return Blocking(AMX_ROWS, max(1, AMX_AREA // sums))
-    # These methods compute a product of integers in several instructions. Intermediate results need registers.
-    quarters = 2 if processor.integers in ("madd", "portable", "emulated") else 3
-    max_area = max(1, processor.registers * quarters // 4 // sums)
-    return Blocking(min(MAX_ROWS, max_area), max_area)
+    # Integers are multiplied in several instructions, whose intermediate results need registers. With multiplication by
+    # lanes, each row needs a register for its next numbers; LLVM would store sums in memory if they filled 6/8.
+    has_intermediate = processor.integers in ("madd", "portable", "emulated")
+    eighths = 4 if has_intermediate else 5 if processor.multiplies_by_lanes else 6
+    max_area = max(1, processor.registers * eighths // 8 // sums)
+    return Blocking(min(_max_rows(processor), max_area), max_area)
 
 
 def rows_at_once(processor: Processor) -> int:
     """Return the number of rows that a GEMM over whole sequences multiplies in one pass over the packed blocks."""
-    return 2 * AMX_ROWS if processor.tiles else 8 * MAX_ROWS
+    return 2 * AMX_ROWS if processor.tiles else 8 * _max_rows(processor)
+
+
+def _max_rows(processor: Processor) -> int:
+    return MAX_ROWS_OF_LANES if processor.multiplies_by_lanes else MAX_ROWS
 
 
 def pack_multiple(processor: Processor) -> int:

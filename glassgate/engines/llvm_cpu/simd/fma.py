@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from glassgate.engines.llvm_cpu.processor import Processor
-from glassgate.engines.llvm_cpu.simd.instructions import splat
+from glassgate.engines.llvm_cpu.simd.instructions import shuffle, splat
 from glassgate.engines.llvm_cpu.simd.microkernel import register_blocked_microkernel
 from glassgate.engines.llvm_cpu.simd.transpose import transpose
 from glassgate.engines.llvm_cpu.simd.vector import Vector, VectorType, memory_functions
@@ -26,7 +26,8 @@ class FMA:
     def microkernel(self, sums: int, long: bool = False, strided: bool = False) -> Any:
         """See `MultiplicationMethod.microkernel`."""
         V = VectorType(self._bits, self._lanes)
-        return register_blocked_microkernel(V, SingleNumbers(V), self._processor, sums, long, strided)
+        words = SingleNumbers(V, self._processor.multiplies_by_lanes)
+        return register_blocked_microkernel(V, words, self._processor, sums, long, strided)
 
     def functions(self) -> dict[str, Any]:
         """See `MultiplicationMethod.functions`."""
@@ -48,11 +49,24 @@ class SingleNumbers(NamedTuple):
     """`Words` for words of one number."""
 
     V: VectorType
+    multiplies_by_lanes: bool
+    """See `Processor.multiplies_by_lanes`."""
 
     @property
     def numbers_per_word(self) -> int:
         """`Words.numbers_per_word`."""
         return 1
+
+    @property
+    def group(self) -> int:
+        """`Words.group`."""
+        return self.V.lanes if self.multiplies_by_lanes else 1
+
+    def load_group(self, builder: ir.IRBuilder, pointer: ir.Value) -> list[ir.Value]:
+        """See `Words.load_group`."""
+        numbers = builder.load(builder.bitcast(pointer, self.V.llvm.as_pointer()))
+        numbers.align = self.V.number_size
+        return [shuffle(builder, numbers, numbers, [lane] * self.V.lanes) for lane in range(self.V.lanes)]
 
     def row_pointer_type(self, strided: bool) -> ir.Type:
         """See `Words.row_pointer_type`."""

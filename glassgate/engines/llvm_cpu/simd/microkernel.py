@@ -4,7 +4,7 @@ A *word* is the operand in one lane of a multiplication instruction: one number,
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from llvmlite import ir
 
@@ -13,6 +13,9 @@ from glassgate.engines.llvm_cpu.simd.blocking import blocking
 from glassgate.engines.llvm_cpu.simd.instructions import BOOLEAN, INT64, INT64_POINTER, Instruction, instruction
 from glassgate.engines.llvm_cpu.simd.vector import VectorType
 
+Sums: TypeAlias = dict[Any, ir.Value]
+"""The vector of sums for each row and column of a tile."""
+
 
 class Words(Protocol):
     """The format of the words of a multiplication method, and the code that loads and multiplies words."""
@@ -20,6 +23,13 @@ class Words(Protocol):
     @property
     def numbers_per_word(self) -> int:
         """1 or 2."""
+
+    @property
+    def group(self) -> int:
+        """The number of words of a row that one load reads, if multiplications can take one lane as operand; or 1."""
+
+    def load_group(self, builder: ir.IRBuilder, pointer: ir.Value) -> list[ir.Value]:
+        """Return the `group` words from a pointer on, each of them in every lane of a vector."""
 
     def row_pointer_type(self, strided: bool) -> ir.Type:
         """Return the type of a pointer to the numbers of a row or, if `strided`, to its words."""
@@ -98,10 +108,8 @@ def _tile_function(
     if not is_new:
         return function
     left, first, packed, pitch, depth, out = function.args
-    entry, loop, done = (function.append_basic_block(n) for n in ("entry", "k", "done"))
+    b = ir.IRBuilder(function.append_basic_block("entry"))
     element_pointer, vector_pointer = V.element.as_pointer(), V.llvm.as_pointer()
-
-    b = ir.IRBuilder(entry)
     addresses = b.inttoptr(left, INT64.as_pointer())
     row_type = words.row_pointer_type(strided)
     row_pointers = [b.inttoptr(b.load(b.gep(addresses, [INT64(r)])), row_type) for r in range(rows)]
@@ -110,7 +118,6 @@ def _tile_function(
     block_pointers = [b.gep(b.inttoptr(packed, element_pointer), [b.mul(pitch, INT64(p))]) for p in range(blocks)]
     columns = [(p, v) for p in range(blocks) for v in range(vectors)]
     word_count = words.count_words(b, depth, strided)
-    b.cbranch(b.icmp_signed(">", word_count, INT64(0)), loop, done)
 
     def load_weights(offset: ir.Value, p: int, v: int) -> ir.Value:
         pointer = b.gep(block_pointers[p], [b.add(offset, INT64(v * V.lanes))])
@@ -122,49 +129,47 @@ def _tile_function(
         offset = b.mul(k, first if strided else INT64(words.numbers_per_word))
         return words.load_left(b, b.gep(row_pointers[row], [offset]), first_only)
 
-    def add_products(k: ir.Value, sums: dict[Any, ir.Value], first_only: bool = False) -> dict[Any, ir.Value]:
-        """Return the sums plus the products of word k.
+    def add_products(k: ir.Value, sums: Sums, left_of: Callable[[int], ir.Value]) -> Sums:
+        """Return the sums plus the products of word k, which `left_of` returns for each row.
 
         The smaller of the two sets of operands, rows or columns, is held in registers. The operands of the other set
         are loaded one at a time. If both sets were held, processors with 16 registers would store a sum in memory in
         each step.
         """
         offset = b.mul(k, INT64(vectors * V.lanes))
-        next_sums: dict[Any, ir.Value] = {}
+        next_sums: Sums = {}
         if rows < len(columns):
-            left_words = [load_left(k, r, first_only) for r in range(rows)]
+            left_words = [left_of(r) for r in range(rows)]
             for c in columns:
                 weights = load_weights(offset, *c)
                 next_sums |= {(r, c): words.dot(b, left_words[r], weights, sums[r, c]) for r in range(rows)}
             return next_sums
         weights_of_columns = {c: load_weights(offset, *c) for c in columns}
         for r in range(rows):
-            x = load_left(k, r, first_only)
+            x = left_of(r)
             next_sums |= {(r, c): words.dot(b, x, weights_of_columns[c], sums[r, c]) for c in columns}
         return next_sums
 
-    b.position_at_end(loop)
-    k = b.phi(INT64)
-    sums = {(r, c): b.phi(V.llvm) for r in range(rows) for c in columns}
-    next_sums = add_products(k, sums)
-    k_next = b.add(k, INT64(1))
-    b.cbranch(b.icmp_signed("<", k_next, word_count), loop, done)
-    k.add_incoming(INT64(0), entry)
-    k.add_incoming(k_next, loop)
-    for key, phi in sums.items():
-        phi.add_incoming(V.zero, entry)
-        phi.add_incoming(next_sums[key], loop)
+    def add_word(k: ir.Value, sums: Sums) -> Sums:
+        return add_products(k, sums, lambda row: load_left(k, row, False))
 
-    b.position_at_end(done)
-    results = {key: b.phi(V.llvm) for key in sums}
-    for key, phi in results.items():
-        phi.add_incoming(V.zero, entry)
-        phi.add_incoming(next_sums[key], loop)
+    def add_group(k: ir.Value, sums: Sums) -> Sums:
+        left = [words.load_group(b, b.gep(pointer, [k])) for pointer in row_pointers]
+        for j in range(words.group):
+            sums = add_products(b.add(k, INT64(j)), sums, [row_words[j] for row_words in left].__getitem__)
+        return sums
+
+    begin, sums = INT64(0), {(r, c): V.zero for r in range(rows) for c in columns}
+    if words.group > 1 and not strided:
+        whole = b.and_(word_count, INT64(-words.group))
+        sums = _loop(b, begin, whole, words.group, sums, add_group)
+        begin = whole
+    results = _loop(b, begin, word_count, 1, sums, add_word)
     if words.numbers_per_word > 1 and not strided:
-        last, stored = function.append_basic_block("last"), function.append_basic_block("stored")
+        done, last, stored = b.block, *(function.append_basic_block(n) for n in ("last", "stored"))
         b.cbranch(b.trunc(depth, BOOLEAN), last, stored)
         b.position_at_end(last)
-        with_last = add_products(word_count, results, first_only=True)
+        with_last = add_products(word_count, results, lambda row: load_left(word_count, row, True))
         b.branch(stored)
         b.position_at_end(stored)
         without_last, results = results, {key: b.phi(V.llvm) for key in results}
@@ -176,3 +181,28 @@ def _tile_function(
         b.store(phi, b.bitcast(pointer, vector_pointer)).align = V.number_size
     b.ret_void()
     return function
+
+
+def _loop(
+    b: ir.IRBuilder, begin: ir.Value, end: ir.Value, step: int, sums: Sums, body: Callable[[ir.Value, Sums], Sums]
+) -> Sums:
+    """Append a loop over k from `begin` to `end` - 1 in steps. `body(k, sums)` returns the next sums. Return the last.
+
+    The number of words from `begin` to `end` is a multiple of `step`.
+    """
+    before, loop, done = b.block, *(b.function.append_basic_block(n) for n in ("k", "done"))
+    b.cbranch(b.icmp_signed("<", begin, end), loop, done)
+    b.position_at_end(loop)
+    k, current = b.phi(INT64), {key: b.phi(total.type) for key, total in sums.items()}
+    next_sums = body(k, dict(current))
+    k_next = b.add(k, INT64(step))
+    b.cbranch(b.icmp_signed("<", k_next, end), loop, done)
+    k.add_incoming(begin, before)
+    k.add_incoming(k_next, loop)
+    b.position_at_end(done)
+    results = {key: b.phi(total.type) for key, total in sums.items()}
+    for key, total in sums.items():
+        for phi in (current[key], results[key]):
+            phi.add_incoming(total, before)
+            phi.add_incoming(next_sums[key], loop)
+    return dict(results)
