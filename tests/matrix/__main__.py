@@ -29,6 +29,20 @@ print(json.dumps([platform.python_version(), torch.__version__.partition("+")[0]
 """
 QUICK = ("tests/layers/test_against_torch.py", "tests/test_functional.py")
 """The tests with the option `--quick`."""
+EQUALS = "tests/engines/test_engines.py::test_engine_equals_the_reference"
+ON_ARM = (
+    *[f"{EQUALS}[cpu-{dtype}-{cell}]" for cell in ("LSTM", "GRU", "RNN") for dtype in ("float32", "float64")],
+    f"{EQUALS}[cpu-bfloat16-LSTM]",
+    "tests/engines/llvm_cpu/test_threads.py::test_all_jobs_run",
+    "tests/layers/test_stream.py::test_a_stream_equals_the_layer[lstm-auto]",
+    "tests/sessions/test_session.py::test_a_session_equals_its_layer_in_every_form_of_call[gru]",
+    "tests/sessions/test_session.py::test_a_saved_session_gives_the_same_bits",
+    "tests/sessions/test_int8.py::test_a_step_multiplies_rounded_rows",
+    "tests/sessions/test_int8.py::test_results_of_every_cell_are_near_those_in_float32[lstm]",
+    "tests/export/test_c.py::test_every_network[gcc]",
+    "tests/tasks/tagging/test_tagging.py::test_it_learns[lstm]",
+)
+"""The tests on ARM: kernels, threads, streams, sessions, integers, C and a task. QEMU is some 20 times slower."""
 TIME_LIMIT = 3600
 """The time limit of the tests of one environment in seconds."""
 
@@ -63,8 +77,8 @@ def row_of(environment: Environment, quick: bool) -> str:
 
 def tests_of(environment: Environment, quick: bool) -> tuple[str, list[str]]:
     """The tests of an environment: their name, and the arguments of pytest."""
-    if environment.machine == "aarch64":  # QEMU is some 20 times slower
-        return "layers against torch.nn", ["tests/layers/test_against_torch.py"]
+    if environment.machine == "aarch64":
+        return "kernels, threads, sessions, C, a task", [*ON_ARM]
     if quick:
         return "layers and functions against torch.nn", [*QUICK]
     return "essential", ["-n", "2", "-m", "essential", "tests"]

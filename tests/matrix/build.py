@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -117,17 +118,38 @@ def _in_debian(environment: Environment, folder: Path) -> list[str]:
 def _arm(environment: Environment, folder: Path) -> list[str]:
     """A Debian system for ARM without its second stage, and wheels for ARM. `qemu-aarch64-static` runs its Python."""
     root, site = folder / "root", folder / "site"
+    emulator = ["qemu-aarch64-static", "-L", str(root), "-cpu", "max"]
     if not (folder / "complete").exists():
         include = "--include=python3,libgomp1,libstdc++6"
         run(["debootstrap", "--arch=arm64", "--foreign", "--variant=minbase", include, environment.debian, root])
         for package in (root / "var/cache/apt/archives").glob("*.deb"):
             run(["dpkg-deb", "-x", package, root])
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--target", site]
-        pip += ["--only-binary=:all:", "--platform=any", *ARM_WHEELS, f"--python-version={environment.python}"]
-        needed = ["numpy", "llvmlite", "safetensors", "pytest", "hypothesis"]
-        run([*pip, f"--find-links={FOLDER / 'wheels'}", f"torch=={environment.torch}", *needed])
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--only-binary=:all:", "--target"]
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+        needed = [*project["dependencies"], *project["optional-dependencies"]["tasks"], "pytest", "hypothesis"]
+        platforms = ["--platform=any", *ARM_WHEELS, f"--python-version={environment.python}"]
+        wheels = f"--find-links={FOLDER / 'wheels'}"
+        run([*pip, site, *platforms, wheels, f"torch=={environment.torch}", *needed])
+        run([*pip, folder / "zig", "ziglang"])
+        (folder / "bin").mkdir(exist_ok=True)
+        (folder / "bin/gcc").write_text(COMPILER.format(zig=folder / "zig/ziglang/zig", emulator=" ".join(emulator)))
+        (folder / "bin/gcc").chmod(0o755)
         (folder / "complete").touch()
-    variables = [f"PYTHONHOME={root}/usr", f"PYTHONPATH={site}:{ROOT}", "PYTHONDONTWRITEBYTECODE=1"]
-    python = root / f"usr/bin/python{environment.python}"
-    emulator = ["qemu-aarch64-static", "-L", str(root), "-cpu", "max"]
-    return ["env", *variables, *emulator, str(python)]
+    variables = [f"PYTHONHOME={root}/usr", f"PYTHONPATH={site}:{ROOT}", f"PATH={folder}/bin:{os.environ['PATH']}"]
+    variables += [f"PYTHONPYCACHEPREFIX={folder}/bytecode", f"XDG_CACHE_HOME={folder}/cache"]
+    return ["env", *variables, *emulator, str(root / f"usr/bin/python{environment.python}")]
+
+
+COMPILER = """#!/bin/sh
+# Compiles for ARM. The program that it writes is a script that runs in QEMU.
+for argument; do
+    shift
+    case $argument in -march=native) ;; *) set -- "$@" "$argument" ;; esac
+    [ "$before" = -o ] && program=$argument
+    before=$argument
+done
+{zig} cc -target aarch64-linux-gnu "$@" || exit
+mv "$program" "$program.arm"
+printf '#!/bin/sh\\nexec {emulator} "$0.arm"\\n' > "$program"
+chmod +x "$program"
+"""
