@@ -9,8 +9,8 @@ import os
 import runpy
 import sys
 from collections.abc import Callable, Sequence
-from multiprocessing import get_context
-from multiprocessing.context import ForkServerContext
+from multiprocessing import get_all_start_methods, get_context
+from multiprocessing.context import BaseContext
 from pathlib import Path
 from subprocess import CompletedProcess
 from tempfile import TemporaryDirectory
@@ -27,9 +27,12 @@ _LOADED = [
 ]
 
 
-def forked() -> ForkServerContext:
-    """Return the context whose processes are copies of a process that has loaded the libraries."""
-    context = get_context("forkserver")
+def forked() -> BaseContext:
+    """Return the context whose processes are copies of a process that has loaded the libraries.
+
+    On Windows, where nothing can be copied, they are new processes.
+    """
+    context = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
     context.set_forkserver_preload(_LOADED)
     return context
 

@@ -96,6 +96,9 @@ SENTENCE = """\
 """
 
 
+needs_shell = pytest.mark.skipif(sys.platform == "win32", reason="the commands of the pages are for a POSIX shell")
+
+
 def run_lines(lines: list[str]) -> str:
     """Run lines of a shell in order and return their output.
 
@@ -113,6 +116,7 @@ def run_lines(lines: list[str]) -> str:
     return output.getvalue()
 
 
+@needs_shell
 def test_the_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In order, in a folder with the files that they name, except those of make, which run this test."""
     monkeypatch.chdir(tmp_path)
@@ -124,6 +128,7 @@ def test_the_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.Monk
     assert "sleeps" in (tmp_path / "words.html").read_text("utf-8")
 
 
+@needs_shell
 def test_the_commands_for_chinese_text_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those with their own data: four sentences, a label per character, and raw text without spaces."""
     monkeypatch.chdir(tmp_path)

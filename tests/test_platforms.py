@@ -1,6 +1,7 @@
 """Other operating systems and versions of torch, simulated on this one; docs/engines.md lists the supported ones."""
 
 import ast
+import errno
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import llvmlite.binding as llvm
 import pytest
 import torch
+import yaml
 
 import glassgate as gg
 from glassgate.engines import traced_cells
@@ -22,6 +24,7 @@ from glassgate.system import SYSTEM
 from glassgate.system.macos import MacOS
 from glassgate.system.windows import Windows
 from tests.foreign_objects import PERMITTED, TARGETS, _Machine, undefined_symbols
+from tests.matrix.build import EXTRAS, TEST_PACKAGES
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -204,6 +207,98 @@ def test_the_openmp_of_this_process_is_found_without_its_symbols(monkeypatch: py
     assert found.omp_get_max_threads() == expected
 
 
+OF_ONE_SYSTEM = re.compile(
+    r"sys\.platform|os\.(name|uname|fork|register_at_fork|get\w*[ug]id|sysconf|sched_\w+|kill|setsid|O_NO\w+)\b"
+    r"|platform\.system|signal\.(SIGKILL|SIGHUP|SIGALRM|SIGUSR\d)|/proc\b|\bCDLL|madvise|MADV_"
+    r"|\b(fcntl|resource|pwd|grp|termios|winreg|msvcrt)\."
+)
+"""Names that not every system has, and those that tell systems apart."""
+
+
+def test_only_glassgate_system_reads_properties_of_systems() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for path in (ROOT / "glassgate").rglob("*.py")
+        if path.parent != ROOT / "glassgate/system"
+        for match in OF_ONE_SYSTEM.finditer(ast.unparse(ast.parse(path.read_text("utf-8"))))
+    ]
+    assert not found
+
+
+SIMULATED = """
+import os
+from pathlib import Path
+import tests.simulated_system as simulated
+from glassgate.system import SYSTEM
+names = simulated.Without(os)
+print(hasattr(names, "fork"), names.getpid() == os.getpid(), SYSTEM.openmp(), type(SYSTEM).__bases__[0].__name__)
+path = Path(FOLDER, "file")
+with path.open("w"):
+    for change in (path.unlink, lambda: path.rename(path.with_suffix(".old")), lambda: os.replace(__file__, path)):
+        try:
+            change()
+        except PermissionError as error:
+            print(error.strerror)
+path.unlink()
+"""
+
+
+def test_the_simulated_windows_lacks_names_and_refuses_to_change_open_files(tmp_path: Path) -> None:
+    code = SIMULATED.replace("FOLDER", repr(str(tmp_path))).replace("__file__", repr(__file__))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    first, *errors = done.stdout.splitlines()
+    assert first == "False True None Windows"
+    assert errors == ["The process cannot access the file because it is being used"] * 3
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("system", ["windows", "macos"])
+def test_essential_tests_on_simulated_systems(system: str) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.simulated_system", "-m", "essential", "tests"]
+    subprocess.run(command, cwd=ROOT, env=os.environ | {"GLASSGATE_SIMULATE": system}, check=True)
+
+
+def test_commands_print_in_the_code_page_of_windows(tmp_path: Path) -> None:
+    """Files are read in UTF-8, whatever the locale. Characters that the code page lacks are escaped."""
+    path = tmp_path / "été.tsv"
+    path.write_text("他\tO\nDëg\tNOUN\n\n" * 2, "utf-8")
+    code_page = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C", "PYTHONIOENCODING": "cp1252"}
+    command = [sys.executable, "-m", "glassgate", "look", str(path)]
+    done = subprocess.run(command, capture_output=True, cwd=ROOT, env=os.environ | code_page, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    printed = done.stdout.decode("cp1252")
+    assert "\\u4ed6" in printed
+    assert "Dëg" in printed
+
+
+def test_paths_of_windows_in_options() -> None:
+    """The colon after a drive does not end the path of `FILE.py:Class`."""
+    from glassgate.tasks.cells import is_in_file
+
+    assert is_in_file(r"C:\models\mine.py:Mine")
+    assert not is_in_file(r"C:\models\mine.py")
+
+
+def test_a_pipe_that_windows_has_closed() -> None:
+    for system, is_closed in ((Windows(), True), (MacOS(), False)):
+        assert system.is_closed_pipe(OSError(errno.EINVAL, "Invalid argument")) == is_closed
+        assert system.is_closed_pipe(BrokenPipeError())
+        assert not system.is_closed_pipe(OSError(errno.EINVAL, "Invalid argument", "a file"))
+
+
+def test_the_workflow_tests_every_system_as_make_matrix_does() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text("utf-8"))
+    job = workflow["jobs"]["essential"]
+    assert [name.partition("-")[0] for name in job["strategy"]["matrix"]["system"]] == [
+        "ubuntu", "ubuntu", "macos", "windows"
+    ]  # fmt: skip
+    pythons = re.findall(r":: (3\.\d+)", " ".join(PROJECT["classifiers"]))
+    assert job["strategy"]["matrix"]["python"] == [pythons[0], pythons[-1]]
+    install, test = (step["run"] for step in job["steps"] if "run" in step)
+    assert install == f'python -m pip install --editable ".[{EXTRAS}]" {" ".join(TEST_PACKAGES)}'
+    assert test == "python -m pytest -n auto -m essential tests"
+
+
 def test_text_files_are_opened_with_an_encoding() -> None:
     """Without it, Windows would use cp1252."""
     faults = []
@@ -252,9 +347,9 @@ def test_the_table_of_versions_is_that_of_the_project() -> None:
 
 def test_each_extra_installs_its_packages() -> None:
     """The names of packages in error messages are those of pyproject.toml."""
-    from glassgate.extras import EXTRAS
+    from glassgate.extras import EXTRAS as extra_of
 
     named = {"yaml": "pyyaml", "onnx_ir": "onnxscript"}
     extras = PROJECT["optional-dependencies"]
-    for package, extra in EXTRAS.items():
+    for package, extra in extra_of.items():
         assert any(named.get(package, package) in requirement.lower() for requirement in extras[extra]), package

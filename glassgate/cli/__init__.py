@@ -9,6 +9,7 @@ from importlib import import_module, metadata
 from glassgate.cli.stopping import ending, exit_status, stoppable
 from glassgate.extras import EXTRAS, MissingPackageError
 from glassgate.storage import remove_unfinished
+from glassgate.system import SYSTEM
 
 COMMANDS = {
     "train": "train a task on your data or on built-in data, or resume an interrupted run",
@@ -40,7 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
         try:
             print(_help(), flush=True)
-        except BrokenPipeError:  # as in `glassgate --help | head -1`
+        except OSError as error:
+            if not SYSTEM.is_closed_pipe(error):
+                raise
             _close_output()
         return 0
     if argv[0] == "--version":
@@ -71,11 +74,11 @@ def _run(name: str, argv: list[str]) -> int:
         remove_unfinished()
         print(f"glassgate {name}: {ending(error)}", file=sys.stderr)
         return exit_status(error)
-    except BrokenPipeError:
-        _close_output()
-        sys.stderr.close()  # the reader of the output is gone
-        return 0
     except OSError as error:
+        if SYSTEM.is_closed_pipe(error):
+            _close_output()
+            sys.stderr.close()
+            return 0
         file = f"{error.filename}: " if error.filename else ""
         remedy = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
         print(f"glassgate {name}: {file}{error.strerror or error}{remedy}", file=sys.stderr)

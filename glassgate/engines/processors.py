@@ -1,9 +1,7 @@
 """The number of threads of a call: torch's setting, limited by the available processors and by the work of the call."""
 
 import os
-from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from time import monotonic
 
 import torch
@@ -80,15 +78,15 @@ class Limit:
     """The processor time that the control groups (cgroups) of this process permit.
 
     Args:
-        process: the folder in /proc that lists the groups.
+        limits: returns the limits of the groups that contain the process, in seconds of processor time per second.
 
     Attributes:
         cached: the limit; see `processors`.
         expiry: the time until which it is valid.
     """
 
-    def __init__(self, process: Path = Path("/proc/self")) -> None:
-        self._process, self.expiry, self.cached = process, 0.0, 0
+    def __init__(self, limits: Callable[[], Iterable[float]] = SYSTEM.processor_limits) -> None:
+        self._limits, self.expiry, self.cached = limits, 0.0, 0
 
     def processors(self) -> int:
         """The smallest limit as a number of processors, rounded, at least 1. Without limits it is `os.cpu_count()`."""
@@ -97,36 +95,6 @@ class Limit:
             smallest = min(self._limits(), default=os.cpu_count() or 1)
             self.cached, self.expiry = max(1, int(smallest + 0.5)), now + LIMIT_SECONDS
         return self.cached
-
-    def _limits(self) -> Iterator[float]:
-        """The limit of each group that contains the process, in seconds of processor time per second."""
-        for group, version in self._groups():
-            with suppress(OSError, ValueError):
-                if version == 2:
-                    quota, period = (group / "cpu.max").read_text("utf-8").split()
-                else:
-                    quota, period = ((group / f"cpu.cfs_{name}_us").read_text("utf-8") for name in ("quota", "period"))
-                if quota != "max" and int(quota) > 0:
-                    yield int(quota) / int(period)
-
-    def _groups(self) -> Iterator[tuple[Path, int]]:
-        """The folders of the groups that may limit the process, each with its cgroup version (1 or 2)."""
-        memberships = [line.split(":", 2) for line in self._lines("cgroup")]
-        paths = {name: path for _, names, path in memberships for name in names.split(",")}
-        for line in self._lines("mountinfo"):
-            # A line contains "... ROOT MOUNT_POINT ... - TYPE SOURCE OPTIONS"; ROOT is the mounted group.
-            mount, _, filesystem = line.partition(" - ")
-            (_, _, _, root, mount_point, *_), (kind, *_, options) = mount.split(), filesystem.split()
-            version = {"cgroup2": 2, "cgroup": 1}.get(kind)
-            if version == 2 or (version == 1 and "cpu" in options.split(",")):
-                path = Path(paths.get("" if version == 2 else "cpu", root))
-                inside = path.relative_to(root) if path.is_relative_to(root) and ".." not in path.parts else Path()
-                yield from ((mount_point / group, version) for group in (inside, *inside.parents))
-
-    def _lines(self, name: str) -> list[str]:
-        with suppress(OSError):
-            return (self._process / name).read_text("utf-8", errors="replace").splitlines()
-        return []
 
 
 _affinity = SYSTEM.processors

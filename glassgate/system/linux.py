@@ -10,11 +10,12 @@ import os
 import platform
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from glassgate.system import control_groups
 from glassgate.system.portable import home_folder
 from glassgate.system.posix import Posix
 
@@ -42,6 +43,10 @@ class Linux(Posix):
             with suppress(AttributeError):
                 self._counter = ctypes.PyDLL(None).omp_get_num_procs
         return self._counter() if self._counter is not None else len(os.sched_getaffinity(0))
+
+    def processor_limits(self) -> Iterable[float]:
+        """The limits of the control groups that contain the process."""
+        return control_groups.processor_limits()
 
     def processor_name(self) -> str:
         """The first name in /proc/cpuinfo; on ARM it has none."""

@@ -8,7 +8,9 @@ import os
 import platform
 import shutil
 import signal
+import sys
 import tempfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,10 +19,12 @@ class System:
     """The interface to an operating system. Methods that a system does not override work everywhere.
 
     Attributes:
+        name: the name of the system, as in `sys.platform`.
         code_model: LLVM's code model for kernels. With "small", calls reach functions within 2 GB of the code.
         has_huge_pages: whether programs can request huge pages, and can keep unused memory that the system may take.
     """
 
+    name = sys.platform
     code_model = "small"
     has_huge_pages = False
 
@@ -29,6 +33,10 @@ class System:
     def processors(self) -> int:
         """The number of processors on which the calling thread may run."""
         return os.cpu_count() or 1
+
+    def processor_limits(self) -> Iterable[float]:
+        """The limits of this process's use of processors, in seconds of processor time per second."""
+        return ()
 
     def processor_name(self) -> str:
         """The name of the processor's model."""
@@ -114,7 +122,14 @@ class System:
         atexit.register(Path(name).unlink, missing_ok=True)
         return Path(name), open(handle, "wb")
 
-    # Signals
+    # Processes, pipes and signals
+
+    def after_fork(self, function: Callable[[], object]) -> None:
+        """Call a function in each process that is forked from this one."""
+
+    def is_closed_pipe(self, error: OSError) -> bool:
+        """Whether an error means that the reader of the output is gone, as in `glassgate --help | head -1`."""
+        return isinstance(error, BrokenPipeError)
 
     def describe_end(self, number: int) -> str:
         """The name of the signal that ended a process, with its probable cause."""

@@ -9,6 +9,7 @@ import mmap
 import os
 import signal
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from glassgate.system.portable import System
@@ -62,6 +63,10 @@ class Posix(System):
         write_by_others = stat.S_IWOTH | (0 if status.st_gid == os.getegid() else stat.S_IWGRP)
         is_of_others = status.st_uid not in (0, os.geteuid())
         return bool(is_of_others or (status.st_mode & write_by_others and not is_sticky))
+
+    def after_fork(self, function: Callable[[], object]) -> None:
+        """Register the function with `os.register_at_fork`."""
+        os.register_at_fork(after_in_child=function)
 
     def describe_end(self, number: int) -> str:
         """The name of the signal. Systems send SIGKILL if memory is full."""

@@ -1,6 +1,7 @@
 """Windows."""
 
 import ctypes
+import errno
 import gc
 import os
 import secrets
@@ -21,6 +22,10 @@ class Windows(System):
         """The address of `SwitchToThread`."""
         kernel = getattr(ctypes, "WinDLL")("kernel32")  # noqa: B009, other systems have no such attribute
         return ctypes.cast(kernel.SwitchToThread, ctypes.c_void_p).value or 0
+
+    def is_closed_pipe(self, error: OSError) -> bool:
+        """Windows also reports an invalid argument, without the name of a file."""
+        return super().is_closed_pipe(error) or (error.errno == errno.EINVAL and error.filename is None)
 
     def cache_root(self) -> Path:
         """The folder in `LOCALAPPDATA`."""

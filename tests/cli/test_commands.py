@@ -156,6 +156,7 @@ def test_config_of_a_saved_run(run: Path, tmp_path: Path, capsys: pytest.Capture
     assert yaml.safe_load(capsys.readouterr().out) == options
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="no process can send Ctrl-C to another one")
 def test_ctrl_c_tells_how_to_resume_and_resuming_ends_the_run(files: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     words = ["train", "tagging", f"--data={files}/train.conllu", f"--run={folder}", *SMALL, "--save-every=0"]

@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import torch
 
 from glassgate.engines import processors
+from glassgate.system.control_groups import processor_limits
 
 
 @pytest.fixture
@@ -32,6 +34,10 @@ def set_limit(folder, quota, period=100_000):
         (folder / "cpu.cfs_period_us").write_text(f"{period}\n")
 
 
+def limit_of(process):
+    return processors.Limit(partial(processor_limits, process))
+
+
 @pytest.mark.parametrize("mount", ["cgroup2,rw", "cgroup,rw,cpu,cpuacct"])
 @pytest.mark.parametrize("group", ["a/b", "a", "."])
 @pytest.mark.parametrize(
@@ -41,27 +47,27 @@ def test_the_smallest_limit_of_all_enclosing_groups_applies(process, mount, grou
     set_limit(process / mount / "a" / "c", 10_000)  # a group of other processes
     set_limit(process / mount, "max" if "cgroup2" in mount else -1)
     set_limit(process / mount / group, quota)
-    assert processors.Limit(process).processors() == expected
+    assert limit_of(process).processors() == expected
 
 
 def test_the_limit_of_a_container_whose_group_is_the_mounted_group(process):
     mounts = (process / "mountinfo").read_bytes()
     (process / "mountinfo").write_bytes(mounts.replace(b"0:28 / ", b"0:28 /a/b "))
     set_limit(process / "cgroup2,rw", 200_000)
-    assert processors.Limit(process).processors() == 2
+    assert limit_of(process).processors() == 2
     (process / "cgroup").write_text("0::/../../elsewhere\n")
-    assert processors.Limit(process).processors() == 2
+    assert limit_of(process).processors() == 2
 
 
 @pytest.mark.parametrize("missing", [[], ["cgroup"], ["mountinfo"], ["cgroup", "mountinfo"]])
 def test_without_a_limit_all_processors_are_used(process, missing):
     for name in missing:
         (process / name).unlink()
-    assert processors.Limit(process).processors() == os.cpu_count()
+    assert limit_of(process).processors() == os.cpu_count()
 
 
 def test_the_limit_is_cached_for_a_second(process, monkeypatch):
-    now, limit = [100.0], processors.Limit(process)
+    now, limit = [100.0], limit_of(process)
     monkeypatch.setattr(processors, "monotonic", lambda: now[0])
     for quota, seconds, expected in ((300_000, 0.0, 3), (200_000, 0.9, 3), (200_000, 0.2, 2)):
         set_limit(process / "cgroup2,rw" / "a", quota)

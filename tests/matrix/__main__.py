@@ -60,6 +60,7 @@ def row_of(environment: Environment, quick: bool) -> str:
         return _row(
             environment.python, environment.torch, "", "", environment.machine, "", f"not built: {reason}", *end
         )
+    versions = json.loads(probe.stdout)
     title, arguments = tests_of(environment, quick)
     command = [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=line", *arguments]
     start = time.monotonic()
@@ -71,8 +72,10 @@ def row_of(environment: Environment, quick: bool) -> str:
     (ROOT / "build").mkdir(exist_ok=True)
     (ROOT / f"build/{environment.name}.log").write_text(output, "utf-8")
     last = output.strip().splitlines()[-1] if output.strip() else done.stderr.strip()[-200:]
+    if environment.simulated:
+        versions[-1] = f"{environment.simulated}, simulated"
     counts = ", ".join(re.findall(r"\d+ (?:passed|failed|errors?|skipped)", last)) or last
-    return _row(*json.loads(probe.stdout), title, f"{counts} in {(time.monotonic() - start) / 60:.0f} min", *end)
+    return _row(*versions, title, f"{counts} in {(time.monotonic() - start) / 60:.0f} min", *end)
 
 
 def tests_of(environment: Environment, quick: bool) -> tuple[str, list[str]]:
@@ -81,7 +84,8 @@ def tests_of(environment: Environment, quick: bool) -> tuple[str, list[str]]:
         return "kernels, threads, sessions, C, a task", [*ON_ARM]
     if quick:
         return "layers and functions against torch.nn", [*QUICK]
-    return "essential", ["-n", "2", "-m", "essential", "tests"]
+    plugin = ["-p", "tests.simulated_system"] if environment.simulated else []
+    return "essential", [*plugin, "-n", "2", "-m", "essential", "tests"]
 
 
 def _row(*cells: str) -> str:

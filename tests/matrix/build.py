@@ -32,7 +32,7 @@ class NotAvailable(Exception):
 
 def command_of(environment: Environment) -> list[str]:
     """Build an environment unless it exists. Return the command that runs its Python in the repository's folder."""
-    folder = FOLDER / environment.name
+    folder = FOLDER / environment.folder
     if environment.machine == "aarch64":
         return _arm(environment, folder)
     if environment.debian:
@@ -41,6 +41,10 @@ def command_of(environment: Environment) -> list[str]:
     if not (folder / "complete").exists():
         run([_python(environment.python), "-m", "venv", "--clear", folder])
         _install(environment, [str(python)], folder / f"lib/python{environment.python}/site-packages", folder)
+    if environment.simulated:
+        # Text is ASCII by default. The code pages of Windows have more characters.
+        locale = ["PYTHONUTF8=0", "PYTHONCOERCECLOCALE=0", "LC_ALL=C"] if environment.simulated == "windows" else []
+        return ["env", f"GLASSGATE_SIMULATE={environment.simulated}", *locale, str(python)]
     return [str(python)]
 
 
@@ -97,7 +101,7 @@ def _in_debian(environment: Environment, folder: Path) -> list[str]:
     checkout.mkdir(exist_ok=True)
     run(["bash", "-c", f"git archive HEAD | tar -x -C '{checkout}' && cp -r .git '{checkout}'"], cwd=ROOT)
     enter = ["chroot", str(root), "sh", "-c", 'cd /work && exec "$@"', "sh"]
-    inside = f"/opt/{environment.name}"
+    inside = f"/opt/{environment.folder}"
     python = [*enter, f"{inside}/bin/python"]
     if not (root / inside[1:] / "complete").exists():
         for file in ("etc/resolv.conf", "etc/ssl/certs/ca-certificates.crt"):  # the network settings of this machine

@@ -14,6 +14,7 @@ class Environment:
         others: further packages with a fixed version.
         debian: the release of Debian that provides this Python; empty for a Python of this machine.
         machine: the processor. QEMU emulates "aarch64".
+        simulated: the system that `tests/simulated_system.py` simulates; empty for none.
     """
 
     python: str
@@ -21,13 +22,19 @@ class Environment:
     others: tuple[str, ...] = field(default=())
     debian: str = ""
     machine: Literal["x86_64", "aarch64"] = "x86_64"
+    simulated: Literal["", "windows", "macos"] = ""
 
     @property
-    def name(self) -> str:
-        """A name for folders and the command line, for example "python3.13-torch2.13.0"."""
+    def folder(self) -> str:
+        """The name of the folder with the packages, for example "python3.13-torch2.13.0"."""
         others = "".join(f"-{package.replace('==', '')}" for package in self.others)
         processor = "" if self.machine == "x86_64" else f"-{self.machine}"
         return f"python{self.python}-torch{self.torch}{others}{processor}"
+
+    @property
+    def name(self) -> str:
+        """The name on the command line, for example "python3.12-torch2.13.0-windows"."""
+        return self.folder + (f"-{self.simulated}" if self.simulated else "")
 
 
 OLDEST = ("numpy==1.26.4", "llvmlite==0.45.0", "pandas==2.2.2", "pyarrow==18.0.0")
@@ -43,4 +50,6 @@ ENVIRONMENTS = [
     Environment("3.11", "2.14.1"),
     Environment("3.11", "2.15.0"),
     Environment("3.11", "2.9.1", debian="bookworm", machine="aarch64"),
+    Environment("3.12", "2.13.0", simulated="windows"),
+    Environment("3.12", "2.13.0", simulated="macos"),
 ]

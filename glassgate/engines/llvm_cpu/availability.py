@@ -24,7 +24,7 @@ def _obstacle() -> str | None:
     if sys.byteorder != "little" or struct.calcsize("P") != 8:
         return "kernels need a 64-bit little-endian processor"
     if not SYSTEM.yield_function():
-        return f"kernels run on Linux, macOS and Windows, and this system is {sys.platform}"
+        return f"kernels run on Linux, macOS and Windows, and this system is {SYSTEM.name}"
     if not SYSTEM.permits_machine_code():
         return "the operating system does not permit this process to generate machine code"
     return None

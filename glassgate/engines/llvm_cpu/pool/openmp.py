@@ -90,5 +90,4 @@ def _disable() -> None:
 
 
 _openmp = _find_openmp()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_disable)
+SYSTEM.after_fork(_disable)

@@ -5,7 +5,6 @@ sleeps, so that it is still awake if calls follow each other closely. Under CPU 
 late. A caller that has finished its own job does not wait for such jobs, but runs them itself.
 """
 
-import os
 import threading
 from array import array
 from collections.abc import Sequence
@@ -126,5 +125,4 @@ def _idle_worker() -> _Worker:
         return _Worker()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_idle.clear)
+SYSTEM.after_fork(_idle.clear)
