@@ -106,6 +106,7 @@ class Noise:
         per_step: whether numbers are drawn again at each step. If false, they are drawn once per sequence.
         state: the state whose axes the numbers have; None for one number per unit, with the axes of the output.
         deviation: the standard deviation of normal numbers with mean 0, if given. Then `rate` and `keeps` are ignored.
+        shape: the shape of the numbers within a row, if it is not that of a state.
     """
 
     rate: float = 0.0
@@ -113,6 +114,7 @@ class Noise:
     per_step: bool = True
     state: str | None = None
     deviation: float | None = None
+    shape: Shape | None = None
 
     @property
     def mean(self) -> float:

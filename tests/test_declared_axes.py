@@ -114,12 +114,37 @@ def test_recordings_have_the_axes(layer):
     assert tape["layer0.forward.old"].shape == (L, N, HEADS, VALUE)
     assert "24 units over 5 steps" in str(tape.plot("layer0.forward.S"))
     assert "layer0.forward.S" in tape._repr_html_()
-    with (
-        pytest.raises(TypeError, match="edit: cell DeltaRule declares axes"),
-        gg.edit(layer, {"layer0.forward.S": 0.0}),
-    ):
-        pass
     assert tape.half_life()["layer0.forward.S"].shape == (HEADS * KEY * VALUE,)
+
+
+@pytest.mark.parametrize("engine", ["cpu", "reference"])
+@pytest.mark.parametrize("name", ["old", "k", "S", "h"])
+def test_edits_of_any_named_value(layer, engine, name):
+    """A held element has its value at the held steps, a scaled one a multiple. Values before the edit do not change."""
+    x, value = torch.randn(L, N, D, dtype=torch.float64), f"layer0.forward.{name}"
+    with gg.record(layer) as before:
+        output, _ = layer(x)
+    last = before[value].flatten(2).shape[2] - 1
+    changes = [gg.scale(0.5, units=[0], steps=slice(1, None)), gg.hold(0.3, units=[last], steps=slice(1, 3))]
+    with gg.engine(engine), gg.edit(layer, {value: changes}), gg.record(layer) as tape:
+        edited, _ = layer(x)
+    was, now = before[value].flatten(2), tape[value].flatten(2)
+    torch.testing.assert_close(now[0], was[0])
+    torch.testing.assert_close(now[1, :, 0], 0.5 * was[1, :, 0])
+    assert bool((now[1:3, :, last] == 0.3).all())
+    assert not torch.allclose(edited[1:], output[1:])
+    torch.testing.assert_close(edited[0], output[0])
+
+
+def test_patched_states_restore_a_call(layer):
+    x = torch.randn(2, L, N, D, dtype=torch.float64)
+    with gg.record(layer) as tape:
+        output, _ = layer(x[0])
+    with gg.edit(layer, gg.patch(tape, ["layer0.forward.h", "layer0.forward.S"], steps=2)):
+        patched, _ = layer(x[1])
+    torch.testing.assert_close(patched[2], output[2])
+    increase = gg.ablate(layer, [x[0]], lambda layer, x: layer(x)[0].square().mean())
+    assert {"layer0.forward.k", "layer0.forward.old", "layer0.forward.S", "layer0.forward"} <= {*increase}
 
 
 class WithoutSize(gg.Cell):

@@ -91,8 +91,9 @@ class Step:
         """The random numbers that a step reads: the drawn ones, or the mean of each."""
         values: dict[str, Tensor | float] = {name: noise.mean for name, noise in self.cell.noise.items()}
         for name, value in drawn.items():
-            state = self.cell.noise[name].state or self.cell.state[0]
-            values[name] = _unflatten(value, self._shape_of(state))
+            noise = self.cell.noise[name]
+            shape = self._shape_of(noise.state or self.cell.state[0]) if noise.shape is None else noise.shape
+            values[name] = _unflatten(value, shape)
         return Named(values, values.values())
 
     def _shape_of(self, state: str) -> Shape | None:

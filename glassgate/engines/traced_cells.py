@@ -11,6 +11,7 @@ import torch
 
 from glassgate.cell import Cell
 from glassgate.cell_axes import UNITS
+from glassgate.engines.symbolic.arrays.cell import ArrayCell
 from glassgate.engines.symbolic.arrays.step import ArrayStep, array_step
 from glassgate.engines.symbolic.arrays.text import format_step
 from glassgate.engines.symbolic.equations import Equations
@@ -93,13 +94,18 @@ class TracedCell:
                 cell._class_name, lambda: array_step(cell, input_size, hidden_size, self.watch.contains)
             )
 
+        if isinstance(cell, ArrayCell):
+            step = cell.steps.get((input_size, hidden_size))
+            if step is None:
+                raise _refusal(cell, f"was traced for layers of the sizes {[*cell.steps]}")
+            return interned_array_step(step)
         step = self._repeated(cell, trace)
         text = format_step(step)
         if format_step(self._repeated(cell, trace)) != text:
             raise _refusal(cell, "is not the same when it is run twice")
         if wrong := first_array_difference(cell, step):
             raise _refusal(cell, f"gives another value for {wrong} than the graph that was traced from it")
-        return _interned_array_steps.setdefault(text, step)
+        return interned_array_step(step)
 
     def _verified_equations(self, cell: Cell, projected: bool) -> Equations:
         if isinstance(cell, GraphCell):
@@ -141,6 +147,11 @@ class TracedCell:
 
 _interned_array_steps: dict[str, ArrayStep] = {}
 """The one object for all steps with the same text, so that caches can use it as a key."""
+
+
+def interned_array_step(step: ArrayStep) -> ArrayStep:
+    """The one object for all steps with the same values and local variables."""
+    return _interned_array_steps.setdefault(format_step(step, with_locals=True), step)
 
 
 def traced_array_step(cell: Cell, input_size: int, hidden_size: int) -> ArrayStep | str:

@@ -7,9 +7,8 @@ from torch import Tensor, nn
 
 from glassgate.conversion import description
 from glassgate.engines.symbolic.graph import NotTraceable
-from glassgate.engines.symbolic.step import equations_of
 from glassgate.glass.contexts import uncompiled
-from glassgate.layers.edits import Edit, Edits, Selection
+from glassgate.layers.edits import Edit, Edits, Selection, editable_widths
 from glassgate.layers.stack import Recurrent
 
 
@@ -126,18 +125,12 @@ def editable_values(module: nn.Module) -> dict[str, tuple[Recurrent, str, str, i
     for prefix, layer in module.named_modules():
         if not isinstance(layer, Recurrent):
             continue
-        if layer.cell.declaration is not None:
-            raise NotTraceable(
-                f"edit: cell {type(layer.cell).__name__} declares axes, and edits need cells with one number per unit; "
-                "write the change in a subclass of the cell"
-            )
-        try:
-            gates = equations_of(layer.cell, layer.proj_size > 0).gate_values
-        except NotTraceable as error:
-            raise NotTraceable(f"edit: {error}, where nothing can be edited") from None
         for part in layer.glassgate.parts:
             label = f"{prefix}.{part.label}" if prefix else part.label
-            widths = dict.fromkeys(gates, part.hidden_size) | part.widths
+            try:
+                widths = editable_widths(layer.cell, part)
+            except NotTraceable as error:
+                raise NotTraceable(f"edit: {error}, where nothing can be edited") from None
             editable |= {f"{label}.{name}": (layer, part.label, name, width) for name, width in widths.items()}
     if not editable:
         raise TypeError(f"edit: the module must be or hold a recurrent layer of glassgate, got {description(module)}")

@@ -4,22 +4,31 @@ An edited layer runs a cell with edited equations, which multiply a value by a f
 factors and replacements are passed to the cell in the same way as noise.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from glassgate.cell import Cell, Noise
+from glassgate.cell_shapes import shapes_from_weights
 from glassgate.engines.contract import Direction
 from glassgate.engines.memory import move_to_device
+from glassgate.engines.symbolic.arrays.cell import ArrayCell
+from glassgate.engines.symbolic.arrays.edit import editable_axes, edited_step
+from glassgate.engines.symbolic.arrays.step import ArrayStep
+from glassgate.engines.symbolic.arrays.value import Value
+from glassgate.engines.symbolic.arrays.value import make as make_array
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import Node, make
+from glassgate.engines.symbolic.graph import Node, NotTraceable
+from glassgate.engines.symbolic.graph import make as make_node
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.rewrite import make_names_unique
 from glassgate.engines.symbolic.step import equations_of
+from glassgate.engines.traced_cells import traced_array_step
 from glassgate.layers.parts import Part
 from glassgate.layout import Layout
 from glassgate.shapes import ShapeError
@@ -64,7 +73,7 @@ class Edit:
             raise ValueError(f"edit: the values given for {name!r} are constants; pass them detached from their graph")
         got = tuple(value.shape)
         if self.kind == "replace":
-            if value.dim() != 3 or got[2] != width:
+            if value.dim() < 3 or prod(got[2:]) != width:
                 raise ShapeError(f"edit: the values that replace {name!r} must be (L, N, {width}), got {got}")
         elif value.dim() > 1 or (value.dim() == 1 and len(value) != len(units)):
             raise ShapeError(
@@ -98,7 +107,7 @@ class Edit:
     def _values(self, name: str, like: Tensor, steps: list[int], rows: int) -> Tensor:
         """Return the values of `replace`, zero-padded to the length of the call. They must cover the selected steps."""
         assert isinstance(self.value, Tensor)
-        value, L = self.value.to(like), like.shape[0]
+        value, L = self.value.to(like).flatten(2), like.shape[0]
         length, N = value.shape[:2]
         if N not in (1, rows) or max(steps, default=-1) >= length:
             raise ShapeError(
@@ -139,7 +148,7 @@ class Edits:
 
     def __init__(self, changes: Mapping[str, Mapping[str, Sequence[Edit]]]) -> None:
         self.changes = changes
-        self._cells: dict[tuple[int, str], tuple[Cell, GraphCell]] = {}
+        self._cells: dict[tuple[int, str], tuple[Cell, Cell]] = {}
         self._noise: dict[str, tuple[Any, dict[str, Tensor]]] = {}
 
     def followed_by(self, other: "Edits") -> "Edits":
@@ -159,20 +168,20 @@ class Edits:
         key = (layout.length, layout.rows, like.dtype, like.device) if has_equal_lengths else None
         cached_key, noise = self._noise.get(part.label, (None, {}))
         if key is None or key != cached_key:
-            noise = self._factors(part, layout, like)
+            noise = self._factors(part, direction.cell, layout, like)
             self._noise[part.label] = key, noise
-        cell = self._cell(part, direction.cell, "weight_hr" in direction.weights)
+        cell = self._cell(part, direction.cell)
         return direction._replace(cell=cell, noise={**direction.noise, **noise})
 
-    def _factors(self, part: Part, layout: Layout, like: Tensor) -> dict[str, Tensor]:
+    def _factors(self, part: Part, cell: Cell, layout: Layout, like: Tensor) -> dict[str, Tensor]:
         """Return the factors and replacements, which edited equations read as noise.
 
         They are flat rows, see `Layout`, or one row per sequence if the edits are the same at all steps.
         """
-        noise = {}
+        noise, widths = {}, part.widths if cell.declaration is None else editable_widths(cell, part)
         for name, edits in self.changes[part.label].items():
-            width, per_step = part.widths.get(name, part.hidden_size), any(edit.per_step for edit in edits)
-            factor = like.new_ones(layout.length if per_step else 1, 1, width)
+            per_step = any(edit.per_step for edit in edits)
+            factor = like.new_ones(layout.length if per_step else 1, 1, widths.get(name, part.hidden_size))
             replacement = torch.full_like(factor, torch.inf)
             for edit in edits:
                 factor, replacement = edit.combine(f"{part.label}.{name}", factor, replacement, layout.rows)
@@ -182,13 +191,14 @@ class Edits:
                     noise[f"{kind}_{name}"] = layout.to_flat(values) if per_step else layout.to_ranks(values[0])
         return noise
 
-    def _cell(self, part: Part, cell: Cell, projected: bool) -> GraphCell:
+    def _cell(self, part: Part, cell: Cell) -> Cell:
         """Return the edited cell of a direction."""
         key = id(cell), part.label
         if key not in self._cells:
             by_name = self.changes[part.label]
             numbers = {name: (noise_kinds(edits), any(e.per_step for e in edits)) for name, edits in by_name.items()}
-            self._cells[key] = cell, edited_cell(cell, projected, numbers)
+            edited = edited_cell if cell.declaration is None else edited_array_cell
+            self._cells[key] = cell, edited(cell, part, numbers)
         return self._cells[key][1]
 
 
@@ -205,16 +215,57 @@ EditedValues = Mapping[str, tuple[tuple[str, ...], bool]]
 """The kinds of numbers of each edited gate or state by name, and whether they differ between steps."""
 
 
-def edited_cell(cell: Cell, projected: bool, numbers: EditedValues) -> GraphCell:
+def edited_cell(cell: Cell, part: Part, numbers: EditedValues) -> Cell:
     """Return a cell with the edited equations of another cell.
 
     Args:
         cell: the cell, with the noise of its layer's regularisers.
-        projected: whether the output is projected by `weight_hr`.
+        part: the direction that runs the cell.
         numbers: as in `edited_equations`.
     """
-    equations = edited_equations(equations_of(cell, projected), numbers)
+    equations = edited_equations(equations_of(cell, "weight_hr" in part.shapes), numbers)
     return _edited_cells.setdefault(equations.text, GraphCell(equations))
+
+
+def edited_array_cell(cell: Cell, part: Part, numbers: EditedValues) -> Cell:
+    """Return a cell with the edited step of a cell that declares axes. The arguments are those of `edited_cell`."""
+    step, noise = array_step_of(cell, part), dict[str, Noise]()
+    for name, (kinds, per_step) in numbers.items():
+        shape = tuple([step.sizes[axis] for axis in editable_axes(step)[name]])
+        noise |= {f"{kind}_{name}": Noise(0.0, False, per_step, shape=shape) for kind in kinds}
+    edits = {name: partial(_edited_value, kinds) for name, (kinds, _) in numbers.items()}
+    return ArrayCell.like(cell, {sizes_of(cell, part): edited_step(step, edits)}, noise)
+
+
+def sizes_of(cell: Cell, part: Part) -> tuple[int, int]:
+    """Return the input size and the hidden size of a direction whose cell declares axes."""
+    weights = {"weight_ih": torch.empty(part.shapes["weight_ih"], device="meta")}
+    return shapes_from_weights(cell, weights, part.hidden_size).input_size, part.hidden_size
+
+
+def array_step_of(cell: Cell, part: Part) -> ArrayStep:
+    """Return the traced step of a cell that declares axes.
+
+    Raises:
+        NotTraceable: no graph can express it.
+    """
+    step = traced_array_step(cell, *sizes_of(cell, part))
+    if isinstance(step, str):
+        raise NotTraceable(step)
+    return step
+
+
+def editable_widths(cell: Cell, part: Part) -> dict[str, int]:
+    """Return the number of elements within a row of each value of a direction that can be edited, by name.
+
+    Raises:
+        NotTraceable: no graph can express the step.
+    """
+    if cell.declaration is None:
+        gates = equations_of(cell, "weight_hr" in part.shapes).gate_values
+        return dict.fromkeys(gates, part.hidden_size) | part.widths
+    step = array_step_of(cell, part)
+    return {name: prod([step.sizes[a] for a in axes]) for name, axes in editable_axes(step).items()}
 
 
 def edited_equations(before: Equations, numbers: EditedValues) -> Equations:
@@ -233,20 +284,27 @@ def edited_equations(before: Equations, numbers: EditedValues) -> Equations:
         for kind in kinds_of_value
     }
     gates = {before.gate_values[name].name or name: name for name in numbers if name not in before.state}
-    changes = {value: partial(_edited_value, name, numbers[name][0]) for value, name in gates.items()}
-    gates_edited = before.replaced(changes, noise=noise)
+
+    def edited(name: str, node: Node) -> Node:
+        value: Node = _edited_value(
+            numbers[name][0], node, lambda kind: Node("noise", (f"{kind}_{name}",), node.axis, f"{kind}_{name}")
+        )
+        return value
+
+    gates_edited = before.replaced({value: partial(edited, name) for value, name in gates.items()}, noise=noise)
     states = tuple(
-        _edited_value(name, numbers[name][0], node) if name in numbers else node
+        edited(name, node) if name in numbers else node
         for name, node in zip(before.state, gates_edited.states, strict=True)
     )
     make_names_unique(states)
     return replace(gates_edited, states=states)
 
 
-def _edited_value(name: str, kinds_of_value: tuple[str, ...], value: Node) -> Node:
-    """Return the graph of an edited value."""
-    factor, replacement = (
-        Node("noise", (f"{kind}_{name}",), value.axis, f"{kind}_{name}") for kind in (SCALE, REPLACEMENT)
-    )
-    new = value * factor if SCALE in kinds_of_value else value
-    return make("where", replacement < NO_REPLACEMENT, replacement, new) if REPLACEMENT in kinds_of_value else new
+def _edited_value(kinds: tuple[str, ...], value: Any, numbers: Callable[[str], Any]) -> Any:
+    """Return the graph of an edited value, from the numbers of each kind that it reads."""
+    new = value * numbers(SCALE) if SCALE in kinds else value
+    if REPLACEMENT not in kinds:
+        return new
+    replacement = numbers(REPLACEMENT)
+    make = make_array if isinstance(value, Value) else make_node
+    return make("where", replacement < NO_REPLACEMENT, replacement, new)

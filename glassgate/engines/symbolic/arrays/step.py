@@ -1,10 +1,10 @@
 """Traces the step of a cell with declared axes: runs it on traced tensors. The result is an `ArrayStep`."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 from glassgate.cell import Cell, Named, PreActivations, RecurrentTerm
 from glassgate.cell_axes import Axes, Declaration
@@ -18,6 +18,18 @@ from glassgate.engines.symbolic.operations import MASKS
 from glassgate.engines.symbolic.purity import NoRandomNumbers, refuse_impure
 from glassgate.engines.symbolic.step import run_in_new_thread, without_garbage_collection
 from glassgate.shapes import ShapeError
+
+
+class Local(NamedTuple):
+    """A local variable of a step.
+
+    Attributes:
+        value: its value. It is constant along the axes in `dims` that it lacks.
+        dims: the axis at each position after the batch; None for an axis of size 1.
+    """
+
+    value: Value
+    dims: tuple[str | None, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +46,8 @@ class ArrayStep:
         joined: pairs of different axes that the step combines because their sizes are equal.
         reads: for each gate the halves of the weights in which it has rows: "x", "h" or "xh".
         inputs: the axes of each block of the input that a step reads, by name.
+        locals: the local variables that the new states depend on, except those with the name of a state. Of several
+            values, a variable has the first.
     """
 
     sizes: Mapping[str, int]
@@ -44,6 +58,7 @@ class ArrayStep:
     joined: frozenset[tuple[str, str]]
     reads: Mapping[str, str]
     inputs: Mapping[str, tuple[str, ...]]
+    locals: Mapping[str, Local] = field(default_factory=dict)
 
     @cached_property
     def values(self) -> list[Value]:
@@ -157,15 +172,22 @@ def trace_on(cell: Cell, shapes: Shapes, on_call: Callable[[Any, Any], None] | N
     )
     p = Named(cell.parameters, map(leaves.parameter, cell.parameters))
 
+    variables: dict[str, TracedTensor] = {}
+
     def note_name(name: str, value: Any) -> None:
         if isinstance(value, TracedTensor):
             value.value.name = value.value.name or name
+            variables.setdefault(name, value)
 
     with trace_locals(note_name, None, on_call):
         new = cell.new_state(a, Named(cell.state, states), p)
     results = [_as_state(cell, name, v, old) for name, v, old in zip(cell.state, new, states, strict=True)]
     merged = rewrite(results)
     results = [merged[value] for value in results]
+    is_local = {name: v.dims[:1] == (ROWS,) and name not in cell.state for name, v in variables.items()}
+    local = {
+        name: v for name, v in variables.items() if is_local[name] and v.value in merged and v.value.op not in MASKS
+    }
     for name, value in zip(cell.state, results, strict=True):
         value.name = value.name or name
     order = topological_order(results)
@@ -178,6 +200,7 @@ def trace_on(cell: Cell, shapes: Shapes, on_call: Callable[[Any, Any], None] | N
         frozenset(scope.joined),
         {name: gate.reads for name, gate in declaration.gates.items()},
         {name: leaves.axes(axes) for name, axes in declaration.inputs.items()},
+        {name: Local(merged[v.value], v.dims[1:]) for name, v in local.items()},
     )
 
 

@@ -3,12 +3,17 @@
 import json
 from typing import Any
 
-from glassgate.engines.symbolic.arrays.step import ArrayStep
+from glassgate.engines.symbolic.arrays.step import ArrayStep, Local
 from glassgate.engines.symbolic.arrays.value import Index, Value
 
 
-def format_step(step: ArrayStep) -> str:
-    """Return a step as text. Names of values are left out."""
+def format_step(step: ArrayStep, with_locals: bool = False) -> str:
+    """Return a step as text. Names of values are left out.
+
+    Args:
+        step: the step.
+        with_locals: whether the text contains the local variables.
+    """
     numbers = {value: k for k, value in enumerate(step.values)}
 
     def argument(arg: Any) -> Any:
@@ -27,6 +32,8 @@ def format_step(step: ArrayStep) -> str:
         "values": [[value.op, [*map(argument, value.args)], value.axes] for value in numbers],
         "states": [numbers[state] for state in step.states],
     }
+    if with_locals:
+        content["locals"] = {name: [numbers[local.value], local.dims] for name, local in step.locals.items()}
     return json.dumps(content)
 
 
@@ -48,4 +55,5 @@ def parse_step(text: str) -> ArrayStep:
     axes_by_name = [{name: tuple(axes) for name, axes in content[key].items()} for key in ("gates", "state", "inputs")]
     gates, state, inputs = axes_by_name
     states = tuple(values[k] for k in content["states"])
-    return ArrayStep(content["sizes"], gates, state, states, {}, frozenset(), content["reads"], inputs)
+    local = {name: Local(values[k], tuple(dims)) for name, (k, dims) in content.get("locals", {}).items()}
+    return ArrayStep(content["sizes"], gates, state, states, {}, frozenset(), content["reads"], inputs, local)
