@@ -6,7 +6,8 @@ from importlib.abc import MetaPathFinder
 from types import FrameType, ModuleType
 
 EXTRAS = {
-    **dict.fromkeys(("torchmetrics", "safetensors", "rich", "yaml", "tensorboard", "pyarrow", "pandas"), "tasks"),
+    **dict.fromkeys(("torchmetrics", "safetensors", "rich", "yaml", "tensorboard"), "tasks"),
+    **dict.fromkeys(("pyarrow", "pandas", "sklearn"), "tasks"),
     **dict.fromkeys(("onnx", "onnxscript", "onnxruntime", "onnx_ir"), "export"),
     **dict.fromkeys(("tokenizers", "sacrebleu"), "translation"),
     "matplotlib": "pictures",

@@ -75,6 +75,58 @@ def test_missing_names_of_torch_and_missing_packages() -> None:
     assert done.stdout == 2 * hint
 
 
+MINIMAL = """
+from importlib.machinery import PathFinder
+from glassgate.extras import EXTRAS
+find = PathFinder.find_spec
+PathFinder.find_spec = lambda name, *rest: None if name.partition(".")[0] in EXTRAS else find(name, *rest)
+import torch
+import glassgate as gg
+from glassgate.cli import main
+layer, x = gg.LSTM(3, 4), torch.randn(5, 2, 3)
+layer(x)[0].sum().backward()
+with gg.record(layer) as tape:
+    layer(x)
+tape.report("report.html")
+tape.plot("layer0.forward.h")
+gg.freeze(layer)(x)
+gg.to_c(layer, "c")
+gg.draw(layer)
+for call in (
+    gg.freeze(layer).save,
+    lambda path: gg.to_onnx(layer, path),
+    gg.from_onnx,
+    lambda path: gg.dynamics.fixed_points(layer, torch.zeros(3), torch.zeros(2, 8)).plot(torch.zeros(5, 8), path),
+    gg.dynamics.Index.of([{"h": torch.zeros(5, 4)}]).save,
+    lambda path: __import__("glassgate.tasks.tagging.task"),
+):
+    try:
+        call("file")
+        print("no error")
+    except ImportError as error:
+        print(error)
+try:
+    with gg.engine("triton"):
+        layer(x)
+except gg.EngineError as error:
+    print(error)
+for command in ("demo", "look", "compare"):
+    print(main([command, "file"]))
+"""
+
+
+def test_a_minimal_installation_names_the_extra_of_each_missing_package(tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", MINIMAL]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    extras = ["tasks", "export", "export", "pictures", "tasks", "tasks", "gpu"]
+    lines = done.stdout.splitlines()
+    assert [re.findall(r"pip install '?glassgate\[(\w+)\]", line) for line in lines[:7]] == [[name] for name in extras]
+    assert lines[7:] == ["2"] * 3
+    assert done.stderr.count("install it with: pip install 'glassgate[tasks]'") == 3
+
+
 FORBIDDEN = """
 import ctypes, warnings
 import torch
@@ -349,7 +401,7 @@ def test_each_extra_installs_its_packages() -> None:
     """The names of packages in error messages are those of pyproject.toml."""
     from glassgate.extras import EXTRAS as extra_of
 
-    named = {"yaml": "pyyaml", "onnx_ir": "onnxscript"}
+    named = {"yaml": "pyyaml", "sklearn": "scikit-learn", "onnx_ir": "onnxscript"}
     extras = PROJECT["optional-dependencies"]
     for package, extra in extra_of.items():
         assert any(named.get(package, package) in requirement.lower() for requirement in extras[extra]), package
