@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Cell, Noise
-from glassgate.cell_shapes import shapes_from_weights
 from glassgate.engines.contract import Direction
 from glassgate.engines.memory import move_to_device
 from glassgate.engines.symbolic.arrays.cell import ArrayCell
@@ -29,7 +28,7 @@ from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.rewrite import make_names_unique
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.engines.traced_cells import traced_array_step
-from glassgate.layers.parts import Part
+from glassgate.layers.parts import Part, sizes_of
 from glassgate.layout import Layout
 from glassgate.shapes import ShapeError
 
@@ -235,12 +234,6 @@ def edited_array_cell(cell: Cell, part: Part, numbers: EditedValues) -> Cell:
         noise |= {f"{kind}_{name}": Noise(0.0, False, per_step, shape=shape) for kind in kinds}
     edits = {name: partial(_edited_value, kinds) for name, (kinds, _) in numbers.items()}
     return ArrayCell.like(cell, {sizes_of(cell, part): edited_step(step, edits)}, noise)
-
-
-def sizes_of(cell: Cell, part: Part) -> tuple[int, int]:
-    """Return the input size and the hidden size of a direction whose cell declares axes."""
-    weights = {"weight_ih": torch.empty(part.shapes["weight_ih"], device="meta")}
-    return shapes_from_weights(cell, weights, part.hidden_size).input_size, part.hidden_size
 
 
 def array_step_of(cell: Cell, part: Part) -> ArrayStep:

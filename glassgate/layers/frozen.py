@@ -18,13 +18,15 @@ from glassgate.engines.backend import FrozenDirections, Stepper
 from glassgate.engines.contract import Direction, Recording, Result, Steps, is_eager
 from glassgate.engines.frozen import LOOP_MATRICES, MATRICES, freeze, quantise_matrices
 from glassgate.engines.memory import COMPUTE_DTYPE
+from glassgate.engines.symbolic.arrays.cell import ArrayCell
 from glassgate.engines.symbolic.graph_cell import GraphCell
-from glassgate.engines.traced_cells import current_equations, why_not_traceable
+from glassgate.engines.traced_cells import current_equations, traced_array_step, why_not_traceable
 from glassgate.layers import states
 from glassgate.layers.base import BaseLayer
 from glassgate.layers.calls import checked_weights, default_states
 from glassgate.layers.frozen_call import FrozenCall
 from glassgate.layers.levels import Level, by_level, walk
+from glassgate.layers.parts import sizes_of
 from glassgate.layers.spec import OPTIONS, Spec
 from glassgate.layers.states import State, States
 from glassgate.layers.stream import Stream
@@ -333,7 +335,14 @@ def freeze_layer(
             for part_weights, part in zip(weights, internals.parts, strict=True)
         ]
         weights, scales = [integers for integers, _ in quantised_parts], [scales for _, scales in quantised_parts]
-    cell = deepcopy(cell) if why_not_traceable(cell, is_projected) else GraphCell(current_equations(cell, is_projected))
+    if cell.declaration is not None:
+        steps = {sizes: traced_array_step(cell, *sizes) for part in internals.parts for sizes in [sizes_of(cell, part)]}
+        traced = {sizes: step for sizes, step in steps.items() if not isinstance(step, str)}
+        cell = ArrayCell.like(cell, traced) if len(traced) == len(steps) and not is_projected else deepcopy(cell)
+    elif why_not_traceable(cell, is_projected):
+        cell = deepcopy(cell)
+    else:
+        cell = GraphCell(current_equations(cell, is_projected))
     return FrozenLayer(spec, cell, weights, learned, precision or str(dtype).removeprefix("torch."), scales)
 
 

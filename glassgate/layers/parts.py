@@ -5,10 +5,12 @@ from math import prod
 from numbers import Integral
 from typing import Any, NamedTuple
 
+import torch
+
 from glassgate.cell import Cell
 from glassgate.cell_axes import UNITS, State
 from glassgate.cell_checks import check_heads
-from glassgate.cell_shapes import state_shapes
+from glassgate.cell_shapes import shapes_from_weights, state_shapes
 from glassgate.shapes import check_size
 
 HiddenSizes = int | tuple[int, int] | Sequence[int | tuple[int, int]]
@@ -119,6 +121,12 @@ def parts_of(
             yield Part(layer, direction, hidden_size, suffix, label, shapes, names, widths, forms)
         outputs = [proj_size or size for size in layer_sizes]
         input_sizes = [sum(outputs)] * len(layer_sizes) if merge == "concat" else outputs
+
+
+def sizes_of(cell: Cell, part: Part) -> tuple[int, int]:
+    """Return the input size and the hidden size of a part whose cell declares axes."""
+    weights = {"weight_ih": torch.empty(part.shapes["weight_ih"], device="meta")}
+    return shapes_from_weights(cell, weights, part.hidden_size).input_size, part.hidden_size
 
 
 def state_forms(cell: Cell, input_size: int, hidden_size: int, proj_size: int = 0) -> dict[str, StateForm]:

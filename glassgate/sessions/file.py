@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from glassgate.cell import Cell
+from glassgate.engines.symbolic.arrays.cell import ArrayCell
+from glassgate.engines.symbolic.arrays.cell_text import format_cell, is_cell_text, parse_cell
 from glassgate.engines.symbolic.equations import parse
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.layers.frozen import FrozenLayer
@@ -100,7 +103,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def _description(layer: FrozenLayer) -> dict[str, Any]:
     """Describe a layer without its weights."""
     spec, cell = layer.spec, layer.cell
-    if not isinstance(cell, GraphCell):
+    if not isinstance(cell, GraphCell | ArrayCell):
         raise ValueError(
             f"save: the cell {type(cell).__name__} runs on the reference engine, so it has no equations that a file "
             "can hold; save the module's state_dict instead"
@@ -110,13 +113,14 @@ def _description(layer: FrozenLayer) -> dict[str, Any]:
         "dtype": str(spec.dtype).removeprefix("torch."),
         "options": spec.options,
         "precision": layer.precision,
-        "equations": cell.equations.text,
+        "equations": format_cell(cell) if isinstance(cell, ArrayCell) else cell.equations.text,
     }
 
 
 def _create_layer(description: dict[str, Any], name: str, tensors: dict[str, Tensor]) -> FrozenLayer:
     """Create a layer from its description and the tensors in the file."""
-    cell, options, dtype = GraphCell(parse(description["equations"])), description["options"], description["dtype"]
+    text, options, dtype = description["equations"], description["options"], description["dtype"]
+    cell: Cell = parse_cell(text) if is_cell_text(text) else GraphCell(parse(text))
     if dtype not in DTYPES or options.keys() != set(OPTIONS):
         raise ValueError(
             f"expected a dtype of {DTYPES} and the options {sorted(OPTIONS)}, got {dtype!r}, {sorted(options)}"
