@@ -119,49 +119,6 @@ def _to_public(layer: SLSTMLayer, values: dict[str, Any], prefix: str, *_: Any) 
     values.update({prefix + name: value for name, value in public.items()})
 
 
-class SLSTMBlock(nn.Module):
-    """An sLSTM block of xLSTM (Beck et al. 2024, arXiv:2405.04517), as in TiRex: `block_stack.blocks.0` and so on.
-
-    x = x + norm(sLSTM(norm(x))),  x = x + ffn(norm(x)), where the sLSTM is `gg.cells.SLSTM`, whose gates read the
-    features of their head, the inner norm is one per head, and ffn is a gated feed-forward network
-
-    TiRex limits the forget gate to sigmoid(15), a difference of 3e-7.
-
-    Args:
-        hidden_size: the size of input and output.
-        heads: the number of heads.
-        factor: the size of the feed-forward network is hidden_size * factor, rounded up to a multiple of 64.
-
-    Example:
-        >>> import torch, glassgate as gg
-        >>> block = gg.blocks.SLSTMBlock(32, heads=4)
-        >>> y, state = block(torch.randn(2, 5, 32))
-        >>> y.shape
-        torch.Size([2, 5, 32])
-    """
-
-    def __init__(self, hidden_size: int, *, heads: int = 4, factor: float = 2.6667) -> None:
-        super().__init__()
-        self.norm_slstm = nn.RMSNorm(hidden_size, 1e-6)
-        self.slstm_layer = SLSTMLayer(hidden_size, heads)
-        self.norm_ffn = nn.RMSNorm(hidden_size, 1e-6)
-        self.ffn = FeedForward(hidden_size, inner_size(hidden_size, factor))
-
-    def forward(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Run the block.
-
-        Args:
-            x: the input (N, L, hidden_size).
-            state: the state that an earlier call returned; None for the beginning of the sequences.
-
-        Returns:
-            the output (N, L, hidden_size), and the states of `slstm_layer.recurrent`.
-        """
-        y, state = self.slstm_layer(self.norm_slstm(x), state)
-        x = x + y
-        return x + self.ffn(self.norm_ffn(x)), state
-
-
 class MLSTMLayer(nn.Module):
     """An mLSTM with its projections and output gate; see `MLSTMBlock`."""
 
@@ -183,7 +140,65 @@ class MLSTMLayer(nn.Module):
         return self.out_proj(torch.sigmoid(self.ogate_preact(x)) * self.multihead_norm(h.flatten(2))), state
 
 
-class MLSTMBlock(nn.Module):
+class Block(nn.Module):
+    """The residual connections of both blocks: x = x + layer(norm(x)), x = x + ffn(norm(x)).
+
+    Args:
+        kind: "slstm" or "mlstm", which is part of the names of the layer and of its norm in public checkpoints.
+        layer: the layer.
+        hidden_size: the size of input and output.
+        factor: the size of the feed-forward network is hidden_size * factor, rounded up to a multiple of 64.
+    """
+
+    def __init__(self, kind: str, layer: nn.Module, hidden_size: int, factor: float) -> None:
+        super().__init__()
+        self._norm, self._layer = f"norm_{kind}", f"{kind}_layer"
+        self.add_module(self._norm, nn.RMSNorm(hidden_size, 1e-6))
+        self.add_module(self._layer, layer)
+        self.norm_ffn = nn.RMSNorm(hidden_size, 1e-6)
+        self.ffn = FeedForward(hidden_size, inner_size(hidden_size, factor))
+
+    def forward(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Run the block.
+
+        Args:
+            x: the input (N, L, hidden_size).
+            state: the state that an earlier call returned; None for the beginning of the sequences.
+
+        Returns:
+            the output (N, L, hidden_size), and the states of the recurrent layer.
+        """
+        y, state = self.get_submodule(self._layer)(self.get_submodule(self._norm)(x), state)
+        x = x + y
+        return x + self.ffn(self.norm_ffn(x)), state
+
+
+class SLSTMBlock(Block):
+    """An sLSTM block of xLSTM (Beck et al. 2024, arXiv:2405.04517), as in TiRex: `block_stack.blocks.0` and so on.
+
+    x = x + norm(sLSTM(norm(x))),  x = x + ffn(norm(x)), where the sLSTM is `gg.cells.SLSTM`, whose gates read the
+    features of their head, the inner norm is one per head, and ffn is a gated feed-forward network
+
+    TiRex limits the forget gate to sigmoid(15), a difference of 3e-7.
+
+    Args:
+        hidden_size: the size of input and output.
+        heads: the number of heads.
+        factor: the size of the feed-forward network is hidden_size * factor, rounded up to a multiple of 64.
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> block = gg.blocks.SLSTMBlock(32, heads=4)
+        >>> y, state = block(torch.randn(2, 5, 32))
+        >>> y.shape
+        torch.Size([2, 5, 32])
+    """
+
+    def __init__(self, hidden_size: int, *, heads: int = 4, factor: float = 2.6667) -> None:
+        super().__init__("slstm", SLSTMLayer(hidden_size, heads), hidden_size, factor)
+
+
+class MLSTMBlock(Block):
     """An mLSTM block of xLSTM-7B (Beck et al. 2025, arXiv:2503.13427): `backbone.blocks.0` and so on of a checkpoint.
 
     x = x + out_proj(sigmoid(o) norm(mLSTM(q, k, v, i, f))),  x = x + ffn(norm(x)), where q, k, v, o, i and f are linear
@@ -204,22 +219,4 @@ class MLSTMBlock(nn.Module):
     """
 
     def __init__(self, hidden_size: int, *, heads: int = 8, key_factor: float = 0.5, factor: float = 2.6667) -> None:
-        super().__init__()
-        self.norm_mlstm = nn.RMSNorm(hidden_size, 1e-6)
-        self.mlstm_layer = MLSTMLayer(hidden_size, heads, key_factor)
-        self.norm_ffn = nn.RMSNorm(hidden_size, 1e-6)
-        self.ffn = FeedForward(hidden_size, inner_size(hidden_size, factor))
-
-    def forward(self, x: Tensor, state: tuple[Tensor, ...] | None = None) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Run the block.
-
-        Args:
-            x: the input (N, L, hidden_size).
-            state: the state that an earlier call returned; None for the beginning of the sequences.
-
-        Returns:
-            the output (N, L, hidden_size), and the states of `mlstm_layer.recurrence`.
-        """
-        y, state = self.mlstm_layer(self.norm_mlstm(x), state)
-        x = x + y
-        return x + self.ffn(self.norm_ffn(x)), state
+        super().__init__("mlstm", MLSTMLayer(hidden_size, heads, key_factor), hidden_size, factor)
