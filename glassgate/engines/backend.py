@@ -1,7 +1,7 @@
 """The interface between layers and backends. `registry.py` lists the backends by name."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -10,6 +10,8 @@ from glassgate.cell import Weights
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
 from glassgate.engines.plan import Plan
 from glassgate.engines.symbolic.costs import Costs
+
+T = TypeVar("T")
 
 
 class PackedLengths(NamedTuple):
@@ -31,20 +33,20 @@ class RaggedLayout(Protocol):
     """
 
     @property
-    def order(self) -> Tensor:
-        """(N,) the index of the sequence at each rank."""
+    def order(self) -> Tensor | None:
+        """(N,) the index of the sequence at each rank; None if the tensors of the call are in the order of ranks."""
 
     @property
     def places(self) -> Tensor | None:
-        """(rows,) the index of each row in the padded, time-major input; None if input and output are packed rows."""
+        """(rows,) the index of each row in the padded, time-major input; None if input and output are rows."""
 
     @property
     def batch_sizes(self) -> Tensor:
         """(L,) see `Steps.batch_sizes`."""
 
 
-class PreparedPasses(Protocol):
-    """The forward and the backward pass of a layer, prepared for calls with one signature.
+class Passes(Protocol):
+    """The forward and the backward pass of a layer in a training call.
 
     Tensors have the shapes and dtypes that the layer's caller uses. The visible states are those that a call returns at
     every step: only the output, or all states. They are ordered by direction. A direction's first state is its output.
@@ -52,19 +54,24 @@ class PreparedPasses(Protocol):
     Attributes:
         plans: one per direction.
         visible_count: the number of visible states of all directions.
-        visible_counts: the number of visible states of each direction.
         shapes: the shapes of the input and of the initial states, by index in the argument `tensors` of `forward`.
+            Empty if their rows are in the order of ranks.
     """
 
-    plans: tuple[Plan, ...]
-    visible_count: int
-    visible_counts: tuple[int, ...]
-    shapes: dict[int, tuple[int, ...]]
+    @property
+    def plans(self) -> tuple[Plan, ...]: ...
 
-    def ragged(self, lengths: Sequence[int] | PackedLengths) -> RaggedLayout:
-        """The layout of a call whose sequences have these lengths.
+    @property
+    def visible_count(self) -> int: ...
 
-        With `PackedLengths`, the input and the visible states are packed rows (S, W), and S may differ between calls.
+    @property
+    def shapes(self) -> Mapping[int, tuple[int, ...]]: ...
+
+    def by_direction(self, values: Sequence[T]) -> Iterator[tuple[Sequence[T], Sequence[T]]]:
+        """Yield the items of the visible states and of the final states of each direction.
+
+        Args:
+            values: one item per result of `forward`.
         """
 
     def forward(
@@ -107,6 +114,16 @@ class PreparedPasses(Protocol):
             resets, ragged, recordings: as in `forward`.
             d_visible: the gradients of the visible states and of the final states; None for zero.
             needed: for each of `tensors`, whether its gradient is needed.
+        """
+
+
+class PreparedPasses(Passes, Protocol):
+    """The passes of all calls with one signature."""
+
+    def ragged(self, lengths: Sequence[int] | PackedLengths) -> RaggedLayout:
+        """The layout of a call whose sequences have these lengths.
+
+        With `PackedLengths`, the input and the visible states are packed rows (S, W), and S may differ between calls.
         """
 
 

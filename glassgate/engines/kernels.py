@@ -32,8 +32,7 @@ from glassgate.engines.input_product import input_product
 from glassgate.engines.plan import format_plans, operands_of, plan_of
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.torch_names import dispatch_mode_count, frame_callback
-from glassgate.engines.torch_op import transforms
-from glassgate.engines.torch_op.autograd import InputProductFunction, LayerFunction
+from glassgate.engines.torch_op import autograd, transforms
 from glassgate.engines.torch_op.operators import format_layer
 from glassgate.engines.traced_cells import why_not_traceable
 
@@ -119,7 +118,7 @@ class KernelEngine(NamedTuple):
         else:
             compiled = self.compile(directions, record)
             if save:
-                flat = LayerFunction.apply(compiled, self.name, steps, recordings, all_states, dtype, data, *operands)
+                flat = autograd.run(compiled, self.name, steps, operands, all_states, dtype, recordings)
             else:
                 flat = compiled.forward(steps, operands, all_states, False, dtype, recordings)
         return results_of(directions, flat, all_states or save, all_states)
@@ -135,8 +134,8 @@ class KernelEngine(NamedTuple):
         layer = [input_product(weight, bias)]
         steps, operands, compiled = Steps(x, None, None), operands_of(layer), self.compile(layer)
         if torch.is_grad_enabled() and (x.requires_grad or any([v.requires_grad for v in operands])):
-            arguments = compiled, self.name, steps, None, False, x.dtype, x, *operands
-            return next(iter(InputProductFunction.apply(*arguments)))
+            arguments = compiled, self.name, steps, operands, False, x.dtype
+            return autograd.run(*arguments, function=autograd.InputProductFunction)[0]
         return compiled.forward(steps, operands, False, False, x.dtype, None)[0]
 
     def prepare(self, steps: Steps, directions: list[Direction], signature: Signature) -> PreparedPasses | None:

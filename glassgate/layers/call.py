@@ -15,7 +15,7 @@ from glassgate.engines.contract import Recording, Result, Steps
 from glassgate.engines.memory import to_contiguous
 from glassgate.engines.plan import Plan
 from glassgate.engines.symbolic.conditions import CHANGES
-from glassgate.engines.torch_op.autograd import PreparedFunction
+from glassgate.engines.torch_op.autograd import LayerFunction
 from glassgate.engines.traced_cells import traced_cell
 from glassgate.layers.base import BaseLayer
 from glassgate.layers.levels import Level, combine
@@ -192,7 +192,7 @@ class Call:
             ragged = None if lengths is None else passes.ragged(lengths)
             own_recordings = recordings and recordings[level.start : level.start + len(level.parts)]
             if self._needs_grad:
-                flat = PreparedFunction.apply(passes, backend, ragged, own_recordings, resets, *tensors)
+                flat = LayerFunction.apply(passes, backend, ragged, own_recordings, resets, *tensors)
             else:
                 flat = passes.forward(tensors, resets, ragged, own_recordings)[0]
             every.append(flat)

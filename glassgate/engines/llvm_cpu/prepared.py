@@ -1,10 +1,10 @@
 """The passes of a layer for one call signature. Tensors have the shapes and dtypes of the user's call."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import accumulate, chain, islice
 from operator import call, is_
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from glassgate.engines.llvm_cpu.sizes import KernelSizes
 from glassgate.engines.memory import LOW_ADDRESS, Matrices, allocator, empty, empty_like, in_memory, to_contiguous
 from glassgate.engines.plan import Plan, needed_weights
 
+T = TypeVar("T")
 Prepared = Executable | Template | None
 """See `LayerPass.prepare`."""
 
@@ -70,7 +71,7 @@ _IS_NONE = partial(is_, None)
 
 
 class PreparedPasses:
-    """`backend.PreparedPasses` for the CPU: the forward pass for inputs of one shape, and its backward passes.
+    """`backend.Passes` for the CPU: the forward pass for inputs of one shape, and its backward passes.
 
     Args:
         plans: the plan of each direction.
@@ -134,10 +135,9 @@ class PreparedPasses:
             user_specs[k] = (*leading_shape, width), dtype
         for k, shape in zip(finals, chain.from_iterable([state_shapes] * len(self.plans)), strict=True):
             user_specs[k] = shape, user_specs[k][1]
-        self.visible_counts = tuple([len(states) for states in visible_by_direction])
         self._state_counts = [
             (count, [None] * (len(plan.cell.state) - count))
-            for count, plan in zip(self.visible_counts, self.plans, strict=True)
+            for count, plan in zip(map(len, visible_by_direction), self.plans, strict=True)
         ]
         """For each direction, the number of visible states, and None for each other state."""
         self.visible_count, self._returned, self._saved = len(visible), visible + finals, saved + kept
@@ -145,8 +145,14 @@ class PreparedPasses:
             [allocator(*spec) for spec in specs] for specs in (kernel_specs, user_specs)
         )
 
+    def by_direction(self, values: Sequence[T]) -> Iterator[tuple[Sequence[T], Sequence[T]]]:
+        """See `backend.Passes`."""
+        visible, final = iter(values[: self.visible_count]), iter(values[self.visible_count :])
+        for (count, _), plan in zip(self._state_counts, self.plans, strict=True):
+            yield [*islice(visible, count)], [*islice(final, len(plan.cell.state))]
+
     def ragged(self, lengths: Sequence[int] | PackedLengths) -> RaggedLayout:
-        """See `backend.PreparedPasses`."""
+        """See `backend.Passes`."""
         if isinstance(lengths, PackedLengths):
             return packed_layout(lengths)
         prepared = (self._ragged_forward.get(False) or self._plan_forward_copies(False)).prepared
@@ -175,7 +181,7 @@ class PreparedPasses:
         ragged: RaggedLayout | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
-        """See `backend.PreparedPasses`. With `ragged`, tensors must have the dtype of the computation."""
+        """See `backend.Passes`. With `ragged`, tensors must have the dtype of the computation."""
         if ragged is not None:
             return self._forward_ragged(tensors, resets, ragged)
         kernel_tensors = (
@@ -228,7 +234,7 @@ class PreparedPasses:
         ragged: RaggedLayout | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor | None]:
-        """See `backend.PreparedPasses`."""
+        """See `backend.Passes`."""
         kernel_tensors = (
             tensors if tensors[0].dtype is self._compute_dtype else to_contiguous(tensors, self._compute_dtype)
         )

@@ -1,14 +1,14 @@
 """Autograd for the kernels of a layer: functions for eager calls, and the gradients of the operators."""
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from glassgate.engines import reference
-from glassgate.engines.backend import CompiledLayer, PreparedPasses, RaggedLayout
+from glassgate.engines.backend import CompiledLayer, Passes, RaggedLayout
 from glassgate.engines.contract import Recording, Steps, is_batched, is_legacy_batch, is_wrapped
 from glassgate.engines.plan import (
     Plan,
@@ -24,8 +24,7 @@ from glassgate.engines.symbolic.tangent import is_tangent
 from glassgate.engines.torch_op.operators import format_layer, layer_plans, to_kernel_gradients
 from glassgate.engines.torch_op.tangents import tangent_arguments, values_and_tangents
 
-Gradients = tuple[Sequence[Tensor | None], Sequence[Tensor | None]]
-"""The gradients of the states of a direction at every step, and of its final states; None for zero."""
+T = TypeVar("T")
 
 _BATCH_OF_GRADIENTS = (
     "kernels have no gradient for a batch of gradients (is_grads_batched, torch.func.vmap of a backward pass): run the "
@@ -34,63 +33,16 @@ _BATCH_OF_GRADIENTS = (
 
 
 class LayerFunction(torch.autograd.Function):
-    """An eager call of a layer. It computes the results of the operator `layer` without the cost of the dispatcher."""
+    """An eager call of a layer. It computes the results of the operator `layer` without the cost of the dispatcher.
+
+    Its arguments are the passes of the call, the name of their backend, the layout of sequences of different lengths,
+    the recordings of all directions if gates are recorded, the mask of resets, and the tensors; see `Passes.forward`.
+    """
 
     @staticmethod
     def forward(
         ctx: Any,
-        compiled: CompiledLayer,
-        backend: str,
-        steps: Steps,
-        recordings: Sequence[Recording] | None,
-        all_states: bool,
-        dtype: torch.dtype,
-        data: Tensor,
-        *operands: Tensor,
-    ) -> tuple[Tensor, ...]:
-        flat = compiled.forward(steps, operands, all_states, True, dtype, recordings)
-        ctx.compiled, ctx.backend, ctx.recordings = compiled, backend, recordings
-        _save(ctx, compiled.plans, (*steps, operands), flat)
-        return tuple(flat[: ctx.result_count])
-
-    @staticmethod
-    def backward(ctx: Any, *d_results: Tensor | None) -> tuple[Tensor | None, ...]:
-        if any([d is not None and is_batched(d) for d in d_results]):
-            raise RuntimeError(_BATCH_OF_GRADIENTS)
-        if ctx.recordings:
-            _pass_gradients_to_recordings(ctx.recordings, results_by_direction(ctx.compiled.plans, d_results))
-        if torch.is_grad_enabled():
-            text = format_layer(ctx.backend, [plan.text for plan in ctx.compiled.plans])
-            d_data, d_operands = _gradients_by_operator(*_saved_tensors(ctx), text, d_results, ctx.needs_input_grad[6])
-        else:
-            steps, operands, flat = _saved_tensors(ctx)
-            needs_d_data, *needed = ctx.needs_input_grad[6:]
-            needs_d_data = needs_d_data and not (ctx.recordings and ctx.recordings[0].skips_input)
-            d = to_kernel_gradients(steps, d_results)
-            d_data, *d_operands = ctx.compiled.backward(steps, operands, flat, d, needs_d_data, needed, ctx.recordings)
-        return None, None, None, None, None, None, d_data, *d_operands
-
-
-class InputProductFunction(LayerFunction):
-    """The call of a layer whose step returns its pre-activations. torch multiplies a batch of gradients."""
-
-    @staticmethod
-    def backward(ctx: Any, *d_results: Tensor | None) -> tuple[Tensor | None, ...]:
-        d = d_results[0]
-        if d is None or not is_batched(d):
-            return LayerFunction.backward(ctx, *d_results)
-        steps, (weight, *others), _ = _saved_tensors(ctx)
-        d_others = [d.sum(0) if v.dim() == 1 else None for v in others]  # the bias, if there is one, and the state
-        return *(None,) * 6, d @ weight, d.T @ steps.data, *d_others
-
-
-class PreparedFunction(torch.autograd.Function):
-    """A prepared call of a layer. Tensors have the shapes that the user passed."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        passes: PreparedPasses,
+        passes: Passes,
         backend: str,
         layout: RaggedLayout | None,
         recordings: Sequence[Recording] | None,
@@ -114,19 +66,105 @@ class PreparedFunction(torch.autograd.Function):
         kernel_tensors, saved = (tensors, saved[n:]) if layout is None else (saved[n : 2 * n], saved[2 * n :])
         needed = ctx.needs_input_grad[5:]
         if recordings:
-            _pass_gradients_to_recordings(recordings, _gradients_by_direction(passes, d_visible))
+            for recording, (d_states, d_final) in zip(recordings, passes.by_direction(d_visible), strict=True):
+                if recording.on_gradients is not None:
+                    recording.on_gradients((d_states[0], *d_final))
             if recordings[0].skips_input:
                 needed = False, *needed[1:]
         if torch.is_grad_enabled():
             arguments = tensors, resets, saved, d_visible, ctx.needs_input_grad[5]
-            d_tensors = _prepared_gradients_by_operator(passes, backend, layout, *arguments)
+            d_tensors = _call_gradients_by_operator(passes, backend, layout, *arguments)
         else:
             d_tensors = passes.backward(kernel_tensors, saved, resets, d_visible, needed, layout, recordings)
         return None, None, None, None, None, *d_tensors
 
 
-def _prepared_gradients_by_operator(
-    passes: PreparedPasses,
+class InputProductFunction(LayerFunction):
+    """The call of a layer whose step returns its pre-activations. torch multiplies a batch of gradients."""
+
+    @staticmethod
+    def backward(ctx: Any, *d_results: Tensor | None) -> tuple[Tensor | None, ...]:
+        d = d_results[0]
+        if d is None or not is_batched(d):
+            return LayerFunction.backward(ctx, *d_results)
+        n, (_, data, weight, *others) = ctx.call[-1], ctx.saved_tensors
+        d_others = [d.sum(0) if v.dim() == 1 else None for v in others[: n - 2]]  # the bias if any, and the state
+        return *(None,) * 5, d @ weight, d.T @ data, *d_others
+
+
+class _Layout(NamedTuple):
+    """`RaggedLayout` of rows that are in the order of the kernels."""
+
+    batch_sizes: Tensor
+    order: None = None
+    places: None = None
+
+
+class _SinglePasses(NamedTuple):
+    """`Passes` of one call, whose tensors have one row per step of each sequence."""
+
+    compiled: CompiledLayer
+    all_states: bool
+    dtype: torch.dtype
+    visible_count: int = 0
+    shapes: Mapping[int, tuple[int, ...]] = MappingProxyType({})
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """See `Passes`."""
+        return self.compiled.plans
+
+    def by_direction(self, values: Sequence[T]) -> Iterator[tuple[Sequence[T], Sequence[T]]]:
+        """See `Passes`."""
+        return results_by_direction(self.plans, values)
+
+    def forward(
+        self,
+        tensors: Sequence[Tensor],
+        resets: Tensor | None,
+        ragged: _Layout | None = None,
+        recordings: Sequence[Recording] | None = None,
+    ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
+        """See `Passes`."""
+        steps = Steps(tensors[0], ragged and ragged.batch_sizes, resets)
+        flat = self.compiled.forward(steps, tensors[1:], self.all_states, True, self.dtype, recordings or None)
+        return flat[: state_result_count(self.plans)], without_final_states(self.plans, flat), tensors
+
+    def backward(
+        self,
+        tensors: Sequence[Tensor],
+        saved: Sequence[Tensor],
+        resets: Tensor | None,
+        d_visible: Sequence[Tensor | None],
+        needed: Sequence[bool],
+        ragged: _Layout | None = None,
+        recordings: Sequence[Recording] | None = None,
+    ) -> list[Tensor | None]:
+        """See `Passes`."""
+        steps = Steps(tensors[0], ragged and ragged.batch_sizes, resets)
+        d = to_kernel_gradients(steps, d_visible)
+        return self.compiled.backward(steps, tensors[1:], saved, d, needed[0], needed[1:], recordings or None)
+
+
+def run(
+    compiled: CompiledLayer,
+    backend: str,
+    steps: Steps,
+    operands: Sequence[Tensor],
+    all_states: bool,
+    dtype: torch.dtype,
+    recordings: Sequence[Recording] | None = None,
+    function: type[LayerFunction] = LayerFunction,
+) -> Sequence[Tensor]:
+    """Run a training call. Return every state at every step and every final state, in the order of `CompiledLayer`."""
+    data, batch_sizes, resets = steps
+    passes, layout = _SinglePasses(compiled, all_states, dtype), None if batch_sizes is None else _Layout(batch_sizes)
+    results: tuple[Tensor, ...] = function.apply(passes, backend, layout, recordings, resets, data, *operands)
+    return results
+
+
+def _call_gradients_by_operator(
+    passes: Passes,
     backend: str,
     layout: RaggedLayout | None,
     tensors: Sequence[Tensor],
@@ -135,7 +173,7 @@ def _prepared_gradients_by_operator(
     d_visible: Sequence[Tensor | None],
     needs_d_data: bool,
 ) -> list[Tensor | None]:
-    """The gradients of the tensors that the user passed to a prepared call, computed by the differentiable operator."""
+    """The gradients of the tensors of a call, computed by the differentiable operator."""
     rows: dict[int, Tensor | None] = {}
     """For ragged sequences, the row indices of the input and of each initial state, in the order in which kernels read
     the rows. Keys are the positions in `tensors`; None means all rows in order."""
@@ -150,7 +188,7 @@ def _prepared_gradients_by_operator(
         for k, d in enumerate(d_visible)
     ]
     d_results = list[Tensor | None]()
-    for plan, (d_states, d_final) in zip(passes.plans, _gradients_by_direction(passes, d_flat), strict=True):
+    for plan, (d_states, d_final) in zip(passes.plans, passes.by_direction(d_flat), strict=True):
         d_results += [*d_states, *[None] * (len(plan.equations.state) - len(d_states)), *d_final]
     text = format_layer(backend, [plan.text for plan in passes.plans])
     saved = [_as_rows(v)[: len(data)] for v in saved]
@@ -159,20 +197,6 @@ def _prepared_gradients_by_operator(
         None if d is None else _undo_select_rows(d, v, rows.get(k))
         for k, (d, v) in enumerate(zip((d_data, *d_operands), tensors, strict=True))
     ]
-
-
-def _gradients_by_direction(passes: PreparedPasses, d_visible: Sequence[Tensor | None]) -> Iterator[Gradients]:
-    """Yield the gradients of the visible (returned) states and of the final states, for each direction of a call."""
-    d_states, d_final = iter(d_visible[: passes.visible_count]), iter(d_visible[passes.visible_count :])
-    for plan, count in zip(passes.plans, passes.visible_counts, strict=True):
-        yield [*islice(d_states, count)], [*islice(d_final, len(plan.equations.state))]
-
-
-def _pass_gradients_to_recordings(recordings: Sequence[Recording], gradients: Iterator[Gradients]) -> None:
-    """Pass the gradients of the output and of the final states of each direction to its recording."""
-    for recording, (d_states, d_final) in zip(recordings, gradients, strict=True):
-        if recording.on_gradients is not None:
-            recording.on_gradients((d_states[0], *d_final))
 
 
 def _select_rows(tensor: Tensor, rows: Tensor | None) -> Tensor:
@@ -294,8 +318,7 @@ def _tangents(text: str, steps: Steps, operands: Sequence[Tensor], d: Sequence[T
     if name == "cpu" and not any(is_tangent(plan.equations) for plan in plans):
         backend = BACKENDS[name]
         compiled = backend.compile(tuple([plan_of(direction, backend.costs) for direction in directions]))
-        dtype = steps.data.dtype
-        results = LayerFunction.apply(compiled, name, steps, None, True, dtype, steps.data, *operands_of(directions))
+        results = run(compiled, name, steps, operands_of(directions), True, steps.data.dtype)
     else:
         results = [v for r in reference.run(steps, directions, True) for v in (*r.states, *r.final)]
     return values_and_tangents(results, plans)[1]
