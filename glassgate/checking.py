@@ -14,7 +14,7 @@ from glassgate.declarations import first_other_shape, refused_projection, shared
 from glassgate.engines.choose import choose, engine
 from glassgate.engines.reference_step import advance
 from glassgate.engines.symbolic.step import equations_of
-from glassgate.layers.calls import arrange_call, directions_of_call
+from glassgate.layers.arguments import arrange_call, directions_of_call
 from glassgate.layers.stack import Recurrent
 from glassgate.shapes import ShapeError
 

@@ -14,7 +14,7 @@ from glassgate.engines.contract import Direction
 from glassgate.engines.reference_step import advance, linear
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.traced_cells import current_equations
-from glassgate.layers.calls import arrange_call, directions_of_call
+from glassgate.layers.arguments import arrange_call, directions_of_call
 from glassgate.layers.levels import Level, combine, walk
 from glassgate.layers.stack import Recurrent
 from glassgate.shapes import ShapeError

@@ -24,7 +24,7 @@ from glassgate.engines.symbolic.step import equations_of
 from glassgate.engines.traced_cells import current_equations, traced_array_step
 from glassgate.export.errors import ExportError
 from glassgate.layers import levels as walks
-from glassgate.layers.calls import checked_weights, default_states
+from glassgate.layers.arguments import checked_weights, default_states
 from glassgate.layers.stack import Recurrent
 
 

@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from glassgate.export.errors import ExportError, import_optional
 from glassgate.export.network import ModelInputs
-from glassgate.layers.calls import default_states
+from glassgate.layers.arguments import default_states
 from glassgate.layers.stack import Recurrent
 
 TOLERANCE = 1e-5

@@ -7,7 +7,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from glassgate.engines import choose
 from glassgate.layers import one_row
-from glassgate.layers.calls import arrange_call, directions_of_call
+from glassgate.layers.arguments import arrange_call, directions_of_call
 from glassgate.layers.stack import Recurrent
 from glassgate.layers.states import State
 

@@ -22,8 +22,8 @@ from glassgate.engines.symbolic.arrays.cell import ArrayCell
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.traced_cells import current_equations, traced_array_step, why_not_traceable
 from glassgate.layers import states
+from glassgate.layers.arguments import checked_weights, default_states
 from glassgate.layers.base import BaseLayer
-from glassgate.layers.calls import checked_weights, default_states
 from glassgate.layers.frozen_call import FrozenCall
 from glassgate.layers.levels import Level, by_level, walk
 from glassgate.layers.parts import sizes_of

@@ -15,8 +15,8 @@ from glassgate.cells import RNN
 from glassgate.engines import choose
 from glassgate.engines.contract import is_plain
 from glassgate.engines.memory import LOW_ADDRESS, in_memory
+from glassgate.layers.arguments import checked_weights, current_cell
 from glassgate.layers.base import BaseLayer
-from glassgate.layers.calls import checked_weights, current_cell
 
 REASON = "torch runs this call: for one step of one sequence with gradients, its RNN is faster than the kernels"
 

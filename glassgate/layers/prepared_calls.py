@@ -22,11 +22,11 @@ from glassgate.engines.contract import PLAIN_TYPES, Direction, Steps, is_eager, 
 from glassgate.engines.memory import to_contiguous
 from glassgate.engines.torch_names import frame_callback
 from glassgate.layers import one_row
+from glassgate.layers.arguments import arrange_call, checked_weights, current_cell, directions_of_call
 from glassgate.layers.base import BaseLayer
 from glassgate.layers.call import Call, CallOptions, LevelCall, Noise
-from glassgate.layers.calls import arrange_call, checked_weights, current_cell, directions_of_call
+from glassgate.layers.lengths import packed_lengths, padded_lengths
 from glassgate.layers.levels import by_level
-from glassgate.layers.prepared_lengths import packed_lengths, padded_lengths
 from glassgate.layers.regularisers import draw, drop_between_layers
 
 _MAX_SIGNATURES = 256

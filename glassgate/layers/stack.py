@@ -17,8 +17,8 @@ from glassgate.display import Drawable
 from glassgate.engines import choose
 from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.layers import one_row, opacus_rule, segments, states
+from glassgate.layers.arguments import arrange_call, directions_of_call
 from glassgate.layers.base import Internals
-from glassgate.layers.calls import arrange_call, directions_of_call
 from glassgate.layers.frozen import freeze_layer
 from glassgate.layers.levels import Level, walk
 from glassgate.layers.observed import Observed, graph_leaf

@@ -9,7 +9,7 @@ from torch.func import functional_call
 from torch.utils._pytree import tree_map
 
 import glassgate as gg
-from glassgate.layers.calls import checked_weights
+from glassgate.layers.arguments import checked_weights
 from glassgate.shapes import check_parameters
 
 X = torch.randn(5, 2, 3)
