@@ -19,7 +19,7 @@ from glassgate.cell_locals import trace_locals
 from glassgate.cell_shapes import example_sizes
 from glassgate.engines.choose import engine
 from glassgate.engines.symbolic.arrays.step import array_step
-from glassgate.engines.symbolic.graph import NotTraceable
+from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.engines.traced_cells import current_equations
 from glassgate.layers.stack import Recurrent
 

@@ -18,8 +18,9 @@ from glassgate.dynamics.propagation import OutsideRules, relevance_equations
 from glassgate.engines.choose import engine
 from glassgate.engines.contract import Direction
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import Node, NotTraceable
+from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.graph_cell import GraphCell
+from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.engines.traced_cells import current_equations
 from glassgate.glass.contexts import eval_mode, uncompiled
 from glassgate.glass.measures import ranges

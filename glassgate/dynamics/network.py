@@ -12,7 +12,7 @@ from torch import Tensor
 from glassgate.dynamics.linearize import Linearization, StateDerivative
 from glassgate.engines.contract import Direction
 from glassgate.engines.reference_step import advance, linear
-from glassgate.engines.symbolic.graph import NotTraceable
+from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.engines.traced_cells import current_equations
 from glassgate.layers.arguments import arrange_call, directions_of_call
 from glassgate.layers.levels import Level, combine, walk

@@ -5,8 +5,8 @@ from typing import Any
 
 from glassgate.cell import Cell
 from glassgate.engines.symbolic.equations import Equations, parse
-from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.graph_cell import GraphCell
+from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.engines.traced_cells import current_equations
 
 _FORMAT = 1

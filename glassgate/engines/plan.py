@@ -102,9 +102,9 @@ class Plan:
         - "kept": other values.
         """
         trace, H = self.trace, sizes.H
-        columns = {"ih": len(trace.ih) * H, "hh": len(trace.hh_only) * H, "row": trace.row_columns}
+        columns = {"ih": len(trace.ih) * H, "hh": len(trace.hh_only) * H, "row": trace.row_count}
         columns["hr"] = sizes.P if ("hr", 0) in trace.saved else 0
-        columns["kept"] = trace.kept_columns * H
+        columns["kept"] = trace.kept_count * H
         return {name: n for name, n in columns.items() if n}
 
 

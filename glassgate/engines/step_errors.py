@@ -12,8 +12,8 @@ from glassgate.cell_axes import Axes
 from glassgate.cell_shapes import shapes_from_weights
 from glassgate.engines.reference_step import hidden_size
 from glassgate.engines.symbolic.arrays.step import trace_on
-from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.step import run_in_new_thread
+from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.shapes import ShapeError
 
 

@@ -15,9 +15,9 @@ from glassgate.engines.symbolic.arrays.cell import ArrayCell
 from glassgate.engines.symbolic.arrays.step import ArrayStep, array_step
 from glassgate.engines.symbolic.arrays.text import format_step
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.step import equations_of, explain_refusals
+from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.engines.symbolic.watch import Watch
 from glassgate.engines.torch_names import VERSION, mark_constant
 from glassgate.engines.verify import first_array_difference, first_difference

@@ -10,9 +10,11 @@ from torch import Tensor
 
 from glassgate.engines.symbolic.arrays.evaluate import evaluate
 from glassgate.engines.symbolic.arrays.matrices import BIAS, WEIGHT, with_sums
-from glassgate.engines.symbolic.arrays.rewrite import in_primitives, rewrite
+from glassgate.engines.symbolic.arrays.rewrite import in_primitives
 from glassgate.engines.symbolic.arrays.step import ArrayStep
-from glassgate.engines.symbolic.arrays.value import Value, topological_order
+from glassgate.engines.symbolic.arrays.value import Value
+from glassgate.engines.symbolic.rewrite import rewrite_graph
+from glassgate.engines.symbolic.values import topological_order
 from glassgate.export.array_places import Place, strides_of
 from glassgate.export.network import ArraySpec
 
@@ -58,7 +60,7 @@ def array_graph(spec: ArraySpec) -> ArrayGraph:
     parts = {(v.op, *v.args): parameters(*v.args)[None] for v in values if v.op == "parameter"}
     numbers = evaluate(step.sizes, constants, parts) if constants else []
     leaves = {value: Value("fixed", (k,), value.axes, value.name) for k, value in enumerate(constants)}
-    new = rewrite(states, lambda value, _: leaves.get(value))
+    new = rewrite_graph(states, lambda value, _: leaves.get(value))
     arrays = {leaves[v]: n[0].numpy() for v, n in zip(constants, numbers, strict=True)}
     return ArrayGraph(
         step.sizes, step.state, {name: new[v] for name, v in zip(step.state, states, strict=True)}, arrays

@@ -1,9 +1,7 @@
 """C as a dialect of generated code: operations on single numbers and on `lanes`, literals, and reserved words."""
 
-import math
 import re
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -20,6 +18,7 @@ from glassgate.engines.lowering.expressions import (
     Dialect,
     Expression,
     Form,
+    Literals,
     call,
     infix,
     prefix,
@@ -91,19 +90,14 @@ def spell(name: str) -> str:
     return f"{name}_" if is_like_macro or name.endswith("_lanes") else name
 
 
-def literal(value: float, double: bool) -> Expression:
-    """A number as a literal. Negative numbers have a sign."""
-    sign = SIGN if math.copysign(1.0, value) < 0 else ATOM
-    if value != value:
-        return Expression("NAN")
-    if value in (float("inf"), float("-inf")):
-        return Expression("INFINITY" if value > 0 else "-INFINITY", sign)
-    if double:
-        return Expression(repr(float(value)), sign)
+def _float32(value: float) -> str:
     short = f"{np.float32(value):.9g}"
-    return Expression(f"{short}f" if "." in short or "e" in short else f"{short}.0f", sign)
+    return f"{short}f" if "." in short or "e" in short else f"{short}.0f"
 
 
+_DOUBLE = Literals("INFINITY", "-INFINITY", "NAN")
+LITERALS = {True: _DOUBLE, False: replace(_DOUBLE, finite=_float32)}
+"""The literals, by whether numbers are double."""
 _RESERVED = KEYWORDS.union(
     _OTHER_KEYWORDS.split(), _MACROS.split(), _GENERATED.split(), words_of(_ON_LANES), words_of(_ON_NUMBERS)
 )
@@ -111,7 +105,7 @@ _RESERVED = KEYWORDS.union(
 
 def lanes_dialect(double: bool) -> Dialect:
     """C on `lanes`, the vector registers of `support.c`."""
-    return Dialect(_ON_LANES, partial(literal, double=double), _RESERVED, spell)
+    return Dialect(_ON_LANES, LITERALS[double], _RESERVED, spell)
 
 
 def decomposed_functions(double: bool) -> dict[str, str]:
@@ -134,4 +128,4 @@ def decomposed_functions(double: bool) -> dict[str, str]:
 
 def scalar_dialect(double: bool) -> Dialect:
     """C on single numbers."""
-    return Dialect(_ON_NUMBERS, partial(literal, double=double), _RESERVED, spell)
+    return Dialect(_ON_NUMBERS, LITERALS[double], _RESERVED, spell)

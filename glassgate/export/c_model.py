@@ -11,7 +11,7 @@ import numpy as np
 from torch import nn
 
 from glassgate.export.c_chain import Chain
-from glassgate.export.c_dialect import KEYWORDS, decomposed_functions, literal
+from glassgate.export.c_dialect import KEYWORDS, LITERALS, decomposed_functions
 from glassgate.export.c_stages import Array, Stage, to_chains
 from glassgate.export.errors import ExportError
 from glassgate.export.files import write_all
@@ -185,7 +185,7 @@ class Program:
         return "\n".join(parts)
 
     def _array(self, array: Array) -> str:
-        numbers = [literal(value, self.double).text for value in array.values.reshape(-1).tolist()]
+        numbers = [LITERALS[self.double](value).text for value in array.values.reshape(-1).tolist()]
         lines = [", ".join(numbers[k : k + 8]) for k in range(0, len(numbers), 8)]
         return f"static const real {array.name}[{len(numbers)}] ALIGNED = {{\n    " + ",\n    ".join(lines) + "};\n"
 

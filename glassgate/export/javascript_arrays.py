@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from glassgate.engines.symbolic.arrays.rewrite import rewrite
 from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.arrays.value import Value, make
+from glassgate.engines.symbolic.rewrite import rewrite_graph
 from glassgate.export.array_graph import ArrayGraph, array_graph, input_places
 from glassgate.export.array_loops import Loops, Statements
 from glassgate.export.array_places import Place, strides_of
@@ -112,7 +112,7 @@ def editable(step: ArrayStep) -> ArrayStep:
         name = owners.get(value)
         return None if name is None else edited(name, Value(value.op, args, value.axes, value.name))
 
-    new = rewrite(step.states, rule)
+    new = rewrite_graph(step.states, rule)
     states = [
         new[value] if owners.get(value) == name else edited(name, new[value])
         for name, value in zip(step.state, step.states, strict=True)

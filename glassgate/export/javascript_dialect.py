@@ -1,20 +1,16 @@
 """JavaScript as a dialect of generated code: operations, literals, and reserved words."""
 
-import math
-
 from glassgate.engines.lowering.expressions import (
     AND,
-    ATOM,
     COMPARISON,
     CONDITION,
     EQUALITY,
     OR,
     PRODUCT,
-    SIGN,
     SIGNS_AND_ARITHMETIC,
     Dialect,
-    Expression,
     Form,
+    Literals,
     call,
     infix,
     prefix,
@@ -52,18 +48,13 @@ _FORMS = {
 }
 
 
-def literal(value: float) -> Expression:
-    """A number as a literal. Negative numbers have a sign."""
-    sign = SIGN if math.copysign(1.0, value) < 0 else ATOM
-    if value != value:
-        return Expression("NaN")
-    if value in (float("inf"), float("-inf")):
-        return Expression("Infinity" if value > 0 else "-Infinity", sign)
+def _finite(value: float) -> str:
     short = f"{value:g}"
-    return Expression(short if float(short) == value else repr(float(value)), sign)
+    return short if float(short) == value else repr(float(value))
 
 
-JAVASCRIPT = Dialect(_FORMS, literal, words_of(_FORMS).union(_KEYWORDS.split(), _GENERATED.split()))
+LITERALS = Literals("Infinity", "-Infinity", "NaN", _finite)
+JAVASCRIPT = Dialect(_FORMS, LITERALS, words_of(_FORMS).union(_KEYWORDS.split(), _GENERATED.split()))
 
 
 def decomposed_functions() -> dict[str, str]:

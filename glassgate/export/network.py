@@ -19,8 +19,8 @@ from glassgate.cell import Cell
 from glassgate.cell_shapes import Shapes, shapes_from_weights
 from glassgate.engines.symbolic.arrays.step import ArrayStep, array_step
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.step import equations_of
+from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.engines.traced_cells import current_equations, traced_array_step
 from glassgate.export.errors import ExportError
 from glassgate.layers import levels as walks

@@ -16,8 +16,9 @@ import onnx_ir as ir
 from glassgate.engines.symbolic.arrays.rewrite import in_primitives
 from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.arrays.tensor import ROWS
-from glassgate.engines.symbolic.arrays.value import Index, Value, topological_order
+from glassgate.engines.symbolic.arrays.value import Index, Value
 from glassgate.engines.symbolic.operations import MASKS, OPERATIONS
+from glassgate.engines.symbolic.values import topological_order
 from glassgate.export.network import ArraySpec
 from glassgate.export.onnx_elementwise import elementwise, number
 from glassgate.export.onnx_ops import Operators

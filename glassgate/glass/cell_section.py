@@ -4,7 +4,7 @@ import inspect
 import re
 from html import escape
 
-from glassgate.engines.symbolic.graph import NotTraceable
+from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.glass.diagrams.draw import diagram
 from glassgate.glass.elements import Section
 from glassgate.glass.languages import say, say_html

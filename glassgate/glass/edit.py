@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from glassgate.conversion import description
-from glassgate.engines.symbolic.graph import NotTraceable
+from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.glass.contexts import uncompiled
 from glassgate.layers.edits import Edit, Edits, Selection, editable_widths
 from glassgate.layers.stack import Recurrent

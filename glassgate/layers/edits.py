@@ -22,11 +22,12 @@ from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.arrays.value import Value
 from glassgate.engines.symbolic.arrays.value import make as make_array
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import Node, NotTraceable
+from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.graph import make as make_node
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.rewrite import make_names_unique
 from glassgate.engines.symbolic.step import equations_of
+from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.engines.traced_cells import traced_array_step
 from glassgate.layers.parts import Part, sizes_of
 from glassgate.layout import Layout

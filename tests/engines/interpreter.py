@@ -9,7 +9,8 @@ from glassgate.cell import Cell
 from glassgate.engines.axes import PROJECTED, UNITS
 from glassgate.engines.reference_step import recurrent_product
 from glassgate.engines.symbolic import evaluate as symbolic
-from glassgate.engines.symbolic.graph import Graph, Node, topological_order
+from glassgate.engines.symbolic.graph import Graph, Node
+from glassgate.engines.symbolic.values import topological_order
 
 
 def evaluate(

@@ -16,7 +16,7 @@ from glassgate.engines.lowering.expressions import (
     ATOM,
     COMPARISON,
     CONDITION,
-    SIGN,
+    PYTHON_LITERALS,
     SIGNS_AND_ARITHMETIC,
     SUM,
     Dialect,
@@ -38,12 +38,6 @@ NATIVE |= {"atan": np.arctan, "pow": np.power, "erf": math.erf}
 """The functions that the dialect has. The others are decomposed."""
 
 
-def literal(value: float) -> Expression:
-    """A number as a literal."""
-    text = repr(value) if math.isfinite(value) else f'float("{value}")'
-    return Expression(text, SIGN if math.copysign(1.0, value) < 0 else ATOM)
-
-
 PYTHON = Dialect(
     {
         **{op: call(op, ARITY[op]) for op in PRIMITIVES - {"detach"}},
@@ -54,7 +48,7 @@ PYTHON = Dialect(
         "logical_not": Form("(not {})", ATOM, (COMPARISON,)),
         "where": Form("{1} if {0} else {2}", CONDITION, (SUM, SUM, SUM)),
     },
-    literal,
+    PYTHON_LITERALS,
     {*kwlist, *PRIMITIVES, "u", "k", "range", "sum", "float", "step"},
 )
 
@@ -141,11 +135,11 @@ class ScalarStep(GraphProgram[Phase[Value]]):
     def read(self, phase: Phase[Value], arg: Value | float) -> Expression:
         """The expression of a value for unit u."""
         if not isinstance(arg, Value):
-            return literal(arg)
+            return PYTHON_LITERALS(arg)
         value = self.graph.origin(arg)
         number = self.graph.number(value)
         if number is not None:
-            return literal(number)
+            return PYTHON_LITERALS(number)
         if self.is_sum(value) or self.computes(phase, value):
             return Expression(self.variable(value))
         if not self.is_read(value):

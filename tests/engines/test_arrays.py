@@ -14,7 +14,7 @@ from glassgate.engines.symbolic.arrays.differentiate import gradient
 from glassgate.engines.symbolic.arrays.evaluate import Evaluation
 from glassgate.engines.symbolic.arrays.rewrite import in_primitives
 from glassgate.engines.symbolic.arrays.step import array_step
-from glassgate.engines.symbolic.graph import NotTraceable
+from glassgate.engines.symbolic.values import NotTraceable
 from tests.test_declared_axes import DeltaRule, Skip
 
 ROWS, INPUTS = 3, 5

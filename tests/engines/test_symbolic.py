@@ -16,10 +16,11 @@ from glassgate.cell import Cell, Noise, Parameter
 from glassgate.engines.axes import PER_ROW
 from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.reference_step import advance, recurrent_product
-from glassgate.engines.symbolic.graph import Node, NotTraceable
+from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.operations import OPERATIONS
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.engines.symbolic.trace import Trace, build_trace
+from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.layers.regularisers import Noisy
 from tests.compare import check, noise
 from tests.engines.interpreter import evaluate
@@ -91,7 +92,7 @@ class Step:
             total = total + (self._rows(leaves["ih"], gate) * columns["d_pre", len(traced.hh_only) + k]).sum()
         for k, name in enumerate(self.cell.state):
             total = total + (leaves[f"{name} before"] * columns.get(("d_state", k), 0.0)).sum()
-        for k, (name, gate) in zip(traced.parameter_columns, traced.parameters, strict=True):
+        for k, (name, gate) in zip(traced.parameter_numbers, traced.parameters, strict=True):
             total = total + (self._rows(leaves[name], gate) * columns["d_parameter", k]).sum()
         if self.projected:
             total = total + (F.linear(columns["raw", 0], leaves["weight_hr"]) * columns["d_hr", 0]).sum()

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 import glassgate as gg
 from glassgate import cells
-from glassgate.engines.symbolic.graph import NotTraceable
+from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.engines.traced_cells import current_equations, traced_cell
 from glassgate.layers.regularisers import Noisy
 

@@ -21,7 +21,7 @@ import pytest
 import torch
 
 import glassgate as gg
-from glassgate.engines.symbolic.graph import NotTraceable
+from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.engines.traced_cells import current_equations
 
 

@@ -2,19 +2,17 @@
 
 import builtins
 import keyword
-import math
 from collections.abc import Hashable
 
 from glassgate.engines.lowering.expressions import (
     AND,
-    ATOM,
     COMPARISON,
     OR,
+    PYTHON_LITERALS,
     SIGN,
     SIGNS_AND_ARITHMETIC,
     SUM,
     Dialect,
-    Expression,
     call,
     infix,
     prefix,
@@ -49,13 +47,6 @@ ENGINE_NAMES = frozenset(f"_{name}" for name in (*_VARIABLES.split(), *_FUNCTION
 """The names of a kernel's own variables and the functions of `namespace.py`. Values and arguments get other names."""
 
 
-def literal(value: float) -> Expression:
-    """A number as a literal. Negative numbers have a sign."""
-    if not math.isfinite(value):
-        return Expression(f'float("{value}")')
-    return Expression(repr(float(value)), SIGN if math.copysign(1.0, value) < 0 else ATOM)
-
-
 def _spell(name: str) -> str:
     """The name of a value without underscores at its beginning, which are reserved for names of the engine."""
     name = name.lstrip("_")
@@ -64,7 +55,7 @@ def _spell(name: str) -> str:
 
 KERNEL = Dialect(
     _FORMS,
-    literal,
+    PYTHON_LITERALS,
     ENGINE_NAMES.union(keyword.kwlist, keyword.softkwlist, dir(builtins), OPERATIONS, FUNCTION_NAMES.values()),
     _spell,
 )

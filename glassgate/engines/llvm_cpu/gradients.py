@@ -67,7 +67,7 @@ class GradientTable(NamedTuple):
             restart,
             [(width, width * sizes.bytes) for width in widths],
             (kernel_plan.zeros.data_ptr(), 0),
-            plan.trace.gradient_columns["d_parameter"] * H,
+            plan.trace.gradient_counts["d_parameter"] * H,
             kernel_plan.zeros[0],
             tuple(kernel_plan.recorded_widths.items()),
         )
@@ -80,7 +80,7 @@ def custom_parameter_gradients(plan: Plan, H: int, names: Collection[str], d_par
         plan: the plan of the direction.
         H: the hidden size.
         names: the parameters whose gradients are needed.
-        d_parameter: (N, n * H), n columns of width H. `Trace.parameter_columns` has the column of each parameter.
+        d_parameter: (N, n * H), n columns of width H. `Trace.parameter_numbers` has the column of each parameter.
     """
     cell, trace, d = plan.cell, plan.trace, {}
     needed = cell.parameters.keys() & set(names)
@@ -90,7 +90,7 @@ def custom_parameter_gradients(plan: Plan, H: int, names: Collection[str], d_par
     for name in needed:
         indices = [k for k, (parameter, _) in enumerate(trace.parameters) if parameter == name]
         if indices:
-            columns = [trace.parameter_columns[k] for k in indices]
+            columns = [trace.parameter_numbers[k] for k in indices]
             rows = torch.cat([sums[column * H : (column + 1) * H] for column in columns])
             gates_of_blocks = tuple(trace.parameters[k][1] or "" for k in indices)
             d[name] = _in_gate_order(rows, cell.gates if cell.parameters[name].per_gate else ("",), gates_of_blocks)

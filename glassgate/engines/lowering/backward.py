@@ -42,7 +42,7 @@ class _Backward(PassLowering):
             d_restart = {
                 s: build.carry(f"d_{s}_restart", self._zeros("N", axis)) for s, axis in self.axis_of_state.items()
             }
-        count = self.trace.gradient_columns["d_parameter"]
+        count = self.trace.gradient_counts["d_parameter"]
         sums = [build.carry(f"d_parameter_{k}", self._zeros("N", "H")) for k in range(count)]
         for node in self.graph.nodes:
             args = tuple(self.values[arg] if isinstance(arg, Node) else arg for arg in node.args)
@@ -196,7 +196,7 @@ class _Backward(PassLowering):
         for name, spec in self.cell.parameters.items():
             by_gate = [
                 (gate, sums[column])
-                for (parameter, gate), column in zip(self.trace.parameters, self.trace.parameter_columns, strict=True)
+                for (parameter, gate), column in zip(self.trace.parameters, self.trace.parameter_numbers, strict=True)
                 if parameter == name
             ]
             if spec.per_gate:

@@ -77,6 +77,30 @@ SIGNS_AND_ARITHMETIC = {
 """The operations with the same form in all dialects."""
 
 
+@dataclass(frozen=True)
+class Literals:
+    """The text of numbers in a language.
+
+    Attributes:
+        infinity, minus_infinity, nan: the text of the numbers that are not finite.
+        finite: the text of a finite number.
+    """
+
+    infinity: str
+    minus_infinity: str
+    nan: str
+    finite: Callable[[float], str] = repr
+
+    def __call__(self, value: float) -> Expression:
+        """The expression of a number. Negative numbers have a sign."""
+        others = {"inf": self.infinity, "-inf": self.minus_infinity, "nan": self.nan}
+        text = others.get(str(float(value))) or self.finite(float(value))
+        return Expression(text, SIGN if text.startswith("-") else ATOM)
+
+
+PYTHON_LITERALS = Literals('float("inf")', 'float("-inf")', 'float("nan")')
+
+
 def words_of(forms: Mapping[str, Form]) -> frozenset[str]:
     """The functions and other words in these forms, which variables must not hide."""
     return frozenset(word for form in forms.values() for word in re.findall(r"(?<![.\w])[A-Za-z_]\w*", form.text))

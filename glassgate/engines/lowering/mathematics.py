@@ -16,8 +16,9 @@ import torch
 
 from glassgate.engines.axes import UNITS
 from glassgate.engines.lowering.expressions import Dialect, Expression, Names
-from glassgate.engines.symbolic.graph import Node, topological_order
+from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.operations import ARITY, MASKS
+from glassgate.engines.symbolic.values import topological_order
 
 V = TypeVar("V")
 MAX_LENGTH = 90

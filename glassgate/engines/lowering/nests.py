@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from glassgate.engines.symbolic.arrays.value import Value, topological_order
-from glassgate.engines.symbolic.graph import NotTraceable
+from glassgate.engines.symbolic.arrays.value import Value
+from glassgate.engines.symbolic.values import NotTraceable, topological_order
 
 Axes = tuple[str, ...]
 

@@ -166,9 +166,10 @@ class StepGraph:
     @cached_property
     def order(self) -> dict[Value, int]:
         """The position of each value in the pass. Operands precede the values that are computed from them."""
-        loop = self.program.loop
-        values = [*self.program.inputs.values(), *self.sequences, *(carry.before for carry in loop.carries)]
-        return {value: k for k, value in enumerate([*values, *self.operations])}
+        program, loop = self.program, self.program.loop
+        read = [*program.inputs.values(), *self.sequences, *(carry.before for carry in loop.carries)]
+        computed = (line.result for line in (*program.before, *loop.body))
+        return {value: k for k, value in enumerate([*read, *computed])}
 
     def with_operands(self, results: Iterable[Value]) -> list[Value]:
         """The values on which results depend, including the results, each after its operands."""

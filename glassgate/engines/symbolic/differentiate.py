@@ -6,8 +6,9 @@ from functools import reduce
 
 from glassgate.engines.axes import PER_ROW, PROJECTED, UNITS, Axis
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import Node, broadcast, row_sum, topological_order
+from glassgate.engines.symbolic.graph import Node, broadcast, row_sum
 from glassgate.engines.symbolic.operations import OPERATIONS
+from glassgate.engines.symbolic.values import topological_order
 
 
 def gradients(

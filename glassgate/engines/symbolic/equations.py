@@ -8,9 +8,10 @@ from typing import Any
 
 from glassgate.cell import Noise, Parameter
 from glassgate.engines.axes import PER_ROW, PROJECTED, UNITS, Axis
-from glassgate.engines.symbolic.graph import Node, topological_order
+from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.operations import ARITY, MASKS
 from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
+from glassgate.engines.symbolic.values import topological_order
 
 FORMAT = 1
 """The version of the text format. `parse` rejects other versions."""

@@ -1,8 +1,6 @@
 """Symbolic values: the operations of a cell's step as a graph that can be simplified, differentiated and printed."""
 
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -14,53 +12,10 @@ from torch import Tensor
 from glassgate.engines.axes import PER_ROW, Axis
 from glassgate.engines.symbolic.operations import ALIASES, COMPOSED, MASKS, OPERATIONS, REDUCTIONS
 from glassgate.engines.symbolic.simplify import simplify
-
-
-class _Tracing(threading.local):
-    """The state of tracing in this thread.
-
-    Attributes:
-        refusals: the errors since tracing began; None if no step is being traced.
-        overwritten: the nodes that in-place operations have replaced.
-    """
-
-    def __init__(self) -> None:
-        self.refusals: list[NotTraceable] | None = None
-        self.overwritten: set[Node] = set()
-
-
-_tracing = _Tracing()
-
-
-class NotTraceable(TypeError):
-    """A step uses an operation that kernels do not support; the message names it."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        if _tracing.refusals is not None:
-            _tracing.refusals.append(self)
-
-
-@contextmanager
-def tracing() -> Iterator[None]:
-    """A context manager for running a step on nodes.
-
-    Raises:
-        NotTraceable: the first error of this kind inside the context, even if the step has caught it.
-    """
-    previous = _tracing.refusals, _tracing.overwritten
-    refusals: list[NotTraceable] = []
-    _tracing.refusals, _tracing.overwritten = refusals, set()
-    try:
-        yield
-        if refusals:
-            raise refusals[0]
-    finally:
-        _tracing.refusals, _tracing.overwritten = previous
-
+from glassgate.engines.symbolic.values import TRACING, NotTraceable, Symbolic, topological_order
 
 Key = tuple[str, Any]
-"""A column of a buffer: the name of the buffer, and the index of the column or the name of the gate or state."""
+"""Identifies a result of a graph, or a saved value: its kind, and its number or the name of the gate or state."""
 
 
 def _in_place_operator(op: str, sign: str) -> Callable[["Node", Any], "Node"]:
@@ -72,7 +27,7 @@ def _in_place_operator(op: str, sign: str) -> Callable[["Node", Any], "Node"]:
         new = make(op, self, other)
         if new.axis != self.axis:
             raise NotTraceable(f"`{sign}` with a right side that is larger than the left side")
-        _tracing.overwritten.add(self)
+        TRACING.overwritten.add(self)
         return new
 
     return write
@@ -85,52 +40,6 @@ def _refusing_method(operation: str) -> Callable[..., Any]:
         raise NotTraceable(operation)
 
     return refuse
-
-
-def _operator_pair(op: str) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
-    """An operator and its reflected version, for example `__add__` and `__radd__`."""
-    return lambda a, b: a.operation(op, a, b), lambda a, b: a.operation(op, b, a)
-
-
-class Symbolic:
-    """A value of a step that is traced: Python's operators, and the methods that functions in `operations.py` call."""
-
-    __slots__ = ()
-
-    def operation(self, op: str, *args: Any) -> Any:
-        """An elementwise operation on values and numbers."""
-        raise NotImplementedError
-
-    def elementwise(self, op: str, *args: Any) -> Any:
-        """An elementwise operation on this value and further arguments."""
-        return self.operation(op, self, *args)
-
-    def refuse(self, reason: str) -> None:
-        """Raise `NotTraceable`."""
-        raise NotTraceable(reason)
-
-    def __neg__(self) -> Any:
-        return self.operation("neg", self)
-
-    def __abs__(self) -> Any:
-        return self.operation("abs", self)
-
-    def __invert__(self) -> Any:
-        return self.operation("bitwise_not", self)
-
-    __add__, __radd__ = _operator_pair("add")
-    __sub__, __rsub__ = _operator_pair("sub")
-    __mul__, __rmul__ = _operator_pair("mul")
-    __truediv__, __rtruediv__ = _operator_pair("div")
-    __pow__, __rpow__ = _operator_pair("pow")
-    __and__, __rand__ = _operator_pair("bitwise_and")
-    __or__, __ror__ = _operator_pair("bitwise_or")
-    __xor__, __rxor__ = _operator_pair("bitwise_xor")
-    __lt__, __gt__ = _operator_pair("lt")
-    __le__, __ge__ = _operator_pair("le")
-    __eq__, _ = _operator_pair("eq")
-    __ne__, _ = _operator_pair("ne")
-    __hash__ = object.__hash__
 
 
 @dataclass(eq=False, slots=True)
@@ -193,9 +102,13 @@ class Node(Symbolic):
     origin: tuple[Call, int] | None = None
 
     @property
-    def inputs(self) -> tuple["Node", ...]:
-        """The arguments that are nodes."""
-        return tuple([arg for arg in self.args if isinstance(arg, Node)])
+    def space(self) -> Axis:
+        """The axis."""
+        return self.axis
+
+    def with_args(self, args: tuple[Any, ...]) -> "Node":
+        """The same operation of other arguments, without a name."""
+        return Node(self.op, args, self.axis)
 
     @property
     def units(self) -> "Node | float":
@@ -258,7 +171,7 @@ class Node(Symbolic):
 
 def make(op: str, *args: Any) -> Node:
     """Return a node for an elementwise operation, or a simpler node or number with the same value."""
-    if _tracing.refusals is not None:
+    if TRACING.refusals is not None:
         _check_mode()
     if op in MASK_OPERATORS:
         op, args = MASK_OPERATORS[op][0], tuple([_expect_mask(arg, MASK_OPERATORS[op][1]) for arg in args])
@@ -306,7 +219,7 @@ def _check_mode() -> None:
 
 def _operand(arg: Any) -> "Node | float":
     if isinstance(arg, Node):
-        if arg in _tracing.overwritten:
+        if arg in TRACING.overwritten:
             raise NotTraceable(f"{arg.name or 'a value'} again after it was written to through another name")
         return arg
     if isinstance(arg, (bool, int, float)):
@@ -385,7 +298,7 @@ class Graph:
     """A graph, defined by its results.
 
     Attributes:
-        outputs: the results by their columns.
+        outputs: the results by their keys.
     """
 
     outputs: dict[Key, Node]
@@ -394,15 +307,3 @@ class Graph:
     def nodes(self) -> list[Node]:
         """All nodes that the results depend on, each after its inputs."""
         return topological_order(self.outputs.values())
-
-
-def topological_order(results: Iterable[Node]) -> list[Node]:
-    """All nodes that the results depend on, in the order of their creation, so that each comes after its inputs."""
-    needed: set[Node] = set()
-    pending = list(results)
-    while pending:
-        node = pending.pop()
-        if node not in needed:
-            needed.add(node)
-            pending += node.inputs
-    return sorted(needed, key=lambda node: node.serial)

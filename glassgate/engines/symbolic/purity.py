@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.libraries import package_of, top_package
+from glassgate.engines.symbolic.values import NotTraceable
 
 _BUILTINS = frozenset(
     {"abs", "all", "any", "ascii", "bin", "callable", "chr", "divmod", "format", "getattr", "hasattr", "hash", "hex"}

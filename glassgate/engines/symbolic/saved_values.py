@@ -6,8 +6,9 @@ from itertools import count
 
 from glassgate.engines.axes import UNITS
 from glassgate.engines.symbolic.costs import Costs
-from glassgate.engines.symbolic.graph import Graph, Key, Node, topological_order
+from glassgate.engines.symbolic.graph import Graph, Key, Node
 from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
+from glassgate.engines.symbolic.values import topological_order
 
 
 def read_saved_values(

@@ -14,9 +14,10 @@ from glassgate.cell import Cell, Named, PreActivations, RecurrentTerm
 from glassgate.cell_locals import trace_locals
 from glassgate.engines.axes import PROJECTED, UNITS, Axis
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import Call, Node, NotTraceable, check_state, topological_order, tracing
+from glassgate.engines.symbolic.graph import Call, Node, check_state
 from glassgate.engines.symbolic.purity import Impure, NoRandomNumbers, refuse_impure
 from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
+from glassgate.engines.symbolic.values import NotTraceable, topological_order, tracing
 from glassgate.shapes import ShapeError
 
 Traced = TypeVar("Traced")

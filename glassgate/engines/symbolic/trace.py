@@ -9,48 +9,49 @@ from glassgate.engines.axes import UNITS, Axis
 from glassgate.engines.symbolic.costs import Costs
 from glassgate.engines.symbolic.differentiate import gradients
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import Graph, Key, Node, broadcast, make, topological_order
+from glassgate.engines.symbolic.graph import Graph, Key, Node, broadcast, make
 from glassgate.engines.symbolic.operations import OPERATIONS, PRIMITIVES
 from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
 from glassgate.engines.symbolic.saved_values import read_saved_values
+from glassgate.engines.symbolic.values import topological_order
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """The forward and backward graphs of a cell's step, and the columns of the buffers that they read and write.
+    """The forward and backward graphs of a cell's step, and the values that the backward graph reads.
 
-    Columns of the forward pass, each as wide as its value:
-        ("state", k): the new state `cell.state[k]`, which the backward pass may read.
-        ("ih", k): the input half W_ih x + b_ih of gate `ih[k]`. In training the forward pass overwrites it with the
-            value that the backward pass reads: the pre-activation of the gate, or a value that depends only on it.
-        ("hh", k): the recurrent half `hh_only[k]`, or a value that depends only on it; saved in training.
-        ("row", k), ("hr", 0): a row sum, and the result of the projection; saved if the backward pass reads them.
+    Results of the forward graph, and values that it saves:
+        ("state", k): the new state `cell.state[k]`.
+        ("ih", k): the input half W_ih x + b_ih of gate `ih[k]`, the pre-activation of the gate, or a value that depends
+            only on it.
+        ("hh", k): the recurrent half `hh_only[k]`, or a value that depends only on it.
+        ("row", k), ("hr", 0): a row sum, and the result of the projection.
         ("kept", k): another saved value. The backend's costs decide that reading it is cheaper than recomputing it.
         ("gate", "f"): a gate, for recordings.
-    Columns of the backward pass:
+    Results of the backward graph:
         ("d_pre", k): the gradient of `[*hh_only, *shared, *ih_only][k]`.
         ("d_state", k): the gradient of the old state k through this step.
-        ("d_parameter", k): the gradient of the parameters whose column in `parameter_columns` is k, per unit and row.
+        ("d_parameter", k): the gradient of the parameters whose number in `parameter_numbers` is k, per unit and row.
         ("left", k): the row vector `left[k]`, a factor of the gradient of `weight_hh`.
         ("raw", 0), ("d_hr", 0): the row vector that `weight_hr` multiplies, and the gradient of the product.
         ("d_gate", "f"), ("d_new", "c"): for recordings, the total gradients of a gate and of a new state.
-        ("d_gate", "left0"), ("d_gate", "own0"): with `records_factors`, column 0 of "left" again, and the gradient of
+        ("d_gate", "left0"), ("d_gate", "own0"): with `records_factors`, ("left", 0) again, and the gradient of
             `parameters[0]` at each step.
 
     Attributes:
         forward: computes the new states from the leaves of the equations and the products `hh`, `sum`, `hr`.
         backward: computes the gradients from the same leaves except `ih`, and from `grad` and `saved`.
-        saved: the values that the forward pass saves for the backward pass, by column.
+        saved: the values that the forward pass saves for the backward pass, by key.
         hh_only: the recurrent halves W_hh u + b_hh that the step uses separately.
         shared: the sums of both halves of gates, if the step uses neither half separately.
         ih_only: the gates whose input half the step uses separately.
         left: the row vectors, other than the state, that `weight_hh` multiplies.
         parameters: the parameters that the cell defines, each with its gate or None.
-        parameter_columns: the column of each parameter's gradient; equal gradients share a column.
+        parameter_numbers: the number of each parameter's gradient; equal gradients share a number.
         recorded: the names of the recorded gates; empty without a recording.
         costs: the costs of the backend that these graphs are for.
-        records_factors: whether the backward pass records all factors of the gradients of parameters: all columns of
-            "d_pre", and "left0", "left1", ..., "own0", "own1", ....
+        records_factors: whether the backward pass records all factors of the gradients of parameters: all of "d_pre",
+            and "left0", "left1", ..., "own0", "own1", ....
     """
 
     forward: Graph
@@ -61,29 +62,29 @@ class Trace:
     ih_only: tuple[str, ...]
     left: tuple[Node, ...]
     parameters: tuple[tuple[str, str | None], ...]
-    parameter_columns: tuple[int, ...]
+    parameter_numbers: tuple[int, ...]
     recorded: tuple[str, ...]
     costs: Costs
     records_factors: bool
 
     @cached_property
     def ih(self) -> tuple[str, ...]:
-        """The gates whose input half is computed, in the order of the columns."""
+        """The gates whose input half is computed, in the order of their numbers."""
         return (*(product.args[0] for product in self.shared), *self.ih_only)
 
     @cached_property
-    def row_columns(self) -> int:
+    def row_count(self) -> int:
         """The number of row sums that the backward pass reads."""
         return max((column + 1 for name, column in self.saved if name == "row"), default=0)
 
     @cached_property
-    def kept_columns(self) -> int:
-        """The number of columns of the buffer "kept"."""
+    def kept_count(self) -> int:
+        """The number of values of the kind "kept"."""
         return sum(name == "kept" for name, _ in self.saved)
 
     @cached_property
-    def gradient_columns(self) -> Counter[str]:
-        """The number of columns of each buffer of the backward pass."""
+    def gradient_counts(self) -> Counter[str]:
+        """The number of results of each kind of the backward graph."""
         return Counter(name for name, _ in self.backward.outputs)
 
 
@@ -176,7 +177,7 @@ def build_trace(cell: Equations, costs: Costs, record: bool = False, record_fact
         ih_only=ih_only,
         left=left,
         parameters=parameters,
-        parameter_columns=tuple(columns_of[new[d_p]] for d_p in d_parameters),
+        parameter_numbers=tuple(columns_of[new[d_p]] for d_p in d_parameters),
         recorded=tuple(gates),
         costs=costs,
         records_factors=record_factors,

@@ -1,18 +1,16 @@
 """Triton as a dialect of generated code: operations, literals, and reserved words."""
 
-import math
 from keyword import kwlist
 
 from glassgate.engines.lowering.expressions import (
     AND,
-    ATOM,
     COMPARISON,
     OR,
     PRODUCT,
+    PYTHON_LITERALS,
     SIGN,
     SIGNS_AND_ARITHMETIC,
     Dialect,
-    Expression,
     call,
     infix,
     prefix,
@@ -47,11 +45,4 @@ _FORMS = {
 }
 
 
-def literal(value: float) -> Expression:
-    """A number as a literal. Negative numbers have a sign."""
-    if value != value or value in (float("inf"), -float("inf")):
-        return Expression(f'float("{value}")')
-    return Expression(repr(value), SIGN if math.copysign(1.0, value) < 0 else ATOM)
-
-
-TRITON = Dialect(_FORMS, literal, words_of(_FORMS).union(_GENERATED.split(), kwlist, CONSTANTS, HEAD_WIDTHS))
+TRITON = Dialect(_FORMS, PYTHON_LITERALS, words_of(_FORMS).union(_GENERATED.split(), kwlist, CONSTANTS, HEAD_WIDTHS))

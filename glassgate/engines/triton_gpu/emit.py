@@ -10,9 +10,7 @@ from glassgate.engines.lowering.ir import (
     Broadcast,
     Carry,
     Constant,
-    Contract,
     Elementwise,
-    Line,
     Size,
     Stack,
     Sum,
@@ -66,23 +64,23 @@ class Writer(Addresses):
         super().__init__(phases, name, ragged, by_rows)
         self.loads: list[str] = []
         self.body: list[str] = []
-        self.defined_by = {line.result: line.operation for line in phases.program.before}
+        self.operations, self.defined_by = phases.operations, phases.graph.before
         self.expressions: dict[object, Expression] = {}
         """The expression of each value of this step that has been read or computed."""
         self.overwritten: set[str] = set()
         """The variables of this step that phase 0 of the next step computes again."""
-        self.deferred: dict[Value, Line] = {}
-        """By result: lines that are written only where the result is stored. Until then, it occupies no registers."""
+        self.deferred: set[Value] = set()
+        """The values that are computed only where they are stored. Until then, they occupy no registers."""
 
-    def write_kernel(self, phase: Phase | None, products: Iterable[Line], ahead: Phase | None) -> Kernel:
-        """Write the kernel of a phase: its products and lines, then `ahead`, which is phase 0 of the next step."""
+    def write_kernel(self, phase: Phase | None, products: Iterable[Value], ahead: Phase | None) -> Kernel:
+        """Write the kernel of a phase: its products and operations, then `ahead`, which is phase 0 of the next step."""
         self.write_products(products)
         if phase is None:
             with self.section("The products, for the kernel that owns whole rows"):
-                for line in products:
-                    self.store("stored", line.result, line.result)
+                for product in products:
+                    self.store("stored", product, product)
         else:
-            self.overwritten = set() if ahead is None else {self.variable_of(line.result) for line in ahead.lines}
+            self.overwritten = set() if ahead is None else {*map(self.variable_of, ahead.computed)}
             self.write_lines(phase)
         steps = self.step_lines("iteration")
         if ahead is not None:
@@ -129,7 +127,7 @@ class Writer(Addresses):
         """The expression of a value. If the value is in memory, it is loaded first."""
         if not isinstance(value, Value):
             return TRITON.number(value)
-        value = self.phases.origin(value)
+        value = self.phases.graph.origin(value)
         key = value if gate is None else (value, gate)
         if key not in self.expressions:
             self.expressions[key] = self.new_expression_of(value, gate)
@@ -137,20 +135,20 @@ class Writer(Addresses):
 
     def new_expression_of(self, value: Value, gate: int | None) -> Expression:
         """The expression of a value that this step has not read yet."""
-        line = self.phases.line_of.get(value)
-        if value in self.deferred and (expression := self.operation_expression(self.deferred[value])):
+        operation = self.operations.get(value)
+        if value in self.deferred and (expression := self.operation_expression(value)):
             return expression
-        if line is not None and isinstance(line.operation, Stack):
+        if isinstance(operation, Stack):
             assert gate is not None
-            return self.expression_of(line.operation.values[gate])
-        if line is not None and isinstance(line.operation, Block):
-            return self.expression_of(line.operation.x, line.operation.at)
+            return self.expression_of(operation.values[gate])
+        if isinstance(operation, Block):
+            return self.expression_of(operation.x, operation.at)
         variable = self.variable_of(value, gate)
         if value in self.phases.carries:
             return self.load("carry", value, value, variable)
         if value in self.phases.reads:
             return self.load("sequence", self.phases.reads[value].sequence, value, variable, gate)
-        if line is not None:
+        if operation is not None:
             return self.load("stored", value, value, variable, gate)
         return self.constant_expression(value) or self.load("given", value, value, variable, gate)
 
@@ -170,17 +168,15 @@ class Writer(Addresses):
     def write_lines(self, phase: Phase) -> None:
         """Write the equations of a phase, and the stores of its results."""
         uses = self.phases.count_uses(phase)
-        self.deferred = self.phases.sums_over_steps(phase, uses) if self.kernel.by_rows else {}
+        self.deferred = self.phases.sums_over_steps(phase, uses) if self.kernel.by_rows else set()
         with self.section("The equations"):
-            for line in phase.lines:
-                expression = None if line.result in self.deferred else self.operation_expression(line)
+            for value in phase.computed:
+                expression = None if value in self.deferred else self.operation_expression(value)
                 if expression is None:
                     continue
                 is_short = len(expression.text) < MAX_INLINE_LENGTH
-                inline = is_short and uses[line.result] == 1 and is_numbered(line.result.name)
-                self.expressions[line.result] = (
-                    expression if inline else self.assign(self.variable_of(line.result), expression)
-                )
+                inline = is_short and uses[value] == 1 and is_numbered(value.name)
+                self.expressions[value] = expression if inline else self.assign(self.variable_of(value), expression)
         with self.section("Results of the step, and values for later phases"):
             for write in phase.writes:
                 self.store("sequence", write.sequence, write.value)
@@ -192,9 +188,9 @@ class Writer(Addresses):
             for value in phase.published:
                 self.store("shared", value, value)
 
-    def operation_expression(self, line: Line) -> Expression | None:
-        """The expression of one operation; None if it only changes axes."""
-        match line.operation:
+    def operation_expression(self, value: Value) -> Expression | None:
+        """The expression of the operation of a value; None if it only changes axes."""
+        match self.operations[value]:
             case Elementwise(op, args):
                 return TRITON.apply(op, [self.expression_of(arg) for arg in args])
             case Sum(x, _):
@@ -244,14 +240,12 @@ class Writer(Addresses):
 
     # Products.
 
-    def write_products(self, products: Iterable[Line]) -> None:
+    def write_products(self, products: Iterable[Value]) -> None:
         """Write matrix products of this step. Each program computes its own rows and units."""
-        for line in products:
-            contract = line.operation
-            assert isinstance(contract, Contract)
-            product = self.make_product(line.result, contract)
-            with self.section(f"{self.phases.name_of(line.result)} = {product.formula}"):
-                self.write_product(line.result, product)
+        for value in products:
+            product = self.make_product(value)
+            with self.section(f"{self.phases.name_of(value)} = {product.formula}"):
+                self.write_product(value, product)
 
     def write_product(self, result: Value, product: Product) -> None:
         """Write one product: a loop over the columns of the left operand."""
@@ -273,11 +267,11 @@ class Writer(Addresses):
                 f"    {name} = tl.dot(left, right, {name}, input_precision=PRECISION)",
             ]
 
-    def make_product(self, result: Value, contract: Contract) -> Product:
+    def make_product(self, result: Value) -> Product:
         """Return the product with the addresses of its operands."""
-        units = self.unit_variables(result)
+        units, contract = self.unit_variables(result), self.phases.contract(result)
         assert units is not None
-        shared = self.pointer("shared", self.phases.origin(contract.a))
+        shared = self.pointer("shared", self.phases.graph.origin(contract.a))
         weight = self.pointer("weight", contract.b)
         return Product(self.phases, contract, units[1], shared.parameter, weight.parameter)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from glassgate.engines.lowering.expressions import Expression
-from glassgate.engines.lowering.ir import Block, Carry, Contract, Line, Stack, Value
+from glassgate.engines.lowering.ir import Block, Carry, Stack, Value
 from glassgate.engines.triton_gpu.emit import Writer
 from glassgate.engines.triton_gpu.kernel import Kernel
 from glassgate.engines.triton_gpu.phases import Phase, Phases
@@ -146,9 +146,8 @@ class _PersistentWriter(Writer):
 
     def new_expression_of(self, value: Value, gate: int | None) -> Expression:
         """The expression of a value. Results of earlier phases are variables."""
-        line = self.phases.line_of.get(value)
-        computed = line is not None and not isinstance(line.operation, Stack | Block)
-        return Expression(self.variable_of(value, gate)) if computed else super().new_expression_of(value, gate)
+        is_variable = value in self.operations and not isinstance(self.operations[value], Stack | Block)
+        return Expression(self.variable_of(value, gate)) if is_variable else super().new_expression_of(value, gate)
 
     def commit(self, carries: Sequence[Carry]) -> None:
         """Assign the next values of carries to variables."""
@@ -170,18 +169,14 @@ class _PersistentWriter(Writer):
         elif kind == "shared" and self.solo:
             units = self.unit_variables(value)
             assert units is not None
-            weight = next(p.operation.b for p in self.phases.products if self.reads(p, value))  # type: ignore[union-attr]
+            product = next(each for each in self.phases.products if value in self.phases.operands(each))
+            weight = self.phases.contract(product).b
             dtype = f"{self.pointer('weight', weight).parameter}.dtype.element_ty"
             for gate in self.gate_indices(value):
                 whole = f"tl.where(here & {units[2]}, {self.expression_of(value, gate).text}, 0.0)"
                 self.body.append(f"{self.left_name(value, gate)} = {whole}.to({dtype})")
         else:
             super().store(kind, to, value)
-
-    def reads(self, product: Line, value: Value) -> bool:
-        """Whether a value is the left operand of a product."""
-        operation = product.operation
-        return isinstance(operation, Contract) and self.phases.origin(operation.a) is value
 
     def left_name(self, value: Value, gate: int | None) -> str:
         """The variable with a left operand in the dtype of products."""

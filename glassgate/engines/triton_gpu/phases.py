@@ -18,8 +18,8 @@ from glassgate.engines.lowering.ir import (
     Carry,
     Contract,
     Elementwise,
-    Line,
     Loop,
+    Operation,
     Pass,
     Read,
     Reshape,
@@ -30,7 +30,7 @@ from glassgate.engines.lowering.ir import (
     operands,
 )
 from glassgate.engines.lowering.step import Phase as StepPhase
-from glassgate.engines.lowering.step import StepProgram
+from glassgate.engines.lowering.step_graph import GraphProgram, StepGraph
 
 CHEAP = 3
 """The maximum number of operations of a cheap value. Phases recompute cheap values that do not depend on a product."""
@@ -42,25 +42,63 @@ class Phase(StepPhase[Value]):
 
     Attributes:
         products: the matrix products at the start of the phase.
-        lines: the other operations.
+        computed: the results of the other operations.
         writes: the writes to sequences.
         carries: the carries whose next values the phase sets.
     """
 
-    products: tuple[Line, ...] = ()
-    lines: tuple[Line, ...] = ()
+    products: tuple[Value, ...] = ()
+    computed: tuple[Value, ...] = ()
     writes: tuple[Write, ...] = ()
     carries: tuple[Carry, ...] = ()
 
 
-class Phases(StepProgram[Value, Phase]):
+class RowGraph(StepGraph):
+    """The graph of one step whose values contain all gates and units of a row. The loop's body computes them.
+
+    Attributes:
+        before: the operation of each value that is computed before the loop.
+    """
+
+    def __init__(self, program: Pass) -> None:
+        super().__init__(program)
+        self.before: dict[Value, Operation] = {line.result: line.operation for line in program.before}
+        self.operations = {line.result: line.operation for line in program.loop.body}
+
+    def origin(self, value: Value) -> Value:
+        """The value before `Reshape` changed its axes."""
+        while isinstance(operation := self.operations.get(value), Reshape):
+            value = operation.x
+        return value
+
+    def product(self, value: Value) -> Contract | None:
+        """The matrix product of this value, with all gates; None for other values."""
+        operation = self.operations.get(value)
+        return operation if isinstance(operation, Contract) else None
+
+    def is_computed(self, value: Value) -> bool:
+        """Whether the loop's body computes a value."""
+        return value in self.operations
+
+    def operands(self, value: Value) -> tuple[Value, ...]:
+        """The values from which the loop's body computes a value, without weights."""
+        match self.operations.get(value):
+            case None:
+                return ()
+            case Contract(a):
+                return (self.origin(a),)
+            case operation:
+                return tuple(map(self.origin, operands(operation)))
+
+
+class Phases(GraphProgram[Phase]):
     """The phases of one pass.
 
     Args:
         program: the pass.
 
     Attributes:
-        line_of: the line that computes each value of the loop.
+        operations: the operation of each value of the loop.
         carries: the carries by their values before the step.
         reads: the reads by their values at a step.
 
@@ -75,15 +113,19 @@ class Phases(StepProgram[Value, Phase]):
         3
     """
 
+    graph: RowGraph
+
     def __init__(self, program: Pass) -> None:
         self.program = program
-        self.line_of = {line.result: line for line in self.loop.body}
+        graph = RowGraph(program)
+        self.operations = graph.operations
         self.carries = {carry.before: carry for carry in self.loop.carries}
         self.reads: dict[Value, Read] = {read.at: read for read in self.loop.reads}
-        super().__init__([*self.line_of], Phase)
+        results = [write.value for write in self.loop.writes] + [carry.next for carry in self.loop.carries]
+        super().__init__(graph, map(graph.origin, results), Phase)
         # Phase 0 sets a carry if it computes the next value and is the only phase that reads the carry. An example is
         # the sum of the gradients of a parameter. The last phase sets the other carries.
-        early = [carry for carry in self.loop.carries if self.origin(carry.next) in self.phase_0_values]
+        early = [carry for carry in self.loop.carries if graph.origin(carry.next) in self.phase_0_values]
         while True:
             self._divide(early)
             read_later = {value for phase in self.all[1:] for value in phase.values}
@@ -92,24 +134,23 @@ class Phases(StepProgram[Value, Phase]):
             early = [carry for carry in early if carry.before not in read_later]
 
     def _divide(self, early: Iterable[Carry]) -> None:
-        last = max([1, *(self.level[product.result] for product in self.products)])
+        last = max([1, *map(self.level.__getitem__, self.products)])
         writes = [(self._writing_level(write.value, last), write) for write in self.loop.writes]
         carries = [(0 if carry in early else last, carry) for carry in self.loop.carries]
         results = [*((level, write.value) for level, write in writes), *((level, c.next) for level, c in carries)]
-        self.divide([((level, UNITS), self.origin(value)) for level, value in results])
+        self.divide([((level, UNITS), self.graph.origin(value)) for level, value in results])
         self.phases = {
             (level, UNITS): self.phases.get((level, UNITS)) or Phase(level, UNITS) for level in range(last + 1)
         }
         for phase in self.all:
-            computed = (self.line_of[value] for value in phase.values if self.computes(phase, value))
-            phase.lines = tuple(line for line in computed if not self.is_product(line.result))
-            phase.products = tuple(line for line in self.products if self.level[line.result] == phase.level)
+            phase.computed = tuple(v for v in phase.values if self.computes(phase, v) and not self.is_product(v))
+            phase.products = tuple(value for value in self.products if self.level[value] == phase.level)
             phase.writes = tuple(write for level, write in writes if level == phase.level)
             phase.carries = tuple(carry for level, carry in carries if level == phase.level)
 
     def _writing_level(self, value: Value, last: int) -> int:
         level = self.level.get(value, 0)
-        return level if level or self.origin(value) in self.phase_0_values else last
+        return level if level or self.graph.origin(value) in self.phase_0_values else last
 
     @property
     def all(self) -> list[Phase]:
@@ -126,49 +167,34 @@ class Phases(StepProgram[Value, Phase]):
         """The axes of the pass."""
         return self.program.axes
 
-    # The graph of the values.
-
-    def operands(self, value: Value) -> tuple[Value, ...]:
-        """The values from which a line computes a value, without weights."""
-        operation = self.line_of[value].operation
-        return tuple(map(self.origin, (operation.a,) if isinstance(operation, Contract) else operands(operation)))
-
-    def origin(self, value: Value) -> Value:
-        """The value before `Reshape` changed its axes."""
-        while (line := self.line_of.get(value)) and isinstance(line.operation, Reshape):
-            value = line.operation.x
-        return value
-
     def axis_of(self, value: Value) -> Axis:
         """The same axis for all values, because a phase computes the values of all axes."""
         return UNITS
-
-    def is_product(self, value: Value) -> bool:
-        """Whether a value is the result of a matrix product."""
-        return isinstance(self.line_of[value].operation, Contract)
 
     def is_sum(self, value: Value) -> bool:
         """False, because programs that compute whole rows compute sums inside of a phase."""
         return False
 
-    def is_read(self, value: Value) -> bool:
-        """Whether a value comes from outside of the loop, or from the previous step."""
-        return value not in self.line_of
-
     def is_recomputed(self, value: Value) -> bool:
         """Whether each phase computes a value again: axes of gates, and cheap values without products."""
         is_stored = self.level[value] or (value in self.phase_0_values and self.is_expensive[value])
-        return isinstance(self.line_of[value].operation, Stack | Block) or not is_stored
+        return isinstance(self.operations[value], Stack | Block) or not is_stored
 
     @cached_property
     def by_rows(self) -> bool:
         """Whether an operation sums over the units of a row. A Triton program must then compute whole rows."""
-        return any(isinstance(line.operation, Sum) for line in self.loop.body)
+        return any(isinstance(operation, Sum) for operation in self.operations.values())
 
     @cached_property
-    def products(self) -> list[Line]:
+    def products(self) -> list[Value]:
         """The matrix products of a step."""
-        return [line for line in self.loop.body if self.is_product(line.result)]
+        return [value for value in self.values if self.is_product(value)]
+
+    def contract(self, product: Value) -> Contract:
+        """The operation of a matrix product."""
+        contract = self.graph.product(product)
+        assert contract is not None
+        return contract
 
     @property
     def heads(self) -> int:
@@ -176,13 +202,12 @@ class Phases(StepProgram[Value, Phase]):
         return self.axes.constant_extent("K") or 1 if "K" in self.axes else 1
 
     @cached_property
-    def product_shapes(self) -> list[tuple[Line, str, str, bool]]:
+    def product_shapes(self) -> list[tuple[Value, str, str, bool]]:
         """For each product: the axes of the rows and columns of its weight, and whether each head has its own block."""
         shapes = []
         for product in self.products:
-            assert isinstance(product.operation, Contract)
-            *_, rows, columns = product.operation.b.type.axes
-            by_head = "K" in product.operation.b.type.axes
+            *_, rows, columns = axes = self.contract(product).b.type.axes
+            by_head = "K" in axes
             shapes.append((product, self.units_of_axis(rows), self.units_of_axis(columns), by_head))
         return shapes
 
@@ -190,11 +215,10 @@ class Phases(StepProgram[Value, Phase]):
     def is_expensive(self) -> dict[Value, bool]:
         """For each value, whether storing it is cheaper than computing it again. Only used for level 0."""
         computed_by: dict[Value, frozenset[Value]] = {}
-        for line in self.loop.body:
-            operations = frozenset(v for arg in operands(line.operation) for v in computed_by.get(arg, ()))
-            own = {line.result} if isinstance(line.operation, Elementwise | Sum) else set()
-            computed_by[line.result] = operations | own
-        sums = {line.result for line in self.loop.body if isinstance(line.operation, Sum)}
+        for value, operation in self.operations.items():
+            operations = frozenset(v for arg in operands(operation) for v in computed_by.get(arg, ()))
+            computed_by[value] = operations | ({value} if isinstance(operation, Elementwise | Sum) else set())
+        sums = {value for value, operation in self.operations.items() if isinstance(operation, Sum)}
         return {v: len(operations) > CHEAP or not sums.isdisjoint(operations) for v, operations in computed_by.items()}
 
     @cached_property
@@ -204,15 +228,15 @@ class Phases(StepProgram[Value, Phase]):
         Phase 0 computes the values of level 0 that the first products depend on, and the values of level 0 that read an
         expensive value of phase 0.
         """
-        first = [product.result for product in self.products if self.level[product.result] == 1]
+        first = [product for product in self.products if self.level[product] == 1]
         values: set[Value] = set()
         pending = [value for product in first for value in self.operands(product)]
         while pending:
             value = pending.pop()
-            if value in self.line_of and value not in values:
+            if value in self.operations and value not in values:
                 values.add(value)
                 pending += self.operands(value)
-        for value in self.line_of:
+        for value in self.values:
             if self.level[value] == 0 and any(v in values and self.is_expensive[v] for v in self.operands(value)):
                 values.add(value)
         return frozenset(values)
@@ -222,49 +246,45 @@ class Phases(StepProgram[Value, Phase]):
     def count_uses(self, phase: Phase) -> Counter[Value]:
         """Count how often a phase reads each value. Each result counts as read once."""
         uses = Counter([*phase.stored, *phase.published, *phase.results])
-        for line in phase.lines:
+        for value in phase.computed:
             # A stack or a block may be read gate by gate. Its operands count twice, so that they become variables.
-            count_of_line = 2 if isinstance(line.operation, Stack | Block) else 1
-            for value in self.operands(line.result):
-                uses[value] += count_of_line
+            count = 2 if isinstance(self.operations[value], Stack | Block) else 1
+            for operand in self.operands(value):
+                uses[operand] += count
         return uses
 
-    def sums_over_steps(self, phase: Phase, uses: Counter[Value]) -> dict[Value, Line]:
-        """The lines of a phase that only add to a carry, such as the gradient of a parameter, by their results."""
-        lines = {}
+    def sums_over_steps(self, phase: Phase, uses: Counter[Value]) -> set[Value]:
+        """The values of a phase that only add to a carry, such as the gradient of a parameter."""
+        sums = set()
         for carry in phase.carries:
-            line = self.line_of.get(self.origin(carry.next))
-            if line in phase.lines and uses[line.result] == 1 and carry.before in operands(line.operation):
-                lines[line.result] = line
-        return lines
+            value = self.graph.origin(carry.next)
+            if value in phase.computed and uses[value] == 1 and carry.before in operands(self.operations[value]):
+                sums.add(value)
+        return sums
 
     @cached_property
     def names(self) -> dict[Value, str]:
         """Names for values that the lowering has only numbered: gates of weights, left operands, product results."""
-        loop, candidates = self.loop, list[tuple[Value, str]]()
-        for line in self.program.before:
-            match line.operation:
-                case Block(x, axis, index) if self.axes[axis].labels and not is_numbered(x.name):
-                    candidates.append((line.result, f"{x.name}_{self.axes[axis].labels[index]}"))
+        of_gates = StepGraph(self.program).names_of_gates
+        candidates = [(value, of_gates[value]) for value in self.graph.before if value in of_gates]
         for product in self.products:
-            assert isinstance(product.operation, Contract)
-            operand = self.origin(product.operation.a)
-            candidates += [(operand, self._common_name(operand) or "operand"), (product.result, "product")]
-        taken = {v.name for v in (*self.program.inputs.values(), *self.line_of, *self.carries, *self.reads)}
+            (operand,) = self.operands(product)
+            candidates += [(operand, self._common_name(operand) or "operand"), (product, "product")]
+        taken = {v.name for v in (*self.program.inputs.values(), *self.operations, *self.carries, *self.reads)}
         names: dict[Value, str] = {}
         for value, name in candidates:
             if is_numbered(value.name) and value not in names:
                 names[value] = next(n for n in chain([name], (f"{name}{k}" for k in count(2))) if n not in taken)
                 taken.add(names[value])
-        return names | {w.sequence: names[w.value] for w in loop.writes if w.value in names}
+        return names | {w.sequence: names[w.value] for w in self.loop.writes if w.value in names}
 
     def _common_name(self, value: Value) -> str | None:
         """The name that all gates of a stack share without their labels: "d_pre" for "d_i_pre" and "d_f_pre"."""
-        line = self.line_of.get(value)
-        if line is None or not isinstance(line.operation, Stack):
+        stack = self.operations.get(value)
+        if not isinstance(stack, Stack):
             return None
-        labels = self.axes[line.operation.axis].labels
-        parts = [self.origin(part).name for part in line.operation.values]
+        labels = self.axes[stack.axis].labels
+        parts = [self.graph.origin(part).name for part in stack.values]
         names = {name.replace(f"_{label}_", "_") for name, label in zip(parts, labels, strict=True)}
         return names.pop() if len(names) == 1 else None
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from glassgate.engines.lowering.ir import Contract, Line, Value
+from glassgate.engines.lowering.ir import Contract, Value
 from glassgate.engines.triton_gpu.phases import Phases
 
 
@@ -28,7 +28,7 @@ class Product:
     @property
     def left_value(self) -> Value:
         """The row vector. The product sums over its units."""
-        return self.phases.origin(self.contract.a)
+        return self.phases.graph.origin(self.contract.a)
 
     @property
     def gate_axis(self) -> str | None:
@@ -103,11 +103,9 @@ class Product:
         return f"{self.weight_address} + {f'({row})' if '+' in row else row} * {width} + {column_of_weight}"
 
 
-def gate_count(phases: Phases, product: Line) -> int:
+def gate_count(phases: Phases, product: Value) -> int:
     """The number of gates of the weight of a product."""
-    operation = product.operation
-    assert isinstance(operation, Contract)
-    return max(len(phases.axes[a].labels) or 1 for a in operation.b.type.axes)
+    return max(len(phases.axes[a].labels) or 1 for a in phases.contract(product).b.type.axes)
 
 
 def gate_offset(gate: int | None, width: str) -> str:

@@ -325,7 +325,7 @@ class _Drawing:
         rail = self._plan.rail_of.get(value.item)
         on_one_rail = rail is not None and item is not None and self._plan.rail_of.get(item) == rail
         is_state = value.item.kind == "state" or on_one_rail or value in self._flow.new.values()
-        name, kind = name_of(value, self._flow), "state" if is_state else ""
+        name, kind = self._flow.name_of(value), "state" if is_state else ""
         nodes = value.item.nodes
         axes = axes_of(nodes[value.port]) if value.port < len(nodes) else ""
         self._lay(self._net(value), starts, ends, kind, name, f"{name} ({axes})" if axes else "")
@@ -369,12 +369,12 @@ class _Drawing:
         body += [self._item(item) for item in from_left]
         for state in self._cell.state:
             y = self._state_heights[state] + 5
-            body.append(svg.text(self._left / 2 - 2, y, state_name(state, "t−1"), "name state-name"))
-            body.append(svg.text(width - self._left / 2 + 8, y, state_name(state, "t"), "name state-name"))
+            body.append(svg.text(self._left / 2 - 2, y, svg.state_name(state, "t−1"), "name state-name"))
+            body.append(svg.text(width - self._left / 2 + 8, y, svg.state_name(state, "t"), "name state-name"))
             if axes := self._flow.axes.get(state):
                 for x in (self._left / 2 - 2, width - self._left / 2 + 8):
                     body.append(svg.text(x, y + LINE_HEIGHT, escape(axes), "small"))
-        body.append(svg.text(self._left + 2 * SPACING, height - 8, state_name("x", "t"), "name input-name"))
+        body.append(svg.text(self._left + 2 * SPACING, height - 8, svg.state_name("x", "t"), "name input-name"))
         equations = "; ".join(item.equation for item in self._flow.items if item.name)
         return svg.Diagram(svg.document(width, height, say("diagram.cell", name=name), equations, body))
 
@@ -386,22 +386,5 @@ class _Drawing:
         body = [f"<title>{escape(item.equation)}</title>", svg.box(x, y, width, height, radius)]
         for k, (line, classes) in enumerate(lines):
             body.append(svg.text(x, y + 5 + (k - (len(lines) - 1) / 2) * LINE_HEIGHT, escape(line), classes))
-        name = name_of(Value(item), self._flow)
+        name = self._flow.name_of(Value(item))
         return f'<g class="{item.kind}" data-name="{escape(name)}">{"".join(body)}</g>'
-
-
-def name_of(value: Value, cell_flow: Flow) -> str:
-    """Return the name of the value on a wire: its variable's name, or the number of the item that computes it."""
-    item = value.item
-    if item.kind == "state":
-        return f"{item.lines[0]}_prev"
-    for state, new in cell_flow.new.items():
-        if new == value:
-            return state
-    name = item.nodes[value.port].name if value.port < len(item.nodes) else item.name
-    return name or f"{cell_flow.items.index(item)}.{value.port}"
-
-
-def state_name(name: str, time: str) -> str:
-    """Return a name as SVG with its time as a subscript, for example h with t−1."""
-    return f'{escape(name)}<tspan class="sub" dy="3">{time}</tspan>'

@@ -19,8 +19,9 @@ from glassgate.engines.lowering.expressions import (
     infix,
 )
 from glassgate.engines.symbolic.arrays.value import Value as ArrayValue
-from glassgate.engines.symbolic.graph import Node, NotTraceable
+from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.step import trace_step
+from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.glass.diagrams.array_terms import array_terms
 from glassgate.glass.diagrams.terms import LEAVES, Term
 
@@ -83,6 +84,17 @@ class Flow:
     new: dict[str, Value]
     items: tuple[Item, ...]
     axes: dict[str, str] = field(default_factory=dict)
+
+    def name_of(self, value: Value) -> str:
+        """The name of the value on a wire: its variable's name, or the number of the item that computes it."""
+        item = value.item
+        if item.kind == "state":
+            return f"{item.lines[0]}_prev"
+        for state, new in self.new.items():
+            if new == value:
+                return state
+        name = item.nodes[value.port].name if value.port < len(item.nodes) else item.name
+        return name or f"{self.items.index(item)}.{value.port}"
 
 
 def flow(cell: Cell, projected: bool = False) -> Flow:

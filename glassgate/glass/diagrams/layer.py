@@ -3,7 +3,6 @@
 from html import escape
 
 from glassgate.glass.diagrams import svg
-from glassgate.glass.diagrams.cell import state_name
 from glassgate.glass.languages import say
 from glassgate.layers.levels import Level
 from glassgate.layers.parts import Part
@@ -95,7 +94,7 @@ class _Drawing:
         for when, side in (("0", -sign), ("n", sign)):
             at_box, outside = x + side * BOX[0] / 2, x + side * (BOX[0] / 2 + 26)
             self._wire([(outside, y), (at_box, y)] if when == "0" else [(at_box, y), (outside, y)], "state")
-            names = '<tspan dy="-3">, </tspan>'.join(state_name(state, when) for state in states)
+            names = '<tspan dy="-3">, </tspan>'.join(svg.state_name(state, when) for state in states)
             label_x = x + side * (BOX[0] / 2 + 30)
             anchor = "at-start" if side > 0 else "at-end"
             self._body.append(svg.text(label_x, y + 5, names, f"name state-name {anchor}"))

@@ -3,7 +3,7 @@
 from html import escape
 
 from glassgate.cell import Cell
-from glassgate.engines.symbolic.graph import NotTraceable
+from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.glass.diagrams.cell import draw_cell
 from glassgate.glass.diagrams.draw import diagram
 from glassgate.layers.cells import RecurrentCell

@@ -89,6 +89,11 @@ def text(x: float, y: float, content: str, classes: str = "") -> str:
     return f'<text x="{number(x)}" y="{number(y)}"{kind}>{content}</text>'
 
 
+def state_name(name: str, time: str) -> str:
+    """A name with its time as a subscript, for example h with t−1."""
+    return f'{escape(name)}<tspan class="sub" dy="3">{time}</tspan>'
+
+
 def box(x: float, y: float, width: float, height: float, radius: float) -> str:
     """A rounded rectangle, centred at a point."""
     left, top = number(x - width / 2), number(y - height / 2)

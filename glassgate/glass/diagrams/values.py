@@ -11,10 +11,9 @@ from glassgate.cell import Cell, Weights
 from glassgate.cell_locals import trace_locals
 from glassgate.engines.reference_step import advance
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.step import equations_of
-from glassgate.glass.diagrams.cell import name_of
+from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.glass.diagrams.flow import Value, flow
 from glassgate.glass.retention import direction_inputs, pad_rows, states_before
 from glassgate.layers.base import weights_of
@@ -59,7 +58,7 @@ def wire_values(cell: Cell, weights: Weights, x: Tensor, before: Sequence[Tensor
     named = {f"{name}_prev": value for name, value in zip(cell.state, before, strict=True)}
     for item in step.items:
         for port, node in enumerate(item.nodes):
-            node.name = name_of(Value(item, port), step)
+            node.name = step.name_of(Value(item, port))
     states = tuple(value.item.nodes[value.port] for value in step.new.values())
     equations: Equations = replace(equations_of(cell, projected), states=states, gate_values={})
     names = {node.name for item in step.items for node in item.nodes}

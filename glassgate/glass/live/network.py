@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from glassgate.cell import Cell
 from glassgate.engines.retention import memory_of
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import Node, NotTraceable, topological_order
+from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.rewrite import rewrite_graph
 from glassgate.engines.symbolic.step import equations_of
+from glassgate.engines.symbolic.values import NotTraceable, topological_order
 from glassgate.export.javascript import Weights, emit
-from glassgate.glass.diagrams.cell import name_of
 from glassgate.glass.diagrams.flow import Value, flow
 from glassgate.glass.measures import ranges
 from glassgate.layers.stack import Recurrent
@@ -84,7 +84,7 @@ def name_wires(cell: Cell, projected: bool, equations: Equations) -> Equations:
     for item in diagram.items:
         for port, node in enumerate(item.nodes):
             if node in merged_node:
-                diagram_names[merged_node[node]] = name_of(Value(item, port), diagram)
+                diagram_names[merged_node[node]] = diagram.name_of(Value(item, port))
     if [node.op for node in drawn] != [node.op for node in of_cell.nodes]:
         return equations
     for node, node_of_cell in zip(drawn, of_cell.nodes, strict=True):

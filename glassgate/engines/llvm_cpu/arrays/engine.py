@@ -30,8 +30,8 @@ from glassgate.engines.symbolic.arrays.evaluate import evaluate
 from glassgate.engines.symbolic.arrays.matrices import BIAS, WEIGHT
 from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.arrays.text import format_step
-from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.step import refusal
+from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.engines.traced_cells import assume_constant, traced_array_step
 from glassgate.shapes import ShapeError
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from glassgate.engines.llvm_cpu.arrays.layout import Layout, Place
+from glassgate.engines.llvm_cpu.dialect import KERNEL
 from glassgate.engines.lowering.nests import Store
 from glassgate.engines.symbolic.arrays.value import Index, Value
 
@@ -128,7 +129,7 @@ class _VectorLoops:
         if value in self.layout.variables:
             return self.layout.variables[value]
         if value.op == "constant":
-            return f"fill({_literal(value.args[0])})"
+            return f"fill({KERNEL.number(value.args[0]).text})"
         index = source.index(self.variables)
         match source.strides.get(self.inner, 0):
             case 0:
@@ -173,7 +174,3 @@ def _scan(layout: Layout, item: Value, place: Place) -> list[str]:
 def _clear(layout: Layout, value: Value) -> list[str]:
     address, size = layout.allocate(value).address, layout.size(value.axes)
     return [f"for _m0 in range(0, {size}, {layout.lanes}):", f"    store({address}, _m0, {layout.lanes}, fill(0.0))"]
-
-
-def _literal(number: float) -> str:
-    return repr(float(number)) if abs(number) < float("inf") else f'float("{number}")'

@@ -7,7 +7,8 @@ own, except for parts of axes, which are read in place.
 from collections.abc import Iterable, Sequence
 
 from glassgate.engines.lowering.nests import Axes, Division, Memory, Move, Nest, Store
-from glassgate.engines.symbolic.arrays.value import Value, topological_order
+from glassgate.engines.symbolic.arrays.value import Value
+from glassgate.engines.symbolic.values import topological_order
 
 
 def leaf(memory: Memory) -> Value:

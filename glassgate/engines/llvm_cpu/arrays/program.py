@@ -24,10 +24,12 @@ from glassgate.engines.llvm_cpu.arrays.nests import is_moved, is_sum, is_view, l
 from glassgate.engines.lowering.nests import Memory, Store
 from glassgate.engines.symbolic.arrays.differentiate import gradient
 from glassgate.engines.symbolic.arrays.matrices import with_sums
-from glassgate.engines.symbolic.arrays.rewrite import in_primitives, rewrite
+from glassgate.engines.symbolic.arrays.rewrite import in_primitives
 from glassgate.engines.symbolic.arrays.step import ArrayStep
-from glassgate.engines.symbolic.arrays.value import Index, Value, topological_order
+from glassgate.engines.symbolic.arrays.value import Index, Value
 from glassgate.engines.symbolic.operations import MASKS
+from glassgate.engines.symbolic.rewrite import rewrite_graph
+from glassgate.engines.symbolic.values import topological_order
 
 Axes = tuple[str, ...]
 PREFIXES = {"ih": "a_", "input": "x_", "noise": "z_", "state": "s_", "parameter": "p_", "grad": "d_"}
@@ -140,7 +142,7 @@ class ArrayProgram:
             d_leaves: the gradients of gates, blocks of the input, old states and parameters. With `records`, those of
                 the new states follow.
         """
-        read = rewrite([*new, *d_leaves], self._read)
+        read = rewrite_graph([*new, *d_leaves], self._read)
         primitive = in_primitives([read[value] for value in (*new, *d_leaves)])
         values = [primitive[read[value]] for value in (*new, *d_leaves)]
         new, d = values[: len(new)], values[len(new) :]
@@ -290,7 +292,7 @@ def _stores(prefix: str, blocks: Mapping[str, Axes], values: Iterable[Value], ad
 
 def _substitute(results: Sequence[Value], replaced: Mapping[Value, Value]) -> list[Value]:
     """The results, computed from other values instead of some of their own."""
-    new = rewrite(results, lambda value, args: replaced.get(value, None if value.inputs else value))
+    new = rewrite_graph(results, lambda value, args: replaced.get(value, None if value.inputs else value))
     return [new[result] for result in results]
 
 

@@ -115,19 +115,12 @@ class Column(NamedTuple):
     number: int = 0
 
 
-_KIND_BY_STATE = {"state": Kind.STATE, "d_state": Kind.D_NEXT}
-_KIND_BY_OWNER = {"gate": Kind.GATE, "d_gate": Kind.D_GATE, "d_new": Kind.D_NEW}
-_KIND_WITHOUT_OWNER = {
+_KINDS_OF_SAVED = {
     "ih": Kind.INPUT,
     "hh": Kind.RECURRENT,
     "row": Kind.ROW_SUM,
     "hr": Kind.PROJECTED,
     "kept": Kind.KEPT,
-    "d_pre": Kind.D_PRE,
-    "left": Kind.LEFT,
-    "raw": Kind.UNPROJECTED,
-    "d_hr": Kind.D_PROJECTED,
-    "d_parameter": Kind.D_PARAMETER,
 }
 
 
@@ -141,20 +134,19 @@ class Buffers:
 
     def __init__(self, trace: Trace, states: Mapping[str, Axis]) -> None:
         self.states = states
-        self._state_names = tuple(states)
         output_axis = next(iter(states.values()))
-        gradient_columns = trace.gradient_columns
+        counts = trace.gradient_counts
         columns = {
             Kind.INPUT: len(trace.ih),
             Kind.RECURRENT: len(trace.hh_only),
-            Kind.ROW_SUM: trace.row_columns,
+            Kind.ROW_SUM: trace.row_count,
             Kind.PROJECTED: 1,
-            Kind.KEPT: trace.kept_columns,
-            Kind.D_PRE: gradient_columns["d_pre"],
+            Kind.KEPT: trace.kept_count,
+            Kind.D_PRE: counts["d_pre"],
             Kind.LEFT: len(trace.left),
             Kind.UNPROJECTED: 1,
             Kind.D_PROJECTED: 1,
-            Kind.D_PARAMETER: gradient_columns["d_parameter"],
+            Kind.D_PARAMETER: counts["d_parameter"],
             Kind.DATA: 1,
             Kind.D_DATA: 1,
         }
@@ -180,14 +172,9 @@ class Buffers:
         return Buffer(kind, name, UNITS)
 
     def column(self, key: Key) -> Column:
-        """Return the column in which a result or a kept value of the trace is stored, see `Trace`."""
-        name, number_or_owner = key
-        if name in _KIND_BY_STATE:
-            return Column(self.of_state(_KIND_BY_STATE[name], self._state_names[number_or_owner]))
-        if name in _KIND_BY_OWNER:
-            axis = self.states[number_or_owner] if name == "d_new" else UNITS
-            return Column(Buffer(_KIND_BY_OWNER[name], number_or_owner, axis))
-        return Column(self._without_owner[_KIND_WITHOUT_OWNER[name]], number_or_owner)
+        """Return the column of a value of `Trace.saved`, except states."""
+        name, number = key
+        return Column(self._without_owner[_KINDS_OF_SAVED[name]], number)
 
 
 def weight_buffer(cell: Equations | Cell, name: str, kind: Kind = Kind.WEIGHT) -> Buffer:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from glassgate.engines.symbolic.arrays.rewrite import rewrite
 from glassgate.engines.symbolic.arrays.step import ArrayStep, Local
 from glassgate.engines.symbolic.arrays.value import Value
+from glassgate.engines.symbolic.rewrite import rewrite_graph
 
 EditValue = Callable[[Value, Callable[[str], Value]], Value]
 """Takes a value, and a function from a kind of number to the numbers of this kind. Returns the edited value."""
@@ -45,11 +45,11 @@ def edited_step(step: ArrayStep, edits: Mapping[str, EditValue]) -> ArrayStep:
             new = edited(name, new)
         return new
 
-    new = rewrite([*step.states, *(local.value for local in step.locals.values())], rule)
+    new = rewrite_graph([*step.states, *(local.value for local in step.locals.values())], rule)
     states = [new[value] for value in step.states]
     states = [edited(name, v) if name in edits else v for name, v in zip(step.state, states, strict=True)]
     local = {name: Local(new[each.value], each.dims) for name, each in step.locals.items()}
-    merged = rewrite([*states, *(each.value for each in local.values())])
+    merged = rewrite_graph([*states, *(each.value for each in local.values())])
     alive = {name: each._replace(value=merged[each.value]) for name, each in local.items()}
     result = replace(step, states=tuple([merged[v] for v in states]), named={})
     return replace(result, locals=_alive(result.values, alive))

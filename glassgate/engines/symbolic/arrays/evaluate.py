@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.symbolic.arrays.step import ArrayStep
-from glassgate.engines.symbolic.arrays.value import Index, Value, topological_order
+from glassgate.engines.symbolic.arrays.value import Index, Value
 from glassgate.engines.symbolic.evaluate import compute_elementwise
 from glassgate.engines.symbolic.operations import OPERATIONS
+from glassgate.engines.symbolic.values import topological_order
 
 Key = tuple[Any, ...]
 """A leaf: its operation and its arguments, such as ("state", "S") or ("ih", "k")."""

@@ -7,7 +7,7 @@ from typing import Any
 from glassgate.engines.symbolic.arrays.reductions import REDUCTIONS, Dim, positions_of, spread, sum_over
 from glassgate.engines.symbolic.arrays.tensor import ROWS, RowCount, Scope, TracedTensor, align, call
 from glassgate.engines.symbolic.arrays.value import Index, Value, as_number, index, make, part_axis
-from glassgate.engines.symbolic.graph import NotTraceable
+from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.shapes import ShapeError
 
 

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from glassgate.engines.symbolic.arrays.rewrite import rewrite
 from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.arrays.value import Value, rename
+from glassgate.engines.symbolic.rewrite import rewrite_graph
 
 WEIGHT, BIAS = "weight_hh", "bias_hh"
 """The names of the parameters; each is a parameter per gate that reads h."""
@@ -45,8 +45,8 @@ def with_sums(step: ArrayStep) -> ArrayStep:
         result: Value = Value("sum", (product, tuple(columns)), own) + bias
         return result
 
-    new = rewrite(step.states, expand)
-    merged = rewrite(new[state] for state in step.states)
+    new = rewrite_graph(step.states, expand)
+    merged = rewrite_graph(new[state] for state in step.states)
     states = tuple(merged[new[state]] for state in step.states)
     for old, state in zip(step.states, states, strict=True):
         state.name = state.name or old.name

@@ -9,7 +9,7 @@ import torch
 
 from glassgate.engines.symbolic.arrays.tensor import ROWS, TracedTensor, call
 from glassgate.engines.symbolic.arrays.value import Value, as_number, reduce_axes
-from glassgate.engines.symbolic.graph import NotTraceable
+from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.shapes import ShapeError
 
 Dim = int | Sequence[int] | None

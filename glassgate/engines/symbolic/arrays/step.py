@@ -10,13 +10,14 @@ from glassgate.cell import Cell, Named, PreActivations, RecurrentTerm
 from glassgate.cell_axes import Axes, Declaration
 from glassgate.cell_locals import trace_locals
 from glassgate.cell_shapes import Shapes, shapes_of
-from glassgate.engines.symbolic.arrays.rewrite import rewrite
+from glassgate.engines.symbolic.arrays.functions import FUNCTIONS
 from glassgate.engines.symbolic.arrays.tensor import ROWS, Scope, TracedTensor
-from glassgate.engines.symbolic.arrays.value import Index, Value, index, topological_order
-from glassgate.engines.symbolic.graph import NotTraceable, tracing
+from glassgate.engines.symbolic.arrays.value import Index, Value, index
 from glassgate.engines.symbolic.operations import MASKS
 from glassgate.engines.symbolic.purity import NoRandomNumbers, refuse_impure
+from glassgate.engines.symbolic.rewrite import rewrite_graph
 from glassgate.engines.symbolic.step import run_in_new_thread, without_garbage_collection
+from glassgate.engines.symbolic.values import NotTraceable, topological_order, tracing
 from glassgate.shapes import ShapeError
 
 
@@ -110,7 +111,7 @@ class _Leaves:
     """Creates the leaves of a trace."""
 
     def __init__(self, cell: Cell, shapes: Shapes) -> None:
-        self.cell, self.shapes, self.scope = cell, shapes, Scope(dict(shapes.sizes))
+        self.cell, self.shapes, self.scope = cell, shapes, Scope(dict(shapes.sizes), FUNCTIONS)
         self.declaration: Declaration = shapes.declaration
 
     def axes(self, declared: Axes) -> tuple[str, ...]:
@@ -182,7 +183,7 @@ def trace_on(cell: Cell, shapes: Shapes, on_call: Callable[[Any, Any], None] | N
     with trace_locals(note_name, None, on_call):
         new = cell.new_state(a, Named(cell.state, states), p)
     results = [_as_state(cell, name, v, old) for name, v, old in zip(cell.state, new, states, strict=True)]
-    merged = rewrite(results)
+    merged = rewrite_graph(results)
     results = [merged[value] for value in results]
     is_local = {name: v.dims[:1] == (ROWS,) and name not in cell.state for name, v in variables.items()}
     local = {

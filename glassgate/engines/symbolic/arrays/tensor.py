@@ -1,13 +1,13 @@
 """`TracedTensor`: the argument of a step that is traced. It has positions, like a tensor, and refers to a `Value`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from torch import Tensor
 
 from glassgate.engines.symbolic.arrays.value import Index, Value, elementwise_function, index, make
-from glassgate.engines.symbolic.graph import NotTraceable, Symbolic
+from glassgate.engines.symbolic.values import NotTraceable, Symbolic
 from glassgate.shapes import ShapeError
 
 ROWS = "N"
@@ -28,15 +28,16 @@ N = RowCount(1_000_003)
 
 
 class Scope:
-    """The axes of one trace.
+    """The axes of one trace, and the functions that a step may call.
 
     Attributes:
         sizes: the size of each axis.
+        functions: the functions that are not elementwise, by the names of torch's functions and methods.
         joined: pairs of axes with different names that the step combines, although only their sizes are equal.
     """
 
-    def __init__(self, sizes: dict[str, int]) -> None:
-        self.sizes = dict(sizes)
+    def __init__(self, sizes: dict[str, int], functions: Mapping[str, Callable[..., Any]]) -> None:
+        self.sizes, self.functions = dict(sizes), functions
         self.joined: set[tuple[str, str]] = set()
 
     def new_axis(self, name: str, size: int) -> str:
@@ -150,7 +151,8 @@ def call(name: str, *args: Any, **kwargs: Any) -> Any:
         raise NotTraceable(f"torch.{name} in place")
     if "input" in kwargs:
         args = (kwargs.pop("input"), *args)
-    function = _shape_function(name) or elementwise_function(name, make_tensor)
+    scope = next(_scopes((*args, *kwargs.values())))
+    function = scope.functions.get(name) or elementwise_function(name, make_tensor)
     try:
         return function(*args, **kwargs)
     except (NotTraceable, ShapeError):
@@ -159,10 +161,12 @@ def call(name: str, *args: Any, **kwargs: Any) -> Any:
         raise NotTraceable(f"torch.{name} with these arguments ({error})") from None
 
 
-def _shape_function(name: str) -> Callable[..., Any] | None:
-    from glassgate.engines.symbolic.arrays.functions import FUNCTIONS
-
-    return FUNCTIONS.get(name)
+def _scopes(args: Sequence[Any]) -> Iterator[Scope]:
+    for arg in args:
+        if isinstance(arg, TracedTensor):
+            yield arg.scope
+        elif isinstance(arg, list | tuple):
+            yield from _scopes(arg)
 
 
 def make_tensor(op: str, *args: Any) -> Any:

@@ -1,15 +1,16 @@
 """Values over named axes: the nodes of the graph of a step. They broadcast by the names of their axes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
 import torch
 
-from glassgate.engines.symbolic.graph import MASK_OPERATORS, NotTraceable, Symbolic
+from glassgate.engines.symbolic.graph import MASK_OPERATORS
 from glassgate.engines.symbolic.operations import ALIASES, COMPOSED, MASKS, OPERATIONS
 from glassgate.engines.symbolic.simplify import simplify
+from glassgate.engines.symbolic.values import NotTraceable, Symbolic
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,13 @@ class Value(Symbolic):
     serial: int = field(default_factory=count().__next__)
 
     @property
-    def inputs(self) -> tuple["Value", ...]:
-        """The arguments that are values."""
-        return tuple(arg for arg in self.args if isinstance(arg, Value))
+    def space(self) -> tuple[str, ...]:
+        """The axes."""
+        return self.axes
+
+    def with_args(self, args: tuple[Any, ...]) -> "Value":
+        """The same operation of other arguments, without a name."""
+        return Value(self.op, args, self.axes)
 
     def constant_like(self, number: float) -> "Value":
         """A constant."""
@@ -162,15 +167,3 @@ def rename(x: Value, old: str, new: str) -> Value:
 def part_axis(axis: str, k: int) -> str:
     """The axis of part k of the result of "cat"."""
     return f"{axis}_{k}"
-
-
-def topological_order(results: Sequence[Value]) -> list[Value]:
-    """All values that the results depend on, each after its inputs."""
-    needed: set[Value] = set()
-    pending = list(results)
-    while pending:
-        value = pending.pop()
-        if value not in needed:
-            needed.add(value)
-            pending += value.inputs
-    return sorted(needed, key=lambda value: value.serial)
