@@ -68,6 +68,7 @@ browser: .venv/installed
 	@npm install --silent --no-save --prefix build/browser axe-core
 	@$(bin)/python -m pytest -m browser tests/browser
 	@cp build/browser/pictures/report*.png build/browser/pictures/live.gif docs/
+	@cp build/browser/pictures/recording.png docs/student/report.png
 
 bench: .venv/installed-bench
 	@$(bin)/python -m benchmarks $(BENCH)

@@ -90,3 +90,14 @@ def test_a_missing_or_malformed_answer_gets_a_hint(capsys: pytest.CaptureFixture
     printed = capsys.readouterr().out
     assert " 0 of 10  x  (missing or wrong: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)" in printed
     assert "answers-empty.json: expected a file that hand_in() has written" in printed
+
+
+def test_the_script_grades_the_files_of_a_pattern(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Shells of Windows pass a pattern unchanged."""
+    checks = load(FOLDER / "checks.py")
+    checks.start("x")
+    checks.check_4(range(12, 16))
+    checks.hand_in(str(tmp_path))
+    capsys.readouterr()
+    checks.main([str(tmp_path / "answers-*.json")])
+    assert capsys.readouterr().out == " 1 of 10  x  (missing or wrong: 1, 2, 3, 5, 6, 7, 8, 9, 10)\n"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 DOCS = Path(__file__).parents[1] / "docs"
 HEAT_MAPS = {"forget.svg", "state.svg"}  # their last digits depend on the processor
-SCREENSHOTS = {"report.png"}
+SCREENSHOTS = {"report.png"}  # `make browser` writes it
 
 
 def test_files_equal_those_of_the_page(tmp_path: Path) -> None:

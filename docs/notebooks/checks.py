@@ -4,6 +4,7 @@ In the notebook, `start("name")` returns the numbers of the exercises, `check_1(
 answers, and `hand_in()` writes them to a file. `python checks.py answers-*.json` prints a table of points.
 """
 
+import glob
 import json
 import math
 import re
@@ -78,7 +79,7 @@ _answers: dict[str, Any] = {}
 
 
 def start(name: str, language: str = "en") -> SimpleNamespace:
-    """Return the numbers of the exercises. They depend on the name, so answers cannot be copied.
+    """Return the numbers of the exercises. They depend on the name, so most answers cannot be copied.
 
     Args:
         name: the student's name.
@@ -170,7 +171,8 @@ def main(paths: list[str]) -> None:
     """Print the points of each file."""
     if not paths:
         sys.exit("checks.py: expected files of answers, got none; for example: python checks.py answers-*.json")
-    for path in sorted(map(Path, paths)):
+    expanded = [path for each in paths for path in glob.glob(each) or [each]]  # shells of Windows pass the pattern
+    for path in sorted(map(Path, expanded)):
         try:
             name, right = grade(path)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
