@@ -13,6 +13,8 @@ from glassgate.engines.torch_names import (
     dispatch_mode_count,
     float32_precision,
     forward_ad,
+    is_legacy_batch,
+    is_wrapped,
     saved_tensor_hooks,
     top_transform,
     tracing_state,
@@ -129,10 +131,6 @@ def is_plain(tensor: Tensor) -> bool:
     """Whether this is a dense `torch.Tensor` on the CPU, and its operations are neither traced nor transformed."""
     is_dense_on_cpu = type(tensor) is Tensor and tensor.is_cpu and tensor.layout is torch.strided
     return is_dense_on_cpu and not tensor.is_nested and not is_intercepted()
-
-
-is_wrapped: Callable[[Tensor], bool] = torch._C._functorch.is_functorch_wrapped_tensor
-is_legacy_batch: Callable[[Tensor], bool] = torch._C._functorch.is_legacy_batchedtensor
 
 
 def is_batched(gradient: Tensor) -> bool:

@@ -24,6 +24,15 @@ def find(path: str, fallback: Any) -> Any:
         return fallback
 
 
+def find_all(*paths: str) -> Any:
+    """Return the objects with these names in torch as attributes, by the last part of the name; None if one is missing.
+
+    Each missing name is listed in `MISSING`.
+    """
+    found = {path.rpartition(".")[2]: find(path, None) for path in paths}
+    return None if None in found.values() else SimpleNamespace(**found)
+
+
 def _public_precision(backend: str, operation: str) -> str:
     """The setting of a backend, e.g. "tf32"; "none" if torch has no setting of this kind, as before version 2.9."""
     settings = getattr(getattr(torch.backends, "cudnn" if backend == "cuda" else backend, None), operation, None)
@@ -76,6 +85,25 @@ frame_callback: Callable[[], object] = find("_C._dynamo.eval_frame.get_eval_fram
 """The callback of torch.compile for new frames: callable if torch.compile runs the current frame eagerly."""
 float32_precision: Callable[[str, str], str] = find("_C._get_fp32_precision_getter", _public_precision)
 """The precision of float32 products of a backend ("mkldnn", "cuda") in an operation ("rnn"); "none" by default."""
+is_wrapped: Callable[[torch.Tensor], bool] = find("_C._functorch.is_functorch_wrapped_tensor", lambda tensor: False)
+"""Whether a tensor belongs to a transform of torch.func. Without this name, kernels raise torch's error."""
+is_legacy_batch: Callable[[torch.Tensor], bool] = find("_C._functorch.is_legacy_batchedtensor", lambda tensor: False)
+"""Whether a tensor is a batch of gradients (`is_grads_batched`). The same holds without this name."""
+functorch = find_all(
+    "_C._functorch.TransformType",
+    "_C._functorch._add_batch_dim",
+    "_C._functorch._unwrap_batched",
+    "_C._functorch._unwrap_for_grad",
+    "_C._functorch._wrap_for_grad",
+    "_C._functorch.get_interpreter_stack",
+    "_C._functorch.unwrap_if_dead",
+    "_functorch.autograd_function.VmapInfo",
+    "_functorch.pyfunctorch.retrieve_current_functorch_interpreter",
+    "_functorch.utils.enable_single_level_autograd_function",
+    "autograd.forward_ad._set_fwd_grad_enabled",
+    "autograd.function._SingleLevelFunction",
+)
+"""The parts of torch.func; None if one is missing. Calls inside transforms are then slower."""
 forward_ad: ModuleType | SimpleNamespace = (
     torch.autograd.forward_ad
     if find("autograd.forward_ad._current_level", None) is not None

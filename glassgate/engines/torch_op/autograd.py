@@ -9,7 +9,7 @@ from torch import Tensor
 
 from glassgate.engines import reference
 from glassgate.engines.backend import CompiledLayer, Passes, RaggedLayout
-from glassgate.engines.contract import Recording, Steps, is_batched, is_legacy_batch, is_wrapped
+from glassgate.engines.contract import Recording, Steps, is_batched
 from glassgate.engines.plan import (
     Plan,
     directions_of,
@@ -21,6 +21,7 @@ from glassgate.engines.plan import (
 )
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.symbolic.tangent import is_tangent
+from glassgate.engines.torch_names import is_legacy_batch, is_wrapped
 from glassgate.engines.torch_op.operators import format_layer, layer_plans, to_kernel_gradients
 from glassgate.engines.torch_op.tangents import tangent_arguments, values_and_tangents
 

@@ -15,8 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import TransformType
-from torch._functorch.utils import unwrap_dead_wrappers
 
 from glassgate.engines import reference
 from glassgate.engines.backend import CompiledLayer
@@ -34,8 +32,9 @@ from glassgate.engines.plan import (
 )
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.symbolic.tangent import is_tangent
+from glassgate.engines.torch_names import functorch
 from glassgate.engines.torch_op.by_group import weight_gradients
-from glassgate.engines.torch_op.function import FlatFunction
+from glassgate.engines.torch_op.function import FlatFunction, unwrap_dead_wrappers
 from glassgate.engines.torch_op.operators import to_kernel_gradients
 from glassgate.engines.torch_op.tangents import tangent_arguments, values_and_tangents
 from glassgate.engines.torch_op.vmap_batch import Batch
@@ -65,12 +64,18 @@ def run(backend: str, steps: Steps, directions: Sequence[Direction]) -> Sequence
         steps, directions: the arguments of the call.
     """
     tensors = [steps.data, *operands_of(list(directions))]
-    transforms = torch._C._functorch.get_interpreter_stack() or []
     save = torch.is_grad_enabled() and any(v.requires_grad for v in tensors)
-    differentiates = any(transform.key() == TransformType.Grad for transform in transforms)
-    call = _static_call(backend, directions, save or differentiates)
+    call = _static_call(backend, directions, save or _is_differentiated())
     results = LayerTransform.apply(call, *call.unflatten(steps, tensors[1:]))
     return [_flatten_steps(v) for v in results[: call.result_count]]
+
+
+def _is_differentiated() -> bool:
+    """Whether the caller runs inside a transform that computes gradients."""
+    if functorch is None:
+        return True
+    active = functorch.get_interpreter_stack() or []
+    return any(transform.key() == functorch.TransformType.Grad for transform in active)
 
 
 @dataclass(frozen=True, eq=False)
