@@ -196,6 +196,14 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
     def start(self, progress: Progress) -> None:
         """Replace random initial values of the new network, for example by pretrained vectors."""
 
+    def refine(self, train: Sequence[Encoded], dev: Sequence[Encoded]) -> str:
+        """Change the weights of the best epoch after training, by a formula. Returns a note; empty without a change.
+
+        Args:
+            train, dev: the encoded examples
+        """
+        return ""
+
     def begin_step(self, done: float) -> None:
         """Change settings that follow a schedule, before a training step.
 

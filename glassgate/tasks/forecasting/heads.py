@@ -56,11 +56,17 @@ class Head(ABC):
         size: the number of raw outputs per step
         has_quantiles: whether forecasts have quantiles, from a formula or from samples
         can_sample: whether `sample` is implemented
+        locations: the indices of the raw outputs that a shift of the forecast is added to
     """
 
     size = 1
     has_quantiles = True
     can_sample = True
+    locations: Sequence[int] = (0,)
+
+    def spread(self, deviation: Tensor) -> Tensor:
+        """Return the raw outputs, `(H, size)`, of a forecast of 0 whose errors have these deviations, `(H,)`."""
+        return torch.zeros(len(deviation), self.size)
 
     def parameters(self, raw: Tensor, window_shift: Tensor, window_scale: Tensor, scale: Tensor) -> Tensor:
         """Return the parameters of each step, `(..., size)`; by default, the outputs with the normalisation reversed.
@@ -122,6 +128,10 @@ class Quantiles(Head):
     def __init__(self, levels: Sequence[float]):
         self.levels = list(levels)
         self.size = len(self.levels)
+        self.locations = range(self.size)
+
+    def spread(self, deviation: Tensor) -> Tensor:
+        return deviation[:, None] * torch.tensor(normal_quantiles(self.levels))
 
     def loss(self, parameters: Tensor, target: Tensor, scale: Tensor) -> Tensor:
         return 2 * pinball(parameters, target, self.levels).mean(-1)
@@ -137,6 +147,9 @@ class Gaussian(Head):
     """A normal distribution: mean and standard deviation."""
 
     size = 2
+
+    def spread(self, deviation: Tensor) -> Tensor:
+        return torch.stack([torch.zeros_like(deviation), _inverse_softplus(deviation)], -1)
 
     def parameters(self, raw: Tensor, window_shift: Tensor, window_scale: Tensor, scale: Tensor) -> Tensor:
         mean = raw[..., 0] * window_scale + window_shift
@@ -163,6 +176,12 @@ class StudentT(Head):
     """Student's t-distribution, with heavy tails: degrees of freedom (above 2), location and width."""
 
     size = 3
+    locations = (1,)
+
+    def spread(self, deviation: Tensor) -> Tensor:
+        degrees = torch.full_like(deviation, 3.0)  # above 2; with few degrees, the tails are heavy
+        width = deviation * (degrees / (2 + degrees)).sqrt()
+        return torch.stack([_inverse_softplus(degrees), torch.zeros_like(width), _inverse_softplus(width)], -1)
 
     def parameters(self, raw: Tensor, window_shift: Tensor, window_scale: Tensor, scale: Tensor) -> Tensor:
         degrees = 2 + F.softplus(raw[..., 0]) + _MIN_SCALE  # above 2, so that the variance is finite
@@ -192,6 +211,7 @@ class NegativeBinomial(Head):
     """
 
     size = 2
+    locations = ()  # the mean is not linear in the raw output
 
     def parameters(self, raw: Tensor, window_shift: Tensor, window_scale: Tensor, scale: Tensor) -> Tensor:
         mean = (F.softplus(raw[..., 0]) + _MIN_SCALE) * scale
@@ -226,6 +246,12 @@ def median_index(levels: Sequence[float]) -> int:
 def normal_quantiles(levels: Sequence[float]) -> list[float]:
     """Return the quantiles of the standard normal distribution at these levels."""
     return [NormalDist().inv_cdf(level) for level in levels]
+
+
+def _inverse_softplus(values: Tensor) -> Tensor:
+    """The numbers whose softplus is `values`, which are positive."""
+    values = values.clamp(min=_MIN_SCALE)
+    return values + (-torch.expm1(-values)).log()
 
 
 def pinball(quantiles: Tensor, target: Tensor, levels: Sequence[float]) -> Tensor:

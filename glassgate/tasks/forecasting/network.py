@@ -1,5 +1,6 @@
 """Forecasting networks. They read the past recurrently and forecast all steps at once, step by step, or by segments."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -64,6 +65,20 @@ class Window(NamedTuple):
     shift: Tensor
     scale: Tensor
     series_scale: Tensor
+
+
+class LinearMap(NamedTuple):
+    """A linear map of the normalised look-back, of B steps, to the horizon, of H steps.
+
+    Attributes:
+        weight: `(H, B)`
+        bias: `(H,)`
+        deviation: the root mean squared error of each step of the horizon, `(H,)`
+    """
+
+    weight: Tensor
+    bias: Tensor
+    deviation: Tensor
 
 
 class Forecaster(nn.Module):
@@ -135,6 +150,22 @@ class Direct(Forecaster):
         self.linear = nn.Linear(self.back, options.horizon * head.size, bias=False) if options.linear else None
         if self.linear is not None:
             nn.init.zeros_(self.linear.weight)
+
+    @torch.no_grad()
+    def blend(self, fitted: LinearMap, share: float) -> None:
+        """Replace the output by `share` times the output plus (1 - `share`) times a fitted linear map."""
+        assert self.linear is not None
+        locations = list(self.head.locations)
+        for parameter in (*self.steps.parameters(), *self.linear.parameters(), *self._last_ahead()):
+            parameter.mul_(share)
+        bias = self.head.spread(fitted.deviation)
+        bias[:, locations] += fitted.bias[:, None]
+        self.steps.bias.add_((1 - share) * bias.flatten())
+        weight = self.linear.weight.view(self.horizon, self.head.size, self.back)
+        weight[:, locations] += (1 - share) * fitted.weight[:, None]
+
+    def _last_ahead(self) -> Iterable[nn.Parameter]:
+        return self.ahead[-1].parameters() if self.sizes.known else ()
 
     def forward(self, batch: Batch) -> Output:
         """Forecast from `values`, `(N, L)`, `known` and `past`, `(N, L, C)`, `series` and `scale`, `(N,)`."""

@@ -74,6 +74,11 @@ class ForecastingOptions(Options):
     linear: bool = option(
         True, "add a linear map of the past values to the forecast (direct model)", in_older_runs=False
     )
+    ridge: bool = option(
+        True,
+        "average the trained network with a ridge regression, by a weight that dev data determines (with --linear)",
+        in_older_runs=False,
+    )
     segment: int = option(24, "steps of a segment", minimum=1, maximum=2**16)
     quantiles: str = option("0.1,0.5,0.9", "quantiles of a forecast, separated by commas", metavar="X,X")
     samples: int = option(100, "sampled paths for heads without a quantile formula", minimum=2, maximum=10_000)

@@ -17,9 +17,10 @@ from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.baselines import RidgeOnLookBack
 from glassgate.tasks.forecasting.heads import SharedDraws, make_head
 from glassgate.tasks.forecasting.held_out import LastHorizons, check_length
-from glassgate.tasks.forecasting.network import Forecaster, Output, Sizes, network
+from glassgate.tasks.forecasting.network import Direct, Forecaster, Output, Sizes, network
 from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.forecasting.output import Forecast, OriginForecast, long_frame, rows, wide_frame
+from glassgate.tasks.forecasting.ridge import fit, share_of_network
 from glassgate.tasks.forecasting.series import (
     Frame,
     Series,
@@ -152,6 +153,23 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     def build(self) -> Forecaster:
         sizes = Sizes(self.statistics.num_known, len(self.fitted["past"]), len(self.fitted["series"]))
         return network(self.options, sizes, self.head)
+
+    def refine(self, train: Sequence[Encoded], dev: Sequence[Encoded]) -> str:
+        """Average the trained network with a ridge regression, by the share of `share_of_network`."""
+        network = self.network
+        if not (self.options.ridge and isinstance(network, Direct) and network.linear is not None and len(dev)):
+            return ""
+        if not self.head.locations:
+            return ""
+        fitted = fit(network, train, dev, self.padding)
+        share = share_of_network(network, fitted, dev, self.padding)
+        network.blend(fitted, share)
+        if share == 0:
+            return (
+                "forecasts are those of a ridge regression, because the dev data does not show that the network "
+                "improves them; --no-ridge uses the network"
+            )
+        return f"forecasts are {share:.0%} of the network and {1 - share:.0%} of a ridge regression (--no-ridge)"
 
     def encode(self, example: Series) -> Encoded:
         return self.statistics.encode(example)

@@ -56,9 +56,18 @@ def train(
             progress.note(f"the last epoch was the best one; train longer for a better score: --epochs {more_epochs}")
     task.network.load_state_dict(checkpointer.best)
     task.network.eval()
+    refined = task.refine(data["train"], data["dev"])
+    if refined:
+        progress.note(refined)
+        if run:
+            run.save_model(task.network.state_dict())
     best = checkpointer.history[checkpointer.best_index]
     result = {
-        "dev": {name: value for name, value in best.items() if name not in ("epoch", "loss")},
+        "dev": (
+            score(task, data["dev"], processes=processes)
+            if refined
+            else {name: value for name, value in best.items() if name not in ("epoch", "loss")}
+        ),
         "test": score(task, data["test"], processes=processes) if data["test"] else {},
         "best_epoch": best["epoch"],
         "history": checkpointer.history,
