@@ -116,7 +116,7 @@ class Classification(LabelledTask[ClassificationOptions, Answer]):
 
     @property
     def remedy(self) -> str:
-        return "try --pooling max" if self.options.pooling == "last" else super().remedy
+        return "try --pooling concat" if self.options.pooling == "last" else super().remedy
 
     def baselines(self) -> Sequence[Baseline]:
         kinds: list[Any] = [MostFrequentLabel, LogisticRegression]

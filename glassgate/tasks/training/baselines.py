@@ -12,6 +12,10 @@ from glassgate.tasks.wording import plural
 
 MISSING = "baselines: they need the package scikit-learn, which is not installed: pip install scikit-learn"
 
+_TOLERANCE = 1e-4  # relative; a model with smaller differences, which are rounding errors, is not better
+_MORE_DROPOUT = 0.5
+_HIGH_LOSS = 0.1  # of the loss of the first epoch; without dev data, a larger loss at the end counts as underfitting
+
 
 def baseline_scores(task: AnyTask, data: Mapping[str, Sequence[Encoded]], progress: Progress) -> dict[str, Any]:
     """Train the baselines of a task, and score them on the test data, or on the dev data if there are no test data.
@@ -48,6 +52,8 @@ def baseline_scores(task: AnyTask, data: Mapping[str, Sequence[Encoded]], progre
 def better_baseline(task: AnyTask, result: Mapping[str, Any]) -> str:
     """Return the name of the best baseline if its score is better than that of the network; otherwise an empty string.
 
+    Scores that differ by less than 0.01 % are equal.
+
     Args:
         task: the task, whose `monitor` names the score
         result: the content of metrics.json
@@ -60,7 +66,7 @@ def better_baseline(task: AnyTask, result: Mapping[str, Any]) -> str:
     if own is None:
         return ""
     best = min(candidates, key=lambda name: sign * candidates[name])
-    return best if sign * candidates[best] < sign * own else ""
+    return best if sign * candidates[best] < sign * own - _TOLERANCE * abs(own) else ""
 
 
 def advice(task: AnyTask, result: Mapping[str, Any]) -> str:
@@ -68,12 +74,24 @@ def advice(task: AnyTask, result: Mapping[str, Any]) -> str:
     best = better_baseline(task, result)
     if not best:
         return ""
-    compared, monitor, epochs = result["baselines"], task.monitor, len(result["history"])
-    if result["dev"] and result["best_epoch"] == epochs:
-        remedy = f"train longer, as the last epoch was the best one: --epochs {2 * epochs}"
-    else:
-        remedy = task.remedy
+    compared, monitor = result["baselines"], task.monitor
     return (
         f"{best} is better on the {compared['part']} data than this network ({monitor.replace('_', ' ')} "
-        f"{compared['scores'][best][monitor]:.4g} vs. {result[compared['part']][monitor]:.4g}); {remedy}"
+        f"{compared['scores'][best][monitor]:.4g} vs. {result[compared['part']][monitor]:.4g}); {_remedy(task, result)}"
     )
+
+
+def _remedy(task: AnyTask, result: Mapping[str, Any]) -> str:
+    """The most likely remedy: longer training, more dropout if the dev score falls early, or that of the task."""
+    epochs, best = len(result["history"]), result["best_epoch"]
+    first, last = (result["history"][position]["loss"] for position in (0, -1))
+    if result["dev"] and best == epochs:
+        return f"train longer, as the last epoch was the best one: --epochs {2 * epochs}"
+    if not result["dev"] and last > _HIGH_LOSS * first:
+        return (
+            f"train longer, as the loss is still {last / first:.0%} of that of the first epoch: --epochs {2 * epochs}"
+        )
+    if result["dev"] and 2 * best <= epochs and task.options.dropout < _MORE_DROPOUT:
+        return f"the dev score fell after epoch {best} of {epochs}; try more dropout: --dropout {_MORE_DROPOUT:g}"
+    remedy: str = task.remedy
+    return remedy
