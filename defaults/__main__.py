@@ -3,13 +3,26 @@
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from defaults import report
-from defaults.search import SEEDS, Result, Settings, Store, best, defaults, examples_of, fixed, search, train
-from defaults.sets import SETS, Set
+from defaults.packages import MissingPackage
+from defaults.search import (
+    SEEDS,
+    Result,
+    Settings,
+    Store,
+    best,
+    defaults,
+    examples_of,
+    fixed,
+    search,
+    simple_models,
+    train,
+)
+from defaults.sets import COMPARED, SETS, Set
 from experiments.common.command_line import data_folder, select
 from experiments.common.environment import ROOT
 from glassgate.tasks.progress import Interrupted
@@ -18,26 +31,35 @@ from glassgate.tasks.progress import Interrupted
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the measurements that the command line selects."""
     options = _parser().parse_args(arguments)
-    sets = select(SETS, options.sets, "set")
+    sets = select((*SETS, *COMPARED), options.sets, "set")
     store = Store(options.out)
     if not options.report:
         try:
-            measure([_Measurement(data, data_folder(), store, options.seconds) for data in sets])
+            measure([*_readable(sets, store, options.seconds)])
         except (KeyboardInterrupt, Interrupted):
             sys.exit("stopped; run the same command to continue")
     report.write(store, options.root / "docs" / "defaults.md")
     print(f"The page: {options.root}/docs/defaults.md")
 
 
+def _readable(sets: Sequence[Set], store: Store, seconds: float) -> Iterator["_Measurement"]:
+    """Yield the measurements on sets whose package is installed, and report the others."""
+    for data in sets:
+        try:
+            yield _Measurement(data, data_folder(), store, seconds)
+        except MissingPackage as error:
+            print(f"{data.name}: {error}", flush=True)
+
+
 def measure(runs: Sequence["_Measurement"]) -> None:
-    """Train with the compared settings on all sets, search, and repeat the best settings with other seeds.
+    """Train with the compared settings and simple models on all sets, search, and repeat with other seeds.
 
     The search continues on the set on which it has spent the least time. Sets with short training runs are repeated
     first.
     """
     for run in runs:
         run.compare()
-    searching = list(runs)
+    searching = [run for run in runs if run.data.is_searched]
     while searching:
         run = min(searching, key=_Measurement.spent)
         if not run.search_once():
@@ -81,8 +103,11 @@ class _Measurement:
         self.next: Settings | None = None
 
     def compare(self) -> Result:
-        """Train with fixed settings and with the defaults. Returns the result of the defaults."""
-        self.train(fixed(self.data, self.examples))
+        """Train simple models, and with fixed settings and the defaults. Returns the result of the defaults."""
+        if not self.store.simple(self.data):
+            self.store.add_simple(self.data, simple_models(self.data, self.split))
+        if self.data.is_searched:
+            self.train(fixed(self.data, self.examples))
         return self.train(defaults(self.data, self.examples))
 
     def spent(self) -> float:
@@ -98,10 +123,12 @@ class _Measurement:
         return self.spent() < self.seconds
 
     def repeat(self) -> None:
-        """Train with the defaults and with the best settings found, with the other seeds."""
-        best_settings = best(self.data, self.store.searched(self.data))
+        """Train with the defaults and, after a search, with the best settings found, with the other seeds."""
+        compared = [defaults(self.data, self.examples)]
+        if self.data.is_searched:
+            compared.append(best(self.data, self.store.searched(self.data)))
         for seed in SEEDS[1:]:
-            for settings in (defaults(self.data, self.examples), best_settings):
+            for settings in compared:
                 self.train(settings, seed)
 
     def train(self, settings: Settings, seed: int = SEEDS[0]) -> Result:
@@ -112,7 +139,7 @@ class _Measurement:
         self.store.add(self.data, result)
         text = "  ".join(f"{name} {value:g}" for name, value in asdict(settings).items())
         print(
-            f"{time.strftime('%H:%M:%S')}  {self.data.name:22} {text}  seed {seed}  dev {result['dev']:.4f}  "
+            f"{time.strftime('%H:%M:%S')}  {self.data.name:22} {text}  seed {seed}  "
             f"test {result['test']:.4f}  {result['seconds']:.0f} s",
             flush=True,
         )

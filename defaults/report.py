@@ -3,11 +3,11 @@
 import statistics
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from defaults.search import SEEDS, Result, Settings, Store, best, defaults, fixed
-from defaults.sets import SETS, Set
+from defaults.sets import COMPARED, SETS, Set
 from experiments.common.summaries import mean_and_deviation
 from glassgate.tasks.pictures.charts import save_figure
 from glassgate.tasks.training.by_size import by_size
@@ -57,43 +57,20 @@ ENDING = """
 - **Sources:** [sets.py](../defaults/sets.py) has the sets, their sizes and the rule that splits them. Each training run
   is a line of JSON in `defaults/figures`. The data is that of the [results](results.md).
 
-## Chunks of music
+## Compared with simple models
 
-Pieces of music are often longer than a chunk, and a step on a chunk costs less than a step on a whole piece. Training
-on chunks therefore makes more steps in the same time. The table has the test scores of the Nottingham tunes with the
-defaults (694 pieces with a mean of 254 steps), as means over all steps except the first of each piece:
+Every training compares its network with [simple models](text-tasks.md#simple-models). The table has further sets, on
+which only the defaults and these models were trained:
 
-| training on | seed | epochs | steps per epoch | processor time | nats per step |
-|---|---|---|---|---|---|
-| whole pieces | 1 | 22 | 174 | about 250 s | 3.64 |
-| chunks | 1 | 24 | 446 | 333 s | 3.31 |
-| chunks | 2 | 26 | 446 | 344 s | 3.34 |
+{compared}
+{verdict}
 
-On whole pieces, the network underfitted: it ended at 3.44 nats on training data and 3.63 on dev data.
+The direct model of forecasting is averaged with a ridge regression (`--ridge`). Dev data determines the share of the
+network: the slope of a regression of the errors of the ridge regression on the differences between the two forecasts,
+less two standard errors. {ties}
 
-## The linear map of forecasts
-
-The `direct` model of forecasting adds a linear map of the look-back to the output of the network (`--linear`). Its
-weights are initially zero. The table has the squared error on test data with the defaults, one seed each, in units of
-the variance of the training data:
-
-| series | horizon, look-back | ridge regression | without the map | with the map |
-|---|---|---|---|---|
-| airline passengers, 144 months | 12, 24 | 0.0375 | 0.0751 | 0.0246 |
-| CO2, 900 weeks | 26, 104 | 0.0033 | 0.0078 | 0.0039 |
-| sunspots, 309 years | 11, 33 | 0.5266 | 0.6327 | 0.4095 |
-| sea surface temperature, 732 months | 12, 48 | 0.1910 | 0.2592 | 0.2028 |
-| electrical equipment, 257 months | 12, 24 | 0.0131 | 0.1180 | 0.0209 |
-| prescriptions, 204 months | 12, 36 | 0.0049 | 0.0265 | 0.0302 |
-| lynx, 114 years | 5, 20 | 0.0747 | 0.1859 | 0.1382 |
-| temperature in Seattle, 4,000 hours (two epochs) | 24, 72 | 0.0003 | 0.0078 | 0.0031 |
-| employment, 7 series of 120 months | 3, 12 | 0.0100 | 0.0099 | 0.0096 |
-| solar power, 289 half-hours | 12, 48 | 0.2004 | 0.1088 | 0.1101 |
-| oil temperature, 4,000 hours of ETTh1 (two epochs) | 24, 96 | 0.2246 | 0.3002 | 0.2275 |
-
-The map lowers the error on 9 of 11 sets. Ridge regression remains better on seven sets. The figures of forecasting in
-the first table are without the map. The series are from the packages sktime 1.2.0, statsmodels 0.15.0 and
-vega_datasets 0.9.0, and from the data of the [results](results.md).
+Sources: the packages sktime 1.2.0, statsmodels 0.15.0 and vega_datasets 0.9.0; SST-2 from
+clairett/pytorch-sentiment-classification; Banking77 from PolyAI-LDN/task-specific-datasets.
 """
 
 
@@ -131,16 +108,76 @@ class Row:
         return {Settings(**r["settings"]): r["test"] for r in self.results if r["seed"] == seed}
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """The defaults and the simple models on one data set.
+
+    Attributes:
+        data: the data set
+        tests: the test score of the defaults for each seed
+        simple: the test score of each simple model
+        seconds: the mean processor time of a training run
+    """
+
+    data: Set
+    tests: Sequence[float]
+    simple: dict[str, float]
+    seconds: float
+
+    @property
+    def best(self) -> str:
+        """The name of the best simple model."""
+        choose = min if self.data.score.lower_is_better else max
+        return choose(self.simple, key=self.simple.__getitem__)
+
+    @property
+    def best_text(self) -> str:
+        """The score of the best simple model, and its name."""
+        score = self.data.score
+        return f"{score.factor * self.simple[self.best]:.{score.places}f} ({self.best})"
+
+    @property
+    def lead(self) -> float:
+        """The difference by which the defaults are better than the best simple model, in the digits of the page."""
+        score = self.data.score
+        compared = statistics.mean(self.tests), self.simple[self.best]
+        own, other = (round(score.factor * each, score.places) for each in compared)
+        return other - own if score.lower_is_better else own - other
+
+
+def comparisons(store: Store) -> list[Comparison]:
+    """Return the comparisons of all data sets with results of the defaults and of the simple models.
+
+    Sets on which the number of epochs is limited are left out.
+    """
+    complete = []
+    for data in (each for each in (*SETS, *COMPARED) if not each.epochs):
+        results, simple = store.all(data), store.simple(data)
+        settings = [asdict(defaults(data, results[0]["examples"]))] if results else []
+        own = [result for result in results if result["settings"] in settings]
+        if own and simple:
+            seconds = statistics.mean(result["seconds"] for result in own)
+            complete.append(Comparison(data, [result["test"] for result in own], simple, seconds))
+    return complete
+
+
 def write(store: Store, page: Path) -> None:
     """Write the page, and its picture into the same folder."""
     all_rows = rows(store)
-    page.write_text(page_text(all_rows), "utf-8")
+    page.write_text(page_text(all_rows, comparisons(store)), "utf-8")
     draw(all_rows, page.with_name("defaults.svg"))
 
 
-def page_text(rows: Sequence[Row]) -> str:
+def page_text(rows: Sequence[Row], comparisons: Sequence["Comparison"]) -> str:
     """Return the page as Markdown."""
-    return INTRODUCTION + _table(rows) + ENDING.format(summary=_summary(rows))
+    simple = {each.data.name: each.best_text for each in comparisons}
+    ending = ENDING.format(
+        summary=_summary(rows),
+        compared=_comparison_table([each for each in comparisons if not each.data.is_searched]),
+        verdict=_verdict(comparisons),
+        ties=_ties([each for each in comparisons if each.data.task == "forecasting" and not each.data.is_searched]),
+    )
+    return INTRODUCTION + _table(rows, simple) + ending
 
 
 def rows(store: Store) -> list[Row]:
@@ -162,18 +199,40 @@ def rule(examples: int) -> str:
     return f"| {examples:,} | {size.batch_size} | {size.epochs} | {size.epochs * -(-examples // size.batch_size):,} |"
 
 
-def _table(rows: Sequence[Row]) -> str:
+def _comparison_table(comparisons: Sequence[Comparison]) -> str:
+    lines = [
+        "| task | data | score | the defaults | best simple model | seconds | seeds |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for each in comparisons:
+        score = each.data.score
+        own = mean_and_deviation([score.factor * test for test in each.tests], score.places)
+        cells = [each.data.task, each.data.what, score.heading, own, each.best_text]
+        lines.append(f"| {' | '.join([*cells, f'{each.seconds:.0f}', str(len(each.tests))])} |")
+    return "\n".join(lines) + "\n"
+
+
+def _verdict(comparisons: Sequence[Comparison]) -> str:
+    kept = sum(each.lead >= 0 for each in comparisons)
+    return f"On {kept} of {len(comparisons)} sets of both tables, the defaults are at least as good as these models."
+
+
+def _ties(forecasts: Sequence[Comparison]) -> str:
+    equal = sum(each.lead == 0 for each in forecasts)
+    return f"On {equal} of {len(forecasts)} sets it is 0, so both scores are equal."
+
+
+def _table(rows: Sequence[Row], simple: dict[str, str]) -> str:
     lines = [
         "| task | data | score | batch size 32, 10 epochs | the defaults | best found | the defaults are worse by | "
-        "defaults: batch size, learning rate, epochs, hidden size, dropout | best found: changes | training runs | "
-        "seeds |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "best simple model | best found: changes | seeds |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         cells = [row.data.task, row.data.what, row.data.score.heading]
         cells += [_format_score(row, settings) for settings in (row.fixed, row.defaults, row.best)]
-        cells += [f"{100 * row.deficit(row.defaults) + 0:.1f} %", _listed(row.defaults), _changes(row)]
-        cells += [str(len(row.results)), str(len(row.seeds))]
+        cells += [f"{100 * row.deficit(row.defaults) + 0:.1f} %", simple.get(row.data.name, "-"), _changes(row)]
+        cells.append(str(len(row.seeds)))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -192,12 +251,6 @@ def _parts(settings: Settings) -> list[str]:
         f"H={settings.hidden_size}",
         f"dropout {settings.dropout:g}",
     ]
-
-
-def _listed(settings: Settings) -> str:
-    """Return the settings in the order of the column's heading."""
-    s = settings
-    return f"{s.batch_size}, {s.learning_rate:g}, {s.epochs}, {s.hidden_size}, {s.dropout:g}"
 
 
 def _changes(row: Row) -> str:

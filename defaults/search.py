@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,10 @@ import torch
 from defaults.sets import Set
 from glassgate.tasks import task_class
 from glassgate.tasks.data.batches import lengths
+from glassgate.tasks.progress import Progress
+from glassgate.tasks.runs import write_json
 from glassgate.tasks.task import Split
+from glassgate.tasks.training.baselines import baseline_scores
 from glassgate.tasks.training.by_size import by_size
 
 Result = dict[str, Any]
@@ -65,6 +68,24 @@ class Store:
         """Return the results of the first seed, from which the search chooses."""
         return [result for result in self.all(data) if result["seed"] == SEEDS[0]]
 
+    def simple(self, data: Set) -> dict[str, float]:
+        """Return the test score of each simple model on a data set; empty if they have not been measured."""
+        scores: dict[str, float] = self._all_simple().get(data.name, {})
+        return scores
+
+    def add_simple(self, data: Set, scores: Mapping[str, float]) -> None:
+        """Store the test scores of simple models."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        content = self._all_simple() | {data.name: dict(scores)}
+        write_json(self._simple_path, dict(sorted(content.items())))
+
+    @property
+    def _simple_path(self) -> Path:
+        return self.folder / "simple-models.json"
+
+    def _all_simple(self) -> dict[str, Any]:
+        return json.loads(self._simple_path.read_text()) if self._simple_path.exists() else {}
+
     def add(self, data: Set, result: Result) -> None:
         """Append a result to the file."""
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -85,10 +106,11 @@ def examples_of(data: Set, split: Split[Any]) -> int:
 
 def defaults(data: Set, examples: int) -> Settings:
     """Return the default settings of the task for this number of examples."""
-    options = task_class(data.task).options_type.from_mapping(data.options)
+    options: Any = task_class(data.task).options_type.from_mapping(data.options)
     size = by_size(examples)
     epochs = data.epochs or size.epochs
-    return Settings(size.batch_size, options.rate_for(size.batch_size), options.dropout, options.hidden_size, epochs)
+    rate = options.rate_for(size.batch_size, is_series=True) if data.is_series else options.rate_for(size.batch_size)
+    return Settings(size.batch_size, rate, options.dropout, options.hidden_size, epochs)
 
 
 def fixed(data: Set, examples: int) -> Settings:
@@ -107,11 +129,20 @@ def train(data: Set, split: Split[Any], settings: Settings, seed: int) -> Result
         "settings": asdict(settings),
         "seed": seed,
         "examples": examples_of(data, split),
-        "dev": result["dev"][data.score.key],
+        "dev": result["dev"].get(data.score.key),
         "test": result["test"][data.score.key],
         "best_epoch": result["best_epoch"],
         "seconds": round(time.process_time() - start, 1),
     }
+
+
+def simple_models(data: Set, split: Split[Any]) -> dict[str, float]:
+    """Train the simple models with which a training of the task is compared. Returns their test scores."""
+    kind = task_class(data.task)
+    task = kind(kind.options_type.from_mapping(data.options))
+    task.vocabularies = task.collect(split.train)
+    compared = baseline_scores(task, task.encode_split(split), Progress())
+    return {name: scores[data.score.key] for name, scores in compared["scores"].items()}
 
 
 def search(data: Set, start: Settings) -> Generator[Settings, Result, None]:

@@ -119,6 +119,9 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         series: list[list[float]] | None = self.fitted.get("series")
         return series
 
+    def rate_for(self, batch_size: int) -> float:
+        return self.requested.rate_for(batch_size, is_series=self.series_scale is not None)
+
     def input_sizes(self) -> tuple[int | None, int]:
         """Return two numbers: the size of the vocabulary (None for series) and the number of features of a step."""
         if self.series_scale is None:

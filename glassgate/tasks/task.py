@@ -123,11 +123,15 @@ class Task(Definition[OptionsType, Example, Prediction]):
         """
         options = self.requested
         size = by_size(self.batching().count_examples(train_lengths), options.batch_size, options.epochs)
-        rate = options.rate_for(size.batch_size)
+        rate = self.rate_for(size.batch_size)
         max_epochs = options.max_epochs or (0 if options.epochs else _MAX_EXTENSION * size.epochs)
         return replace(
             options, batch_size=size.batch_size, epochs=size.epochs, max_epochs=max_epochs, learning_rate=rate
         )
+
+    def rate_for(self, batch_size: int) -> float:
+        """Return the peak learning rate for a batch size."""
+        return self.requested.rate_for(batch_size)
 
     def _find_rate(self, train: Sequence[Encoded], threads: int, processes: Group) -> RateSearch:
         """Set the learning rate to the one at which the loss falls fastest."""

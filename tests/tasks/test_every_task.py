@@ -31,7 +31,7 @@ from tests.tasks.training.test_resume import CtrlC
 def test_learns_without_data_and_saves_its_options(name: str, tmp_path: Path) -> None:
     kind = task_class(name)
     options = kind.options_type.from_mapping(
-        {"batch_size": 32} | kind.builtin_options | {"threads": 1, "save_every": 0.0}
+        {"batch_size": 32, "learning_rate": 0.003} | kind.builtin_options | {"threads": 1, "save_every": 0.0}
     )
     with pytest.raises(Interrupted):
         kind(options).fit(run=tmp_path / "run", progress=CtrlC(2))

@@ -17,19 +17,22 @@ static size_t read_steps(const row *r, float **x) {
     return steps;
 }
 
+#ifdef POOL_CONCAT /* the last state, the mean and the largest values, one after the other */
+#define POOL_LAST
+#define POOL_MEAN
+#define POOL_MAX
+#endif
+
 /* The states of all steps as one vector: that of the last step, their mean, their largest values or a weighted mean. */
 static void pool(const float *y, size_t steps, float *pooled, float *shares) {
     const size_t size = net_encoder_output_size;
-#if defined POOL_LAST
+#ifdef POOL_LAST
     const size_t half = size / DIRECTIONS;
     memcpy(pooled, y + (steps - 1) * size, half * sizeof *pooled);
     if (DIRECTIONS == 2) memcpy(pooled + half, y + half, half * sizeof *pooled); /* the reverse direction ends there */
-#elif defined POOL_MAX
-    memcpy(pooled, y, size * sizeof *pooled);
-    for (size_t t = 1; t < steps; t++)
-        for (size_t j = 0; j < size; j++)
-            if (y[t * size + j] > pooled[j]) pooled[j] = y[t * size + j];
-#else
+    pooled += size;
+#endif
+#if defined POOL_MEAN || defined POOL_ATTENTION
     double sum = 0;
     for (size_t t = 0; t < steps; t++) shares[t] = 1.0f / (float)steps;
 #ifdef POOL_ATTENTION
@@ -45,6 +48,13 @@ static void pool(const float *y, size_t steps, float *pooled, float *shares) {
         for (size_t t = 0; t < steps; t++) sum += shares[t] * y[t * size + j];
         pooled[j] = (float)sum;
     }
+    pooled += size;
+#endif
+#ifdef POOL_MAX
+    memcpy(pooled, y, size * sizeof *pooled);
+    for (size_t t = 1; t < steps; t++)
+        for (size_t j = 0; j < size; j++)
+            if (y[t * size + j] > pooled[j]) pooled[j] = y[t * size + j];
 #endif
     (void)shares;
 }
@@ -70,7 +80,7 @@ int main(int argc, char **argv) {
     start(argc, argv);
     while (next_row(&r)) {
         const size_t steps = read_steps(&r, &x);
-        float pooled[net_encoder_output_size], scores[net_head_output_size];
+        float pooled[net_head_input_size], scores[net_head_output_size];
         if (steps == 0) continue;
         y = (float *)resized(y, steps * net_encoder_output_size * sizeof *y);
         shares = (float *)resized(shares, steps * sizeof *shares);

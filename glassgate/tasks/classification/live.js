@@ -5,12 +5,16 @@ models.classification = (info, run) => {
   const tokenize = text && tokenizer(info.tokens);
 
   const pooled = (output, parts, count) => {
-    if (info.pooling === "last") return { vector: finalOutputs(info.encoder, parts) };
     const rows = rowsOf(output, count);
-    if (info.pooling === "max") return { vector: rows.reduce((most, row) => most.map((value, k) => Math.max(value, row[k]))) };
-    const weights = info.pooling === "mean" ? rows.map(() => 1 / count) : softmax(linear(info.attention[1], linear(info.attention[0], output, count).map(Math.tanh), count));
-    const vector = rows[0].map((_, k) => rows.reduce((total, row, t) => total + weights[t] * row[k], 0));
-    return info.pooling === "mean" ? { vector } : { vector, attention: weights };
+    const weighted = (weights) => rows[0].map((_, k) => rows.reduce((total, row, t) => total + weights[t] * row[k], 0));
+    const last = () => finalOutputs(info.encoder, parts);
+    const mean = () => weighted(rows.map(() => 1 / count));
+    const max = () => rows.reduce((most, row) => most.map((value, k) => Math.max(value, row[k])));
+    if (info.pooling === "attention") {
+      const weights = softmax(linear(info.attention[1], linear(info.attention[0], output, count).map(Math.tanh), count));
+      return { vector: weighted(weights), attention: weights };
+    }
+    return { vector: { last, mean, max, concat: () => [...last(), ...mean(), ...max()] }[info.pooling]() };
   };
   const classify = (x, count, edits) => {
     const { output, parts } = run(info.encoder, x, count, { edits, memory });

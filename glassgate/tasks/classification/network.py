@@ -11,6 +11,8 @@ from glassgate.tasks.networks.encoder import last_outputs
 from glassgate.tasks.networks.labelled import SequenceEncoder
 from glassgate.tasks.networks.states import step_mask
 
+_PARTS = ("last", "mean", "max")  # of concat pooling
+
 
 class Scores(NamedTuple):
     """The output of the network.
@@ -37,7 +39,7 @@ class Classifier(SequenceEncoder):
     def __init__(self, options: ClassificationOptions, vocabulary_size: int | None, input_size: int, num_labels: int):
         super().__init__(options, vocabulary_size, input_size)
         self.pooling = options.pooling
-        size = self.encoder.output_size
+        size = self.encoder.output_size * (len(_PARTS) if options.pooling == "concat" else 1)
         if options.pooling == "attention":
             self.attention = nn.Sequential(
                 nn.Linear(size, options.hidden_size), nn.Tanh(), nn.Linear(options.hidden_size, 1)
@@ -55,14 +57,20 @@ class Classifier(SequenceEncoder):
         """Pool the outputs of all steps.
 
         Returns:
-            the pooled output `(N, H)`, and the attention weights `(N, L)`, which are None without attention pooling
+            the pooled output `(N, H)`, or `(N, 3 H)` with concat pooling, and the attention weights `(N, L)`, which are
+            None without attention pooling
         """
-        if self.pooling == "last":
-            return last_outputs(self.encoder, state), None
-        if self.pooling == "mean":
-            return output.sum(1) / mask.sum(1, keepdim=True), None  # the outputs of padded steps are zero
-        if self.pooling == "max":
-            return output.masked_fill(~mask[..., None], -torch.inf).amax(1), None
-        scores = self.attention(output).squeeze(-1).masked_fill(~mask, -torch.inf)
-        weights = scores.softmax(-1)
-        return (weights[:, None] @ output).squeeze(1), weights
+        if self.pooling == "attention":
+            scores = self.attention(output).squeeze(-1).masked_fill(~mask, -torch.inf)
+            weights = scores.softmax(-1)
+            return (weights[:, None] @ output).squeeze(1), weights
+        parts = _PARTS if self.pooling == "concat" else (self.pooling,)
+        return torch.cat([self._pooled(part, output, state, mask) for part in parts], -1), None
+
+    def _pooled(self, part: str, output: Tensor, state: Tensor | tuple[Tensor, ...], mask: Tensor) -> Tensor:
+        """The last output, the mean output or the largest outputs, `(N, H)`."""
+        if part == "last":
+            return last_outputs(self.encoder, state)
+        if part == "mean":
+            return output.sum(1) / mask.sum(1, keepdim=True)  # the outputs of padded steps are zero
+        return output.masked_fill(~mask[..., None], -torch.inf).amax(1)

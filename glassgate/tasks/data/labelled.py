@@ -23,7 +23,7 @@ from glassgate.tasks.data.series_tables import is_series_table
 from glassgate.tasks.data.sniff import sniff
 from glassgate.tasks.data.texts import TOKEN_KINDS
 from glassgate.tasks.errors import DataError, OptionError
-from glassgate.tasks.options import Options, option
+from glassgate.tasks.options import Options, option, override
 
 FORMATS = ("auto", "csv", "tsv", "xlsx", "jsonl", "json", "parquet", "fasttext", "text", "folder", *SERIES)
 MISSING = ("error", "drop", "interpolate")
@@ -47,6 +47,10 @@ class LabelledOptions(Options):
     )
     missing: str = option("error", "treatment of missing values", group="data", choices=MISSING)
     least_count: int = option(2, "minimum occurrences in training; rarer tokens are unknown", minimum=1)
+    learning_rate: float = override("learning_rate", 0.0, if_unset="0.003; for series 0.001 to 0.003, by batch size")
+
+    def rate_for(self, batch_size: int, is_series: bool = False) -> float:
+        return self.learning_rate or (min(3e-3, 2.5e-4 * batch_size) if is_series else 3e-3)
 
 
 Row = tuple[int, str, str | None]

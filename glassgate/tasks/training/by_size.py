@@ -9,7 +9,7 @@ from typing import NamedTuple
 _MIN_BATCH_SIZE, _MAX_BATCH_SIZE = 4, 32
 _EXAMPLES_DIVISOR = 64  # the batch size is about the square root of the number of examples / 64
 _MIN_STEPS = 2_000
-_MIN_EPOCHS, _MAX_EPOCHS = 10, 60
+_MIN_EPOCHS, _MAX_EPOCHS = 10, 250
 
 
 class BySize(NamedTuple):
@@ -28,8 +28,8 @@ def by_size(examples: int, batch_size: int = 0, epochs: int = 0) -> BySize:
     """Return the batch size and the number of epochs for a number of training examples.
 
     The batch size is about the square root of 1/64 of the number of examples, as a power of two from 4 to 32. With few
-    examples, many small steps train better than few large ones. The number of epochs is the smallest one from 10 to 60
-    that gives at least 2,000 steps, or 60 if none does.
+    examples, many small steps train better than few large ones. The number of epochs is the smallest one from 10 to
+    250 that gives at least 2,000 steps, or 250 if none does.
 
     Args:
         examples: the number of sequences, pieces of long sequences, chunks of text or music, or windows of a series
@@ -37,7 +37,7 @@ def by_size(examples: int, batch_size: int = 0, epochs: int = 0) -> BySize:
 
     Example:
         >>> by_size(100), by_size(3_000), by_size(100_000)
-        (BySize(batch_size=4, epochs=60), BySize(batch_size=8, epochs=10), BySize(batch_size=32, epochs=10))
+        (BySize(batch_size=4, epochs=80), BySize(batch_size=8, epochs=10), BySize(batch_size=32, epochs=10))
     """
     square_root = math.sqrt(max(1, examples) / _EXAMPLES_DIVISOR)
     size = batch_size or min(_MAX_BATCH_SIZE, max(_MIN_BATCH_SIZE, 2 ** round(math.log2(square_root))))

@@ -102,7 +102,7 @@ def test_padding_changes_nothing(pooling: str, both: bool) -> None:
 
 
 def test_last_is_the_last_step_of_each_direction() -> None:
-    task = trained(texts(20), epochs=1, num_layers=2)
+    task = trained(texts(20), epochs=1, num_layers=2, pooling="last")
     batch = {"units": torch.tensor([[2, 3, 4, 0], [2, 3, 4, 5]]), "lengths": torch.tensor([3, 4])}
     network = task.network.eval()
     with torch.no_grad():

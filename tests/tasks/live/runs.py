@@ -47,7 +47,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "forecasting, segments": ("forecasting", {"horizon": 4, "look_back": 12, "model": "segments", "segment": 3,
                                               "head": "gaussian", "calendar": True}),
     "forecasting, counts": ("forecasting", {"horizon": 4, "look_back": 12, "head": "negative-binomial"}),
-    "classification of series": ("classification", {"pooling": "max", "waves": True}),
+    "classification of series": ("classification", {"pooling": "concat", "waves": True}),
     "regression of series": ("regression", {"waves": True}),
     "language-model, music": ("language-model", {"tokens": "notes"}),
     "language-model, bytes": ("language-model", {"tokens": "byte", "num_layers": 2}),
