@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -69,6 +70,15 @@ def test_type_checkers_import_every_public_name_from_its_module() -> None:
 
 def test_the_changelog_has_the_version() -> None:
     assert f"## [{gg.__version__}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
+def test_the_page_on_the_architecture_lists_each_module_in_the_order_of_imports() -> None:
+    page = (ROOT / "docs/architecture.md").read_text("utf-8")
+    modules = {path.stem for path in (ROOT / "glassgate").iterdir() if path.name[0] not in "._" and path.stem != "py"}
+    assert {name for name in modules if not re.search(rf"`{name}(\.py|/)`", page)} == set()
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    order = " -> ".join(layer.strip("()").replace(" | ", ", ") for layer in contracts[0]["layers"][1:])
+    assert f"`{order}`" in page.replace("\n", " ")
 
 
 RUN = [page for page in PAGES if blocks(page, "python") and ".zh-CN" not in page.name]
