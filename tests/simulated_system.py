@@ -1,6 +1,6 @@
-"""Windows or macOS, simulated on Linux: `python -m pytest -p tests.simulated_system -m essential tests`.
+"""Another system, simulated on Linux: `python -m pytest -p tests.simulated_system -m essential tests`.
 
-`GLASSGATE_SIMULATE` is "windows" (the default) or "macos". Differences from Linux:
+`GLASSGATE_SIMULATE` is "windows" (the default), "macos" or "other", where kernels cannot run. Differences from Linux:
 
 - `glassgate.system` has the class of the other system, so there is no OpenMP and no CPU affinity.
 - The package's modules find no names of `os`, `signal`, `mmap` and `time` that the other system lacks.
@@ -15,6 +15,7 @@ import multiprocessing
 import os
 import pkgutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,11 +24,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 import glassgate.system
+from glassgate.system import System
 from glassgate.system.macos import MacOS
 from glassgate.system.windows import Windows
 
+SYSTEMS = {"windows": Windows, "macos": MacOS, "other": System}
 NAME = os.environ.get("GLASSGATE_SIMULATE", "windows")
 LINUX_ONLY = {"sched_getaffinity", "sched_setaffinity", "sched_yield", "MADV_HUGEPAGE", "posix_fadvise", "memfd_create"}
 POSIX_ONLY = {
@@ -37,14 +41,6 @@ POSIX_ONLY = {
     *("MAP_PRIVATE", "MAP_SHARED", "MAP_ANONYMOUS", "PROT_READ", "PROT_EXEC", "MADV_DONTNEED", "MADV_FREE", "madvise"),
 }
 MISSING = LINUX_ONLY if NAME == "macos" else LINUX_ONLY | POSIX_ONLY
-
-
-class SimulatedWindows(Windows):
-    """Windows, with the only function of its C library that kernels call."""
-
-    def yield_function(self) -> int:
-        """The address of `sched_yield`, which replaces `SwitchToThread`."""
-        return ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0
 
 
 class Without(ModuleType):
@@ -93,9 +89,11 @@ def refusing(function: Callable[..., Any], count: int) -> Callable[..., Any]:
 
 
 def _simulate() -> None:
-    glassgate.system.SYSTEM = MacOS() if NAME == "macos" else SimulatedWindows()
+    glassgate.system.SYSTEM = SYSTEMS[NAME]()
     multiprocessing.set_start_method("spawn", force=True)
     if NAME == "windows":
+        # The only function of the C library that kernels call.
+        Windows.yield_function = lambda self: ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value
         multiprocessing.get_all_start_methods = lambda: ["spawn"]
         os.environ["LOCALAPPDATA"] = tempfile.mkdtemp(prefix="simulated-windows-")
         for function, count in (("replace", 2), ("rename", 2), ("remove", 1), ("unlink", 1)):
@@ -110,6 +108,9 @@ _REPLACED = {id(module): Without(module) for module in (os, signal, mmap, time)}
 def _package_finds_no_missing_names() -> None:
     import glassgate as package
 
+    if NAME == "other":
+        with pytest.warns(UserWarning, match=f"this system is {sys.platform}; layers run on slower engines"):
+            package.Recurrent(package.cells.GRUv3(), 3, 4)(torch.zeros(5, 2, 3))
     for info in pkgutil.walk_packages(package.__path__, "glassgate."):
         if info.name.startswith("glassgate.system") or info.name.endswith("__main__"):
             continue

@@ -288,7 +288,7 @@ from pathlib import Path
 import tests.simulated_system as simulated
 from glassgate.system import SYSTEM
 names = simulated.Without(os)
-print(hasattr(names, "fork"), names.getpid() == os.getpid(), SYSTEM.openmp(), type(SYSTEM).__bases__[0].__name__)
+print(hasattr(names, "fork"), names.getpid() == os.getpid(), SYSTEM.openmp(), type(SYSTEM).__name__)
 path = Path(FOLDER, "file")
 with path.open("w"):
     for change in (path.unlink, lambda: path.rename(path.with_suffix(".old")), lambda: os.replace(__file__, path)):
