@@ -1,11 +1,13 @@
 """Kernels as object files of Windows (COFF) and macOS (Mach-O).
 
-`python -m tests.foreign_objects` compiles all kernels of a layer for each target, and checks which functions they call.
-The machine code for macOS on x86-64 has the calling convention of Linux. It also runs, and its results are compared
-with those of the reference engine.
+`python -m tests.foreign_objects mach-o` compiles all kernels of a layer for each target, and checks which functions
+they call. The kernels for macOS on x86-64 also run, and with `coff` those for Windows, through functions that translate
+the calling convention. Their results are compared with those of the reference engine.
 """
 
+import ctypes
 import struct
+import sys
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -27,7 +29,7 @@ TARGETS = {
 }
 """The system, the model and the properties of the processor of each target."""
 PERMITTED = {"glassgate_yield", "memset", "memcpy", "_fltused", "__chkstk"}
-"""The functions outside of a kernel that it may use. All systems have them, or the loader defines them."""
+"""The functions outside of a kernel that it may use. All systems have them. Nothing reads the number `_fltused`."""
 
 
 def undefined_symbols(content: bytes) -> Iterator[str]:
@@ -82,35 +84,89 @@ def train() -> list[torch.Tensor]:
     return [output, h_n, *torch.autograd.grad(output.square().sum() + h_n.sum(), [x, *layer.parameters()])]
 
 
-def run_as_mach_o() -> tuple[float, list[tuple[str, str, int]]]:
-    """Train with kernels for macOS on x86-64. Return the largest error, and the text, name and bits of each kernel."""
-    machine = _Machine("x86_64-apple-macosx")
+def compile_for(machine: _Machine) -> list[tuple[str, str, int]]:
+    """Compile and load all later kernels for a machine. Return the list of their texts, names and bits."""
     kernels: list[tuple[str, str, int]] = []
 
     def compile_here(text: str, name: str, bits: int, processor: Processor, _compile: Any = compiling._compile) -> Any:
         kernels.append((text, name, bits))
         return _compile(text, name, bits, processor)
 
-    llvm.add_symbol("_glassgate_yield", SYSTEM.yield_function())
     compiling.target_machine = compiling.loader_machine = machine
     compiling.read, compiling.write, compiling._compile = lambda path: None, lambda path, entry: None, compile_here
-    with pretend(machine.processor), gg.engine("cpu"):
+    return kernels
+
+
+def largest_error(processor: Processor) -> float:
+    """The largest difference of results of the kernels from those of the reference engine, relative to a result."""
+    with pretend(processor), gg.engine("cpu"):
         results = train()
     with gg.engine("reference"):
         expected = train()
     pairs = [(a.detach(), b.detach()) for a, b in zip(results, expected, strict=True)]
-    return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs), kernels
+    return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
 
 
-def main() -> None:
-    """Run the kernels of one target, and compile them for all others."""
+def run_mach_o() -> list[tuple[str, str, int]]:
+    """Train with kernels for macOS on x86-64, whose calling convention is that of Linux. Return the kernels."""
+    machine = _Machine("x86_64-apple-macosx")
+    llvm.add_symbol("_glassgate_yield", SYSTEM.yield_function())
+    kernels = compile_for(machine)
+    assert (error := largest_error(machine.processor)) < 1e-5, error
+    return kernels
+
+
+TRAMPOLINES = """
+define void @kernel(i64 %arguments) {{ call win64cc void {kernel}(i64 %arguments) ret void }}
+define win64cc void @yield() {{ call void {yield}() ret void }}
+define win64cc ptr @memset(ptr %a, i32 %b, i64 %n) {{ %r = call ptr {memset}(ptr %a, i32 %b, i64 %n) ret ptr %r }}
+define win64cc ptr @memcpy(ptr %a, ptr %b, i64 %n) {{ %r = call ptr {memcpy}(ptr %a, ptr %b, i64 %n) ret ptr %r }}
+define void @__chkstk() {{ ret void }}
+"""
+"""Functions between the calling conventions of Linux and Windows. Stacks of Linux grow without `__chkstk`."""
+
+
+def run_coff() -> None:
+    """Train with kernels for Windows."""
+    machine, native = _Machine("x86_64-pc-windows-msvc"), compiling.loader_machine()
+    library, engines = ctypes.CDLL(None), []
+    addresses = {name: ctypes.cast(library[name], ctypes.c_void_p).value for name in ("memset", "memcpy")}
+    addresses |= {"yield": SYSTEM.yield_function(), "kernel": 0}
+
+    def trampolines(**changed: int) -> Any:
+        pointers = {name: f"inttoptr (i64 {address} to ptr)" for name, address in (addresses | changed).items()}
+        engines.append(llvm.create_mcjit_compiler(llvm.parse_assembly(TRAMPOLINES.format(**pointers)), native))
+        engines[-1].finalize_object()
+        return engines[-1].get_function_address
+
+    address_of, make = trampolines(), compiling.Function
+    symbols = {name: address_of(name) for name in ("memset", "memcpy", "__chkstk")}
+    for name, address in (symbols | {"glassgate_yield": address_of("yield")}).items():
+        llvm.add_symbol(name, address)
+
+    def function(address: int, name: str) -> compiling.Function:
+        """A kernel. Other kernels call it at its address, and Python calls its trampoline."""
+        kernel = make(address, name)
+        kernel.run = compiling.KERNEL_TYPE(trampolines(kernel=address)("kernel"))
+        return kernel
+
+    compiling.Function = function
+    kernels = compile_for(machine)
+    assert (error := largest_error(machine.processor)) < 1e-5, error
+    assert kernels
+
+
+def main(run: str) -> None:
+    """Run the kernels of a layer as "coff" or "mach-o". With the latter, compile them for all targets, too."""
     torch.set_num_threads(1)
     compile_kernel = compiling._compile
     compiling.loader_machine()
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    error, kernels = run_as_mach_o()
-    assert error < 1e-5, error
+    if run == "coff":
+        run_coff()
+        return
+    kernels = run_mach_o()
     for triple in TARGETS:
         compiling.target_machine = machine = _Machine(triple)
         objects = [compile_kernel(*kernel, machine.processor).content for kernel in kernels]
@@ -121,4 +177,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])
