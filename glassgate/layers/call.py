@@ -172,10 +172,10 @@ class Call:
             recordings = [Recording() for _ in layer.glassgate.parts]
         if recordings and self._needs_grad:
             data = graph_leaf(data, recordings[: layer.num_directions])
-        # In the functions of repeated calls, lists are empty displays, because `list[Tensor]()` takes a microsecond.
+        # Functions of repeated calls create empty lists by displays, because `list[Tensor]()` takes a microsecond.
         every: list[Sequence[Tensor]] = []
         final: list[Tensor] = []
-        steps, by_part = (data, resets), operands
+        source, by_part = data, operands
         if self._is_stack:
             states_by_part = chain.from_iterable(map(Tensor.unbind, operands[self._weight_count :]))
             by_part = *operands[: self._weight_count], *states_by_part
@@ -207,20 +207,25 @@ class Call:
         hx = tuple(of_state) if self._state_count > 1 else of_state[0]
         if self._returns_output:
             return output, hx
-        results, remaining = list[Result](), iter(final)
-        for (_, _, end, _), flat in zip(self._levels, every, strict=True):
-            visible = iter(flat[:end])
-            while states_of_part := tuple(islice(visible, self._visible_count)):
-                results.append(Result(states_of_part, tuple(islice(remaining, self._state_count))))
+        results = self._results_by_part(every, final)
         if self._options.records:
             initial = partial(self._by_part, operands[self._weight_count :][: self._state_count])
-            source = Steps(steps[0], None, steps[1])
-            observed = Observed(layer, self._options.layout, source, initial, results, recordings)
+            steps = Steps(source, None, resets)
+            observed = Observed(layer, self._options.layout, steps, initial, results, recordings)
             for watch in layer.glassgate.watchers:
                 watch(observed)
         if self._options.returns_states:
             return output, hx, by_name(layer.glassgate.parts, results, self._restore)
         return output, hx
+
+    def _results_by_part(self, by_level: Sequence[Sequence[Tensor]], final: Sequence[Tensor]) -> list[Result]:
+        """Return the results of each part, from the results of each level and the final states of all parts."""
+        results, remaining = list[Result](), iter(final)
+        for (_, _, end, _), flat in zip(self._levels, by_level, strict=True):
+            visible = iter(flat[:end])
+            while states := tuple(islice(visible, self._visible_count)):
+                results.append(Result(states, tuple(islice(remaining, self._state_count))))
+        return results
 
     def _by_part(self, states: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
         """Split the states of all parts into one tuple per part."""
