@@ -2,7 +2,7 @@
 
 `GLASSGATE_SIMULATE` is "windows" (the default), "macos" or "other", where kernels cannot run. Differences from Linux:
 
-- `glassgate.system` has the class of the other system, so there is no OpenMP and no CPU affinity.
+- `glassgate.system` has the class of the other system, without OpenMP and CPU affinity.
 - The package's modules find no names of `os`, `signal`, `mmap` and `time` that the other system lacks.
 - `multiprocessing` starts processes with "spawn".
 - On Windows, a file that this process has open or mapped cannot be replaced, renamed or deleted.

@@ -271,7 +271,7 @@ OF_ONE_SYSTEM = re.compile(
     r"|platform\.system|signal\.(SIGKILL|SIGHUP|SIGALRM|SIGUSR\d)|/proc\b|\bCDLL|madvise|MADV_"
     r"|\b(fcntl|resource|pwd|grp|termios|winreg|msvcrt)\."
 )
-"""Names that not every system has, and those that tell systems apart."""
+"""Names that some systems lack, and those that distinguish systems."""
 
 
 def test_only_glassgate_system_reads_properties_of_systems() -> None:

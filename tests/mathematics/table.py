@@ -99,7 +99,7 @@ UNARY: dict[str, Function] = {
     "sinc": torch.sinc,
     "nan_to_num": lambda x: torch.nan_to_num(x, 0.5, 2.0, -2.0),
 }
-"""Functions of one value, by the name of the operation; a digit or a word after "__" tells variants apart."""
+"""Functions of one value, by the name of the operation; a digit or a word after "__" distinguishes variants."""
 
 BINARY: dict[str, Function] = {
     "add": torch.add,
