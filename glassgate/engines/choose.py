@@ -24,9 +24,9 @@ from glassgate.shapes import check_choice
 from glassgate.user_warning import warn_user
 
 MOST_PRODUCTS_BY_SEQUENCE = 8_000_000
-"""The multiplications of one step with a cell's own matrices above which torch's products of all sequences may be faster
-than kernels, which multiply each sequence alone. Up to this number, kernels have 0.9x to 6x the speed of torch's loop
-for AntisymmetricRNN and HyperLSTM with 256 to 1,024 units, on an AVX-512 processor."""
+"""The multiplications of one step with a cell's own matrices above which torch's products of all sequences may be
+faster than kernels, which multiply each sequence alone. Up to this number, kernels have 0.9x to 6x the speed of torch's
+loop for AntisymmetricRNN and HyperLSTM with 256 to 1,024 units, on an AVX-512 processor."""
 
 
 class Engine(Protocol):
