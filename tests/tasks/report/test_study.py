@@ -50,5 +50,5 @@ def test_a_cell_with_axes_has_a_report_without_the_sections_that_need_one_number
     task.fit()
     result = study(task, excerpts_of_text(task, "red blue blue"), "a memory")
     assert result.directions[0].values["S"].shape == (3, 2 * 2 * 4)
-    assert any("causes" in note and "GatedDeltaNet declares axes" in note for note in result.notes)
+    assert {"layer0.forward.S", "layer0.forward.b", "layer0.forward"} <= {cause.name for cause in result.causes}
     assert "a memory" in page(result)
