@@ -1,6 +1,6 @@
 """Libraries that replace those of CUDA, so that a CUDA build of torch runs on a CPU without 4 GB of NVIDIA's packages.
 
-Every function of these libraries returns an error, so torch reports that there is no GPU. They are linked from the
+Every function of these libraries returns an error, so torch reports no GPU. They are linked from the
 list of the symbols that torch's own libraries need.
 """
 
