@@ -11,7 +11,7 @@ import numpy as np
 from glassgate.cli.arguments import add_options, given_options, positive
 from glassgate.cli.invocation import invocation
 from glassgate.cli.parser import Parser
-from glassgate.cli.readings import Reading, rank
+from glassgate.cli.readings import Candidate, rank
 from glassgate.tasks import installed_tasks, task_class
 from glassgate.tasks.data import labelled
 from glassgate.tasks.data.files import STDIN, limited_rows
@@ -73,30 +73,30 @@ def _look(arguments: Namespace, rest: list[str], format: str) -> None:
         rest: the options of the task
         format: the option for the format of the file; empty to detect it
     """
-    ranked = [Reading(arguments.task, "")] if arguments.task else rank(arguments.file, format)
-    accepted: list[tuple[Reading, list[str]]] = []
+    ranked = [Candidate(arguments.task, "")] if arguments.task else rank(arguments.file, format)
+    accepted: list[tuple[Candidate, list[str]]] = []
     first_error: UserError | None = None
-    for reading in ranked:
-        if accepted and not reading.is_rival:
+    for candidate in ranked:
+        if accepted and not candidate.is_rival:
             break
         try:
             notes = _Notes()
-            examples, words = _read(reading.task, arguments.file, rest, notes)
+            examples, words = _read(candidate.task, arguments.file, rest, notes)
         except UserError as error:
             first_error = first_error or error
             continue
         if not accepted:
-            _print_examples(reading, arguments, notes, examples)
-        accepted.append((reading, words))
+            _print_examples(candidate, arguments, notes, examples)
+        accepted.append((candidate, words))
         if len(accepted) == 2:
             break
     if not accepted:
         assert first_error is not None
         raise first_error
-    for number, (reading, words) in enumerate(accepted):
+    for number, (candidate, words) in enumerate(accepted):
         options = "".join(f" {quote(word)}" for word in words)
-        title = "train on it" if not number else f"it can also be data for {reading.task} ({reading.evidence})"
-        print(f"\n{title}: {invocation()} train {reading.task} --data {quote(arguments.file)}{options}")
+        title = "train on it" if not number else f"it can also be data for {candidate.task} ({candidate.evidence})"
+        print(f"\n{title}: {invocation()} train {candidate.task} --data {quote(arguments.file)}{options}")
 
 
 def _read(task: str, file: str, rest: list[str], notes: "_Notes") -> tuple[Sequence[Any], list[str]]:
@@ -120,8 +120,8 @@ def _read(task: str, file: str, rest: list[str], notes: "_Notes") -> tuple[Seque
     return examples, rest
 
 
-def _print_examples(reading: Reading, arguments: Namespace, notes: "_Notes", examples: Sequence[Any]) -> None:
-    for text in notes.texts or [f"{arguments.file}: data for {reading.task}, {plural(len(examples), 'example')}"]:
+def _print_examples(candidate: Candidate, arguments: Namespace, notes: "_Notes", examples: Sequence[Any]) -> None:
+    for text in notes.texts or [f"{arguments.file}: data for {candidate.task}, {plural(len(examples), 'example')}"]:
         print(text)
     for number, example in enumerate(islice(examples, arguments.examples), start=1):
         print(f"\n{number}.")

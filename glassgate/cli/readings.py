@@ -1,12 +1,12 @@
 """Ranks the tasks for which a data file can be meant, each with the evidence in the file."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from glassgate.tasks.data import labelled, records
-from glassgate.tasks.data.columns import detect_layout
+from glassgate.tasks.data import labelled, records, roles
+from glassgate.tasks.data.columns import Layout, detect_layout
 from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.files import STDIN, readable_file
 from glassgate.tasks.data.formats import FOLDER, LABEL_SUFFIX, detect_format
@@ -14,19 +14,21 @@ from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.data.pair_rows import is_side_name, lengths_agree, looks_like_pairs
 from glassgate.tasks.data.series_folder import find_targets
 from glassgate.tasks.data.series_tables import has_labels, is_series_table
-from glassgate.tasks.data.sniff import NUMBER, TEXT, TIME, WORD, Column, Source, sniff
+from glassgate.tasks.data.sniff import NUMBER, TEXT, TIME, Source, sniff
 from glassgate.tasks.data.token_table import is_token_table
 from glassgate.tasks.errors import DataError, UserError
 from glassgate.tasks.forecasting.series import Schema, Table, resolve_schema
 from glassgate.tasks.language_model.music import is_music
 from glassgate.tasks.wording import plural
 
+_EXAMINED_ROWS = 200
 
-class Reading(NamedTuple):
+
+class Candidate(NamedTuple):
     """A task, and the evidence that a file is data for it.
 
     Attributes:
-        is_rival: whether this reading is about as likely as the previous one
+        is_rival: whether this task is about as likely as the previous one
     """
 
     task: str
@@ -34,7 +36,7 @@ class Reading(NamedTuple):
     is_rival: bool = False
 
 
-def rank(path: str, format: str = "") -> list[Reading]:
+def rank(path: str, format: str = "") -> list[Candidate]:
     """Return the tasks for which a file can be meant, the most likely first. Each task is listed once.
 
     Args:
@@ -46,9 +48,9 @@ def rank(path: str, format: str = "") -> list[Reading]:
     """
     if not Path(path).is_dir():
         readable_file(path)
-    ranked: dict[str, Reading] = {}
-    for reading in _readings(path, format):
-        ranked.setdefault(reading.task, reading)
+    ranked: dict[str, Candidate] = {}
+    for candidate in _candidates(path, format):
+        ranked.setdefault(candidate.task, candidate)
     if not ranked:
         names = ", ".join(repr(column.name) for column in sniff(path).columns[:8])
         raise DataError(
@@ -60,117 +62,224 @@ def rank(path: str, format: str = "") -> list[Reading]:
     return list(ranked.values())
 
 
-def _readings(path: str, format: str) -> Iterator[Reading]:
+def _candidates(path: str, format: str) -> Iterator[Candidate]:
     kind = format or detect_kind(path)
     if kind == "folder":
         yield _task_of_folder(path)
     elif not format and is_music(path):
-        yield Reading("language-model", "piano rolls")
+        yield Candidate("language-model", "piano rolls")
     elif kind == "tsf":
-        yield Reading("forecasting", "series of the Monash repository")
+        yield Candidate("forecasting", "series of the Monash repository")
     elif kind in labelled.SERIES:
         yield _task_of_labelled_series(path, kind)
-    elif kind == "parquet" and _has_time_stamps(path):
-        yield Reading("forecasting", "time stamps")
     elif kind in records.KEYED_KINDS:
-        yield _task_of_keys(path, kind)
+        yield from _candidates_of_rows(path, kind)
     else:
-        yield from _readings_of_text(path, format, kind)
+        yield from _candidates_of_text(path, format, kind)
 
 
-def _task_of_folder(path: str) -> Reading:
+def _task_of_folder(path: str) -> Candidate:
     if (Path(path) / FOLDER[0]).exists():
-        return Reading("tagging", f"a file {FOLDER[0]}")
+        return Candidate("tagging", f"a file {FOLDER[0]}")
     targets = find_targets(path)
     if targets is None:
-        return Reading("classification", "a folder")
+        return Candidate("classification", "a folder")
     has_numbers = targets.target.kind == NUMBER and not targets.target.may_be_labels
-    return Reading("regression" if has_numbers else "classification", f"a table {targets.path.name} with targets")
+    return Candidate("regression" if has_numbers else "classification", f"a table {targets.path.name} with targets")
 
 
-def _task_of_labelled_series(path: str, kind: str) -> Reading:
+def _task_of_labelled_series(path: str, kind: str) -> Candidate:
     """Regression if the targets of the series are numbers, as the file declares; otherwise classification."""
     lines = [line.lower() for _, line in islice(read_lines(path), 1000)] if kind in ("ts", "arff") else []
     attributes = [line for line in lines if line.startswith("@attribute")]
     is_numeric = any(line.split()[:2] == ["@targetlabel", "true"] for line in lines)
     is_numeric |= bool(attributes) and not any("{" in line for line in attributes)
-    return Reading("regression" if is_numeric else "classification", "labelled series")
+    return Candidate("regression" if is_numeric else "classification", "labelled series")
 
 
-def _task_of_keys(path: str, kind: str) -> Reading:
-    _, row, _ = next(records.read_rows(path, kind), (0, {}, {}))
-    if isinstance(row, list):
-        return Reading("classification", "lists of a text and its label")
-    if not isinstance(row, dict):
-        return Reading("tagging", "rows")
+def _candidates_of_rows(path: str, kind: str) -> Iterator[Candidate]:
+    """The tasks of rows with keys, or of lists in JSON."""
+    has_series = _has_series(path)
+    if has_series:
+        yield Candidate("forecasting", "numbers with time stamps" if _has_time_stamps(path) else "numbers")
+    try:
+        rows = [row for _, row, _ in islice(records.read_rows(path, kind), _EXAMINED_ROWS)]
+    except UserError:
+        if has_series:
+            return
+        raise
+    first = rows[0] if rows else {}
+    if isinstance(first, dict):
+        yield from _candidates_of_mappings(path, first)
+    elif isinstance(first, list):
+        if len(first) == 2 and all(isinstance(each, str) for each in first):
+            values = [{str(row[index]) for row in rows if len(row) == 2} for index in (0, 1)]
+            if 2 * min(map(len, values)) > len(rows):
+                yield Candidate("translation", "lists of two texts, most of which are distinct")
+        yield Candidate("classification", "lists of a text and its label")
+
+
+def _candidates_of_mappings(path: str, row: dict[str, Any]) -> Iterator[Candidate]:
+    source = sniff(path)
     sides = row.get("translation")
-    texts = [key for key, value in row.items() if isinstance(value, str)]
-    if isinstance(sides, dict) or (len(texts) == 2 and all(map(is_side_name, texts))):
-        return Reading("translation", f"the keys {', '.join(map(repr, sides or texts))}")
-    if any(isinstance(value, list) for value in row.values()):
-        return Reading("tagging", "lists of tokens and labels")
-    has_label = any(name in row for name in records.LABEL_COLUMNS)
-    return Reading("classification", "texts with labels") if has_label else Reading("language-model", "texts")
+    texts = [column for column in source.columns if column.kind == TEXT and not column.may_be_labels]
+    named = [key for key in row if is_side_name(key) and key != "id"]
+    if isinstance(sides, dict) or (len(named) == 2 and all(isinstance(row[key], str) for key in named)):
+        yield Candidate("translation", f"the keys {', '.join(map(repr, sides or named))}")
+    keys = [key.lower() for key in row]
+    has_tags = any(key in records.TAG_COLUMNS for key in keys)
+    lists = [key for key, value in row.items() if isinstance(value, list)]
+    text = next((str(row[key]) for key in row if key.lower() in records.TOKEN_COLUMNS), "")
+    sequences = [
+        records.as_sequences(row[one], row[two])
+        for one in row
+        for two in row
+        if one.lower() in (*records.TOKEN_COLUMNS, *records.TEXT_COLUMNS) and two.lower() in records.TAG_COLUMNS
+    ]
+    has_sequences = any(pair and len(pair[0]) > 1 for pair in sequences)
+    if len(lists) > 1 or has_sequences or (has_tags and len(text.split()) == 1 and len(source.columns) > 2):
+        yield Candidate("tagging", "lists of tokens and labels" if lists else "tokens and labels")
+    yield from _candidates_of_labels(source)
+    if any(key in records.TEXT_COLUMNS for key in keys) and any(key in records.LABEL_COLUMNS for key in keys):
+        yield Candidate("classification", "texts with labels")
+    if len(texts) == 2 and len(source.columns) <= 3:
+        yield Candidate("translation", f"texts under {texts[0].name!r} and {texts[1].name!r}", True)
+    if not has_tags and not any(key in records.LABEL_COLUMNS for key in keys):
+        yield Candidate("language-model", "texts")
 
 
-def _readings_of_text(path: str, format: str, kind: str) -> Iterator[Reading]:
+def _candidates_of_text(path: str, format: str, kind: str) -> Iterator[Candidate]:
     source = sniff(path) if not format else Source(kind)
     if kind in ("", "text", "csv", "xlsx") and is_token_table(path):
-        yield Reading("tagging", "a column of words and one of labels")
-    yield from _readings_of_table(path, source)
+        yield Candidate("tagging", "a column of words and one of labels")
+    found, layout = _format_of_tokens(path, format)
+    if found == "lines" or (kind in records.TABLE_KINDS and found == kind and layout is None):
+        yield Candidate("tagging", "a sentence and its labels in each line")
+    if layout is not None and layout.scheme and not _has_whole_texts(source, layout):
+        yield Candidate("tagging", f"a column of words and one of {layout.scheme} labels")
+    yield from _candidates_of_table(path, source)
     if source.of_kind(NUMBER) and 3 * len(source.of_kind(NUMBER, TIME)) > 2 * len(source.columns):
         return  # numbers are never a text
     try:
-        if labelled.Reader(path, format or "auto").format in ("fasttext", *records.TABLE_KINDS):
-            yield Reading("classification", "texts with labels")
+        reader = labelled.Reader(path, format or "auto")
+        if reader.format in ("fasttext", *records.TABLE_KINDS) and (format or not source.columns or reader.found):
+            yield Candidate("classification", "texts with labels")
+        if reader.format == "fasttext":
+            return
     except UserError:
         pass
     if (path == STDIN or kind == "xlsx") and _has_time_stamps(path):
-        yield Reading("forecasting", "time stamps")
+        yield Candidate("forecasting", "time stamps")
     if kind != "xlsx":
-        yield from _readings_of_lines(path, format, source)
+        yield from _candidates_of_lines(path, format, source)
 
 
-def _readings_of_table(path: str, source: Source) -> Iterator[Reading]:
-    """The readings of a table by the kinds of its columns."""
+def _format_of_tokens(path: str, format: str) -> tuple[str, Layout | None]:
+    """The format of a file of labelled sequences, and the layout of its columns; "text" for other files."""
+    try:
+        return detect_format(path, format or "auto", label_suffix=LABEL_SUFFIX)
+    except UserError:
+        return "text", None
+
+
+def _candidates_of_table(path: str, source: Source) -> Iterator[Candidate]:
+    """The tasks of a table by the kinds of its columns."""
     texts, numbers = source.of_kind(TEXT), source.of_kind(NUMBER)
     is_labelled_series = is_series_table(source) and has_labels(source)
     if is_labelled_series:
-        yield Reading("classification", f"a series of {len(numbers)} numbers in each row, with a label")
-    if numbers and not texts and (source.of_kind(TIME) or _has_time_stamps(path)):
-        yield Reading("forecasting", "time stamps and columns of numbers")
+        yield Candidate("classification", f"a series of {len(numbers)} numbers in each row, with a label")
+    may_be_series = not source.columns or (numbers and (not texts or source.columns[0].kind == TIME))
+    if may_be_series and (source.of_kind(TIME) or _has_time_stamps(path)):
+        yield Candidate("forecasting", "time stamps and columns of numbers")
     elif source.columns and len(numbers) == len(source.columns):
         evidence = f"{plural(len(numbers), 'column')} of numbers without time stamps"
-        yield Reading("forecasting", evidence, is_labelled_series)
-    labels = [column for column in source.columns if column.may_be_labels and column.kind in (WORD, NUMBER)]
-    if len(texts) == 1 and len(source.columns) == 2 and labels:
-        yield from _readings_of_labels(labels[0])
-    elif looks_like_pairs(source):
-        yield Reading("translation", "two columns of texts of similar lengths")
-    elif len(texts) == 1 and len(source.columns) == 2 and numbers and not numbers[0].counts_rows:
-        yield Reading("regression", f"a text and a number, {numbers[0].distinct} distinct ones")
+        yield Candidate("forecasting", evidence, is_labelled_series)
+    if looks_like_pairs(source):
+        yield Candidate("translation", "two columns of texts of similar lengths")
+    if texts or not numbers:
+        yield from _candidates_of_labels(source)
 
 
-def _readings_of_labels(labels: Column) -> Iterator[Reading]:
-    yield Reading("classification", f"texts, and {plural(labels.distinct, 'distinct label')}")
-    if labels.kind == NUMBER and labels.distinct > 2:
-        yield Reading("regression", f"texts, and {labels.distinct} distinct numbers", True)
+def _candidates_of_labels(source: Source) -> Iterator[Candidate]:
+    """Classification and regression, if columns can contain texts and their labels, also if it is unclear which."""
+    if len(source.columns) < 2:
+        return
+    labels, numbers = (_columns_of(source, role) for role in (roles.LABEL_ROLE, roles.NUMBER_ROLE))
+    if labels:
+        distinct = source.columns[labels[0]].distinct
+        is_decimal = source.columns[labels[0]].kind == NUMBER and not source.columns[labels[0]].may_be_labels
+        if is_decimal:
+            yield Candidate("regression", f"texts, and {distinct} distinct numbers")
+        yield Candidate("classification", f"texts, and {plural(distinct, 'distinct label')}")
+        if source.columns[labels[0]].kind == NUMBER and distinct > 2:
+            yield Candidate("regression", f"texts, and {distinct} distinct numbers", True)
+    elif numbers:
+        yield Candidate("regression", f"texts, and {source.columns[numbers[0]].distinct} distinct numbers")
 
 
-def _readings_of_lines(path: str, format: str, source: Source) -> Iterator[Reading]:
-    try:
-        format, _ = detect_format(path, format or "auto", label_suffix=LABEL_SUFFIX)
-    except UserError:
-        format = "text"
-    if format != "text" or (path != STDIN and Path(path).with_suffix(LABEL_SUFFIX).exists()):
-        yield Reading("tagging", "columns of words and labels" if format != "text" else "a file of labels")
-    layout = detect_layout(path)
-    has_tabs = layout is not None and layout.separator == "\t" and layout.width in (2, 3) and format == "text"
+def _columns_of(source: Source, role: roles.Role) -> list[int]:
+    """The columns that can have the role of labels or numbers next to a column of texts; empty if none can."""
+    names = [column.name.lower() for column in source.columns]
+    usual = [names.index(name) for name in role.usual_names if name in names] if source.has_header else []
+    found = role.find([column for column in source.columns if column.kind != TEXT or column.may_be_labels])
+    texts = roles.TEXT_ROLE.find(source.columns)
+    indices = usual or [index for index, column in enumerate(source.columns) if any(column is each for each in found)]
+    has_texts = any(name in roles.TEXT_ROLE.usual_names for name in names) or bool(texts)
+    return indices if has_texts else []
+
+
+def _candidates_of_lines(path: str, format: str, source: Source) -> Iterator[Candidate]:
+    found, layout = _format_of_tokens(path, format)
+    is_table = source.kind in records.TABLE_KINDS and len(source.columns) > 1
+    has_labels = path != STDIN and Path(path).with_suffix(LABEL_SUFFIX).exists()
+    if (found != "text" and not _has_whole_texts(source, layout)) or has_labels:
+        yield Candidate("tagging", "columns of words and labels" if found != "text" else "a file of labels")
+    columns = _layout_of_tokens(path)
+    has_tabs = columns is not None and columns.separator == "\t" and columns.width in (2, 3)
     if has_tabs and lengths_agree(source):
-        yield Reading("translation", "a tab in each line, between texts of similar lengths")
-    yield Reading("language-model", "lines of text")
+        yield Candidate("translation", "a tab in each line, between texts of similar lengths")
+    if not is_table:
+        yield Candidate("language-model", "lines of text")
     if has_tabs and len(source.of_kind(TEXT)) > 1:
-        yield Reading("translation", "a tab in each line, between texts", True)
+        yield Candidate("translation", "a tab in each line, between texts", True)
+
+
+def _layout_of_tokens(path: str) -> Layout | None:
+    """Return the layout of a file with a token per row; None if it is unclear."""
+    try:
+        return detect_layout(path)
+    except UserError:
+        return None
+
+
+def _has_whole_texts(source: Source, layout: Layout | None) -> bool:
+    """Whether the columns of words and labels contain texts of several words."""
+    if layout is None or len(source.columns) != layout.width:
+        return False
+    chosen: Sequence[int | None] = (layout.token_column, layout.label_column)
+    columns = [source.columns[index] for index in chosen if index is not None]
+    return any(column.kind == TEXT and column.mean_words >= 2 for column in columns)
+
+
+def _has_series(path: str) -> bool:
+    """Whether rows with keys are a table of numbers, with time stamps or without."""
+    try:
+        table = Table(path)
+        schema = resolve_schema(table, Schema())
+        _, part = next(table.parts([*schema.target]), (None, None))
+    except UserError:
+        return False
+    return part is not None and all(part[name].map(_is_number_or_missing).all() for name in schema.target)
+
+
+def _is_number_or_missing(value: Any) -> bool:
+    if isinstance(value, bool | list):
+        return False
+    try:
+        float(value if value is not None else "nan")
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _has_time_stamps(path: str) -> bool:

@@ -15,6 +15,7 @@ from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.labelled import Labelled, LabelledOptions
 from glassgate.tasks.data.number_labels import mean_and_deviation
 from glassgate.tasks.data.raw_text import RawTokeniser, note_on_unsegmented
+from glassgate.tasks.data.reading import Reading
 from glassgate.tasks.data.store.examples import LINE, SEQUENCE, SYMBOL, counts, store
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.definition import Prediction
@@ -29,10 +30,26 @@ LabelledOptionsType = TypeVar("LabelledOptionsType", bound=LabelledOptions)
 class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
     """Reads, counts and encodes texts or series. Subclasses add the label, the network and its predictions."""
 
+    predicts_numbers = False
+
+    def examine(self, path: str | Path) -> Reading:
+        found = self._reader(path, labelled=True).found
+        return Reading(text_name=found.get("text", ""), label_name=found.get("label", ""))
+
+    def _reader(self, path: str | Path, labelled: bool) -> labelled_files.Reader:
+        """The reader of a file, which follows the training file in columns that no option names."""
+        options, reading = self.options, self.reading
+        text, label = options.text_column, options.label_column
+        text = reading.text_name or text if text == "text" else text
+        label = reading.label_name or label if label == "label" else label
+        return labelled_files.Reader(
+            path, options.format, text, label, options.missing, labelled, self.predicts_numbers
+        )
+
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Labelled]:
         options = self.options
-        columns = (options.text_column, options.label_column)
-        reader = labelled_files.Reader(path, options.format, *columns, options.missing, labelled)
+        reader = self._reader(path, labelled)
+        columns = (reader.text_column, reader.label_column)
         if reader.format in (*labelled_files.SERIES, "folder"):
             examples: Sequence[Labelled] = list(reader)
             self._report(path, reader, examples, labelled, progress)

@@ -6,6 +6,7 @@ The kind is a file format, such as "csv". The dialect is the way in which a text
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
@@ -106,10 +107,15 @@ def are_columns(content: Mapping[str, Any]) -> bool:
     return any(2 * sum(isinstance(x, str) and " " in x for x in column) > len(column) for column in columns)
 
 
-SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-"""The separators that are detected, and their names in messages."""
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "blanks"}
+"""The separators that are detected, and their names in messages. Any number of blanks separates columns of numbers."""
 
 _EXAMINED_LINES = 1000  # of a table
+_MIN_OF_ONE_WIDTH = 0.9  # the fraction of the lines that have the usual number of cells
+_MAX_TITLE_LINES = 20
+_DOUBLED_QUOTES = re.compile('""')
+_TIME = re.compile(r"\d{1,4}[-/.:]\d{1,2}([-/.:]\d{1,4})?(\.\d+)?")
+_QUOTED_TEXT = re.compile(r'"[^"]*"')
 _QUOTED_CELL = re.compile(r'"(?:[^"]|"")*"')
 _QUOTED_CELL_OF_SEVERAL_LINES = re.compile(r'(?<![^\t\n])"(?:[^"]|"")*\n(?:[^"]|"")*"(?![^\t\n])')
 
@@ -123,12 +129,14 @@ class Dialect:
         skipped_lines: the number of lines before the first row: blank lines, comments, or the line `sep=;` of Excel
         header: the cells of the first row
         has_quotes: whether quotes enclose cells; in TSV they may be ordinary characters
+        skips_blanks: whether blanks before the quotes of a cell are left out
     """
 
     separator: str
     skipped_lines: int
     header: tuple[str, ...]
     has_quotes: bool = True
+    skips_blanks: bool = False
 
 
 def detect_dialect(path: str | Path, separator: str | None = None, names: Sequence[str] = ()) -> Dialect:
@@ -152,13 +160,19 @@ def detect_dialect(path: str | Path, separator: str | None = None, names: Sequen
     if not any(map(str.strip, lines)):
         raise DataError(path, None, "the file has only empty lines; give one with a header and a row of data")
     separator = separator or _detect_separator(lines, names)
-    has_quotes = separator != "\t" or _quotes_enclose_cells(lines)
+    titles = _count_titles(lines, separator)
+    skipped_lines, lines = skipped_lines + titles, lines[titles:]
+    if separator == " ":
+        return Dialect(separator, skipped_lines, tuple(lines[0].split()), False)
+    has_quotes = separator != "\t" or quotes_enclose_cells(lines)
     rows = csv_rows((f"{line}\n" for line in lines), delimiter=separator, quoting=QUOTING[has_quotes])
     try:
         header = next(rows, [""])
     except csv.Error:
         header = lines[0].split(separator)
-    return Dialect(separator, skipped_lines, tuple(header), has_quotes)
+    skips_blanks = 2 * sum(f'{separator} "' in _DOUBLED_QUOTES.sub("", line) for line in lines) > len(lines)
+    header = [cell.lstrip() for cell in header] if skips_blanks else header
+    return Dialect(separator, skipped_lines, tuple(header), has_quotes, skips_blanks)
 
 
 def _count_comments(lines: Sequence[str], separator: str | None, names: Sequence[str]) -> int:
@@ -185,23 +199,60 @@ def csv_rows(lines: Iterable[str], **options: Any) -> "Reader":
 def _detect_separator(lines: Sequence[str], names: Sequence[str]) -> str:
     """Return a separator with which the first row contains all names.
 
-    Otherwise return a separator with which all rows without quotes have the same number of cells. If no separator fits,
-    return the most frequent one in the first row, or a comma.
+    Otherwise return a separator with which the rows have the same number of cells: all of them or, failing that, most
+    of them. If no separator fits, return the most frequent one in the first row, a blank for columns of numbers, or a
+    comma.
     """
     for separator in SEPARATORS if names else ():
         cells = [cell.strip().strip('"') for cell in lines[0].split(separator)]
         if all(name in cells for name in names):
             return separator
-    unquoted_lines = [line for line in lines if line.strip() and '"' not in line]
-    for separator in ("\t", ";", "|", ","):
-        widths = {len(line.split(separator)) for line in unquoted_lines}
-        if len(widths) == 1 and widths > {1}:
-            return separator
-    counts = {separator: lines[0].count(separator) for separator in SEPARATORS}
-    return max(counts, key=counts.__getitem__) if max(counts.values()) else ","
+    rows = [_QUOTED_TEXT.sub("", line) for line in lines if line.strip()]
+    fractions = {separator: _fraction_of_one_width(rows, separator) for separator in ("\t", ";", "|", ",")}
+    for least in (1.0, _MIN_OF_ONE_WIDTH):
+        if fitting := [separator for separator, fraction in fractions.items() if fraction >= least]:
+            return fitting[0]
+    counts = {separator: lines[0].count(separator) for separator in fractions}
+    if max(counts.values()):
+        return max(counts, key=counts.__getitem__)
+    cells = [cell for row in rows for cell in row.split()]
+    is_numeric = 2 * sum(map(is_number_or_time, cells)) >= len(cells) > len(rows)
+    return " " if is_numeric and _fraction_of_one_width(rows, None) >= _MIN_OF_ONE_WIDTH else ","
 
 
-def _quotes_enclose_cells(lines: Sequence[str]) -> bool:
+def _fraction_of_one_width(rows: Sequence[str], separator: str | None) -> float:
+    """The fraction of the rows with the usual number of cells; 0 if that is one."""
+    ((width, count),) = Counter(len(row.split(separator)) for row in rows).most_common(1)
+    return count / len(rows) if width > 1 else 0.0
+
+
+def _count_titles(lines: Sequence[str], separator: str) -> int:
+    """The number of lines before the header of a table that have at most half of its cells, such as a title."""
+    rows = [(_QUOTED_TEXT.sub("", line).split(None if separator == " " else separator), line) for line in lines]
+    widths = [len(cells) if line.strip() else 0 for cells, line in rows]
+    ((usual, count),) = Counter(filter(None, widths)).most_common(1)
+    first = widths.index(usual)
+    are_titles = all(
+        2 * width <= usual and line.count('"') % 2 == 0 for width, line in zip(widths[:first], lines, strict=False)
+    )
+    is_table = count >= _MIN_OF_ONE_WIDTH * sum(width > 0 for width in widths[first:])
+    return first if first <= _MAX_TITLE_LINES and is_table and are_titles else 0
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a finite number."""
+    try:
+        return abs(float(text)) < float("inf")
+    except ValueError:
+        return False
+
+
+def is_number_or_time(text: str) -> bool:
+    """Whether a text is a finite number, or digits in the form of a date or of a time of day."""
+    return is_number(text) or bool(_TIME.fullmatch(text))
+
+
+def quotes_enclose_cells(lines: Sequence[str]) -> bool:
     """Whether quotes enclose cells of a TSV, instead of being ordinary characters."""
     cells = [cell for line in lines for cell in line.split("\t") if '"' in cell]
     widths = {len(line.split("\t")) for line in lines if line.strip()}

@@ -3,16 +3,16 @@
 Texts are read from tables, JSON, Parquet, fastText's `__label__` files, plain text, and a folder of files per class.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from glassgate.tasks.data import records
+from glassgate.tasks.data import records, roles
 from glassgate.tasks.data.detect import SEPARATORS, detect_kind
 from glassgate.tasks.data.files import STDIN, suffix_of
 from glassgate.tasks.data.labelled_series import KINDS as SERIES
@@ -20,7 +20,8 @@ from glassgate.tasks.data.labelled_series import handle_missing, read_labelled_s
 from glassgate.tasks.data.lines import encoding_note, nonempty, read_lines
 from glassgate.tasks.data.series_folder import find_targets
 from glassgate.tasks.data.series_tables import is_series_table
-from glassgate.tasks.data.sniff import sniff
+from glassgate.tasks.data.sniff import columns_of_rows, sniff
+from glassgate.tasks.data.text_rows import Row, extract_texts, find_key_arguments, rows_of_pairs
 from glassgate.tasks.data.texts import TOKEN_KINDS
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.options import Options, option, override
@@ -29,6 +30,7 @@ FORMATS = ("auto", "csv", "tsv", "xlsx", "jsonl", "json", "parquet", "fasttext",
 MISSING = ("error", "drop", "interpolate")
 
 _LABEL_PREFIX = "__label__"
+_LIST_OF_LABELS = re.compile(r"\[('.*'|\".*\")\]")
 _PART_NAMES = {"train", "dev", "valid", "validation", "val", "test"}
 _EXAMINED_ROWS = 1000
 
@@ -51,10 +53,6 @@ class LabelledOptions(Options):
 
     def rate_for(self, batch_size: int, is_series: bool = False) -> float:
         return self.learning_rate or (min(3e-3, 2.5e-4 * batch_size) if is_series else 3e-3)
-
-
-Row = tuple[int, str, str | None]
-"""A line number, a text and its label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +85,7 @@ class Reader:
         missing: the treatment of missing values (NaN) of a series: "error", "drop" or "interpolate"; "drop" also drops
             rows without a text or a label
         labelled: whether labels are required
+        is_numeric: whether the labels are numbers
 
     Attributes:
         format: the format that was detected
@@ -94,6 +93,7 @@ class Reader:
         dropped: the number of rows dropped so far
         skipped_links: the number of symbolic links out of a folder, which are not followed
         has_unread_cells: whether rows may contain cells that no example contains
+        found: the columns that were found by their content, under "text" and "label"
         encoding: the encoding of a text file, if it is not UTF-8, as the end of a note
         description: the format in words, for messages
 
@@ -110,10 +110,13 @@ class Reader:
         label_column: str = "label",
         missing: str = "error",
         labelled: bool = True,
+        is_numeric: bool = False,
     ):
+        self._roles = {"text": roles.TEXT_ROLE, "label": roles.NUMBER_ROLE if is_numeric else roles.LABEL_ROLE}
         self.path, self.missing, self.labelled = path, missing, labelled
         self.text_column, self.label_column = text_column, label_column
         self.dropped = self.skipped_links = 0
+        self.found: dict[str, str] = {}
         self.format = self._detect_format() if format == "auto" else format
         if self.format == "text" and labelled:
             raise OptionError(f"{path}: plain text has no labels; give CSV, TSV or JSON lines, or see --format")
@@ -122,6 +125,8 @@ class Reader:
         self._names: list[str] = []  # the header of a table
         self._column_indices: list[int] = []  # its text column and, if labels are required, its label column
         self.description = self._find_columns() if self.format in records.TABLE_KINDS else f"format {self.format}"
+        if self.format in records.KEYED_KINDS:
+            self._find_keys()
         self.encoding = "" if self.format in (*SERIES, "xlsx", "parquet", "folder") else encoding_note(path)
         self.description += self.encoding
 
@@ -141,12 +146,12 @@ class Reader:
             return kind if find_targets(self.path, self.label_column) is None else "series-folder"
         if kind in ("text", "") and _is_fasttext(self.path):
             return "fasttext"
-        if kind in ("text", "", "csv", "tsv") and self.text_column == "text":
+        if kind in ("text", "", "csv", "tsv"):
             source = sniff(self.path)
-            if is_series_table(source):
+            if self.text_column == "text" and is_series_table(source):
                 return "series"
-            if kind in ("text", "") and self.labelled and source.separator == "\t":
-                return "tsv"
+            if kind in ("text", "") and self.labelled and source.separator:
+                return "tsv" if source.separator == "\t" else "csv"
         if kind in FORMATS:
             return kind
         if str(self.path) == STDIN:
@@ -164,19 +169,16 @@ class Reader:
     def _find_columns(self) -> str:
         """Find the text and the label column of a table; return a description of them."""
         columns = {"text": self.text_column, **({"label": self.label_column} if self.labelled else {})}
-        dialect, rows = records.read_table(self.path, self.format, list(columns.values()))
+        dialect = records.read_table(self.path, self.format, list(columns.values()))[0]
         first_row = [cell.strip() for cell in dialect.header]
-        if columns == {"text": "text", "label": "label"} and len(first_row) == 2:
-            usual_names = {*records.TEXT_COLUMNS, *records.LABEL_COLUMNS}.intersection(map(str.lower, first_row))
-            columns = (None if usual_names else self._columns_without_header(first_row, rows)) or columns
-        has_header = not columns["text"].isdecimal()
+        columns, has_header = self._assigned(columns, first_row)
         names = first_row if has_header else [str(number + 1) for number in range(len(first_row))]
         found = []
         for role, name in columns.items():
             name = names[int(name) - 1] if name.isdecimal() and 0 < int(name) <= len(names) else name
             row = dict.fromkeys(names if name in names else first_row)
             found.append(
-                records.find_key(self.path, dialect.skipped_lines + 1, row, *_find_key_arguments(role, name), "column")
+                records.find_key(self.path, dialect.skipped_lines + 1, row, *find_key_arguments(role, name), "column")
             )
         self.separator, self._names = dialect.separator, names if has_header else []
         self._column_indices = [names.index(name) for name in found]
@@ -185,30 +187,62 @@ class Reader:
         layout = f", separated by {SEPARATORS[self.separator]}" if self.separator else ", the first sheet"
         return f"texts in column {found[0]!r}{labels}{layout}{'' if has_header else ', no header'}"
 
-    def _columns_without_header(self, first_row: Sequence[str], rows: records.Cells) -> dict[str, str] | None:
-        """Choose the text and the label column of a table with two columns, as numbers from 1.
+    def _assigned(self, columns: dict[str, str], first_row: Sequence[str]) -> tuple[dict[str, str], bool]:
+        """Find the columns that no option and no usual name determines, by their content.
 
-        The label column has repeated values. The value in its first row occurs in later rows, too.
+        Args:
+            columns: the names of the text and the label column
 
         Returns:
-            the numbers; None if the first row may be a header
+            the columns by name or, without a header, by number from 1; and whether the table has a header
+
+        Raises:
+            DataError: several columns can contain the texts or the labels, or none can
         """
-        cells = [row for _, row in islice(rows, _EXAMINED_ROWS) if row]
-        counts = [Counter(row[column].strip() for row in cells) for column in (0, 1)]
-        if all(count[cell] < 2 for count, cell in zip(counts, first_row, strict=True)):
-            return None
-        repeated = [
-            count[cell] > 1 and 2 * len(count) <= len(cells) for count, cell in zip(counts, first_row, strict=True)
-        ]
-        if repeated[0] == repeated[1]:
-            raise DataError(
-                self.path,
-                1,
-                f"expected a header with 'text' and 'label', got {', '.join(map(repr, first_row))}; columns 1 and 2 "
-                "can each hold the labels: choose --text-column 2 --label-column 1 if they are in the first, "
-                "--text-column 1 --label-column 2 if they are in the second",
-            )
-        return {"text": "2", "label": "1"} if repeated[0] else {"text": "1", "label": "2"}
+        source = sniff(self.path)
+        is_named = any(name in first_row for name in columns.values())
+        has_header = is_named or not any(name.isdecimal() for name in columns.values())
+        requested = self._requested(columns)
+        usual = {*roles.TEXT_ROLE.usual_names, *roles.LABEL_ROLE.usual_names}.intersection(map(str.lower, first_row))
+        if None not in requested.values() or len(source.columns) != len(first_row):
+            return columns, has_header
+        if not source.has_header and usual:  # a header without rows
+            return columns, has_header
+        if not has_header and source.has_header:
+            return columns, has_header
+        try:
+            found = roles.assign(source.columns, requested)
+        except roles.UnclearColumnsError as error:
+            without_header = "" if source.has_header else ", by number, as the first line is not a header"
+            raise DataError(self.path, 1, f"{error}{without_header}") from None
+        has_names = source.has_header or is_named
+        for role, index in zip(requested, found.values(), strict=True):
+            if index is not None:
+                name = "text" if role is roles.TEXT_ROLE else "label"
+                self.found[name] = columns[name] = (has_names and first_row[index]) or str(index + 1)
+        return columns, has_names if self.found else has_header
+
+    def _requested(self, columns: Mapping[str, str]) -> dict[roles.Role, str | None]:
+        """The roles of the columns; None for a name that is a default."""
+        return {self._roles[name]: None if column == name else column for name, column in columns.items()}
+
+    def _find_keys(self) -> None:
+        """Find the keys of the text and the label of JSON and Parquet that are not usual ones, by their content."""
+        rows = [row for _, row, _ in islice(records.read_rows(self.path, self.format), _EXAMINED_ROWS)]
+        columns = columns_of_rows(rows)
+        requested = self._requested({"text": self.text_column, "label": self.label_column})
+        if not columns or not self.labelled:
+            return
+        try:
+            found = roles.assign(columns, requested)
+        except roles.UnclearColumnsError as error:
+            raise DataError(self.path, 1, str(error)) from None
+        for role, index in found.items():
+            if index is not None:
+                name = "text" if role is roles.TEXT_ROLE else "label"
+                self.found[name] = columns[index].name
+        self.text_column = self.found.get("text", self.text_column)
+        self.label_column = self.found.get("label", self.label_column)
 
     def _read_texts(self) -> Iterator[Labelled]:
         rows: Iterator[Row]
@@ -237,7 +271,17 @@ class Reader:
         nonblank_rows = ((number, row) for number, row in rows if row)
         for number, row in islice(nonblank_rows, bool(self._names), None):
             text, *label = (row[index] for index in self._column_indices)
-            yield number, text, label[0] if label else None
+            yield number, text, self._one_label(number, label[0]) if label else None
+
+    def _one_label(self, number: int, label: str) -> str:
+        """A label, which may be written as the list of one label, such as `['good']`."""
+        label = label.strip()
+        if not _LIST_OF_LABELS.fullmatch(label):
+            return label
+        labels = records.as_list(label)
+        if len(labels) > 1:
+            raise DataError(self.path, number, f"expected one label, got {label}; leave one, or join them to one")
+        return records.label_name(labels, None)
 
     def _read_fasttext(self) -> Iterator[Row]:
         for number, line in read_lines(self.path):
@@ -317,78 +361,3 @@ def from_rows(rows: Iterator[tuple[int, Any, records.LabelNames]], options: "Lab
     texts_and_labels = extract_texts("given rows", rows, options.text_column, options.label_column)
     examples = (Labelled(text, label, "given rows", number) for number, text, label in texts_and_labels)
     return [example for example in examples if _is_complete(example, options.missing)]
-
-
-def _find_key_arguments(role: str, name: str) -> tuple[str | None, Sequence[str], str]:
-    """The arguments of `find_key` for the text or the label column: its name, its usual names, and its option.
-
-    Args:
-        role: "text" or "label", which are also the default names
-        name: the name of the column
-    """
-    return (
-        None if name == role else name,
-        {"text": records.TEXT_COLUMNS, "label": records.LABEL_COLUMNS}[role],
-        f"--{role}-column",
-    )
-
-
-def rows_of_pairs(
-    path: str | Path, rows: Iterator[tuple[int, Any, records.LabelNames]]
-) -> Iterator[tuple[int, Any, records.LabelNames]]:
-    """Convert rows that are lists of a text and a label to objects; yield other rows unchanged.
-
-    Raises:
-        DataError: either element can be the label, or neither can
-    """
-    first = next(rows, None)
-    if first is None:
-        return
-    rows = chain([first], rows)
-    if not isinstance(first[1], list) or len(first[1]) != 2:
-        yield from rows
-        return
-    read = list(rows)
-    if any(len(row) != 2 or not all(isinstance(each, str | int) for each in row) for _, row, _ in read):
-        raise DataError(path, first[0], f"expected objects, or lists of a text and its label, got {first[1]!r}")
-    counts = [len({row[index] for _, row, _ in read}) for index in (0, 1)]
-    if counts[0] == counts[1] or 2 * min(counts) > len(read):
-        raise DataError(
-            path,
-            first[0],
-            f"expected lists of a text and its label, in which labels repeat, got {counts[0]} and {counts[1]} distinct "
-            f"values in {len(read)} rows; write objects with the keys 'text' and 'label'",
-        )
-    label = int(counts[1] < counts[0])
-    for number, row, names in read:
-        yield number, {"text": row[1 - label], "label": row[label]}, names
-
-
-def extract_texts(
-    path: str | Path,
-    rows: Iterator[tuple[int, Any, records.LabelNames]],
-    text_key: str,
-    label_key: str | None,
-) -> Iterator[Row]:
-    """Yield the number, the text and the label of each row. A missing text or label is an empty string.
-
-    Args:
-        path: the origin of the rows, for messages
-        rows: the rows, as `records.read_rows` yields them
-        text_key: the key of the texts; the default "text" also matches other usual keys
-        label_key: the key of the labels; the default "label" also matches other usual keys; None reads no labels
-    """
-    text_arguments, label_arguments = (
-        _find_key_arguments("text", text_key),
-        _find_key_arguments("label", label_key or ""),
-    )
-    for number, row, label_names in rows:
-        text = row[records.find_key(path, number, row, *text_arguments)]
-        text = "" if records.is_missing(text) else text
-        if not isinstance(text, str):
-            raise DataError(path, number, f"expected a string under {text_key!r}, got {type(text).__name__}; quote it")
-        label = None
-        if label_key is not None:
-            key = records.find_key(path, number, row, *label_arguments)
-            label = records.label_name(row[key], label_names.get(key))
-        yield number, text, label

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from glassgate.tasks.data.bio import detect_scheme
 from glassgate.tasks.data.lines import read_lines
 
 _SEPARATORS = ("\t", " ### ", " ||| ")
@@ -46,8 +47,9 @@ class LineStyle:
 def detect_line_style(path: str | Path) -> LineStyle | None:
     """Return the style of a file with a labelled sequence per line; None for other files.
 
-    Every line has a label for each word, with one more label at most, for the intent. The labels after marks repeat
-    within the file and are not numbers, unlike the ends of paths, names with underscores, and dates.
+    Every line has a label for each word, with one more label at most, for the intent. There are half as many distinct
+    labels as words, or they mark entities, unlike the words of a translation. The labels after marks repeat within the
+    file and are not numbers, unlike the ends of paths, names with underscores, and dates.
     """
     examined = islice(read_lines(path), _EXAMINED_LINES)
     lines = [text for _, line in examined if (text := line.strip("\ufeff \t"))]
@@ -55,7 +57,9 @@ def detect_line_style(path: str | Path) -> LineStyle | None:
         style = LineStyle(separator)
         counts = [tuple(map(len, style.parse(line))) for line in lines]
         if any(words > 1 for words, _ in counts) and all(words and n - words in (0, 1) for words, n in counts):
-            return style
+            words, labels = ({each for line in lines for each in style.parse(line)[side]} for side in (0, 1))
+            if 2 * len(labels) <= len(words) or detect_scheme([list(labels)], in_order=False):
+                return style
     for mark in _MARKS:
         style = LineStyle(mark=mark)
         if all(mark in line for line in lines) and _are_labels([style.parse(line)[1] for line in lines]):

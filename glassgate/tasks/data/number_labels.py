@@ -7,7 +7,8 @@ import numpy as np
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.errors import DataError
 
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_DECIMAL_COMMA = re.compile(r"[+-]?(\d+,\d+|\d{1,3}(,\d{3})+)")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+\.\d+")
 
 
 def with_decimal_point(label: str, separator: str) -> str:
@@ -50,13 +51,17 @@ def parse_numbers(example: Labelled, count: int | None = None) -> np.ndarray:
         array([ 2.5, -1. ])
     """
     if count in (None, 1) and _DECIMAL_COMMA.fullmatch(label := (example.label or "").strip()):
-        point, space = label.replace(",", "."), label.replace(",", " ")
+        point, space = label.replace(",", "." if label.count(",") == 1 else ""), label.replace(",", " ")
+        count_word = "two" if label.count(",") == 1 else "several"
         raise DataError(
             example.source,
             example.line,
-            f"the label {label!r} can be one number or two; write {point!r} for one, {space!r} for two",
+            f"the label {label!r} can be one number or {count_word}; write {point!r} for one, {space!r} for "
+            f"{count_word}",
         )
-    words = re.split(r"[\s,;]+", (example.label or "").strip(" []"))
+    label = (example.label or "").strip(" []")
+    label = label.replace(",", "") if _THOUSANDS.fullmatch(label) else label
+    words = re.split(r"[\s,;]+", label)
     try:
         numbers = np.array([float(word) for word in words])
     except ValueError:

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from glassgate.tasks.data.detect import detect_kind
+from glassgate.tasks.data.detect import detect_dialect, detect_kind
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.lines import read_lines, read_parallel
 from glassgate.tasks.data.pair_rows import KINDS as ROW_KINDS
-from glassgate.tasks.data.pair_rows import read_pair_rows
+from glassgate.tasks.data.pair_rows import is_side_name, read_pair_rows, side_columns
+from glassgate.tasks.data.sniff import Source, sniff
 from glassgate.tasks.errors import DataError
 
 FILE_SEPARATOR = ","
@@ -59,13 +60,25 @@ def read_pairs(path: str | Path, labelled: bool = True, reverse: bool = False) -
 
 def _read_one_file(path: str | Path, labelled: bool, reverse: bool) -> Iterator[Pair]:
     tabs_are_blanks = str(path) == STDIN and not labelled and not _has_columns(path)
+    source = sniff(path) if labelled and detect_kind(path) in ("", "text", "tsv") else Source("")
+    has_columns = source.separator == "\t"
+    first, second = side_columns(source.columns) if has_columns else (0, 1)
+    is_quoted = has_columns and detect_dialect(path, "\t").has_quotes
+    has_header = has_columns  # until the first row is read
     for number, line in read_lines(path):
         if not line.strip():
             continue
         columns = [line.replace("\t", " ")] if tabs_are_blanks else line.split("\t")
-        # Each sentence in an export of Tatoeba has a number.
-        if len(columns) == 4 and columns[0].isdecimal() and columns[2].isdecimal():
-            columns = columns[1::2]
+        if has_columns and len(columns) == len(source.columns):
+            columns = [columns[first], columns[second]]
+        elif len(columns) == 4 and columns[0].isdecimal() and columns[2].isdecimal():
+            columns = columns[1::2]  # each sentence in an export of Tatoeba has a number
+        if has_header and all(map(is_side_name, columns[:2])):
+            has_header = False
+            continue
+        has_header = False
+        if is_quoted:
+            columns = [column.strip().removeprefix('"').removesuffix('"').replace('""', '"') for column in columns]
         if len(columns) < 2 and labelled:
             raise DataError(
                 path,

@@ -13,12 +13,16 @@ class Reading:
         width: the number of columns of a file with a token per row; 0 for other files
         token_column: the column of the tokens, from 0
         label_column: the column of the labels, from 0
+        text_name, label_name: the columns of texts and of their labels that were found by their content, as the options
+            name them; empty if they have usual names
     """
 
     tokens: str = ""
     width: int = 0
     token_column: int = 0
     label_column: int = 0
+    text_name: str = ""
+    label_name: str = ""
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the choices as JSON values."""

@@ -5,7 +5,6 @@ import csv
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from glassgate.tasks.data.detect import QUOTING, Dialect, are_columns, csv_rows, detect_dialect, detect_kind
-from glassgate.tasks.data.files import Identity, identify_file, loading, readable_file, row_limit
+from glassgate.tasks.data.excel import excel_rows
+from glassgate.tasks.data.files import loading, readable_file
 from glassgate.tasks.data.lines import open_text, read_lines
 from glassgate.tasks.errors import DataError
 
@@ -172,7 +172,8 @@ def find_key(
 def label_name(label: Any, names: Sequence[str] | None) -> str:
     """Return the name of a label; an integer is an index into `names`.
 
-    The name of a missing label (None, NaN, or an index outside of `names`, such as -1) is empty.
+    The name of a missing label (None, NaN, or an index outside of `names`, such as -1) is empty. A list of one label is
+    this label.
 
     Example:
         >>> label_name(1, ["O", "B-PER"]), label_name(-1, ["O", "B-PER"]), label_name(1, None), label_name(None, None)
@@ -180,6 +181,8 @@ def label_name(label: Any, names: Sequence[str] | None) -> str:
     """
     if is_missing(label):
         return ""
+    if isinstance(label, list) and len(label) == 1:
+        return label_name(label[0], names)
     if names is None or not isinstance(label, int):
         return str(label)
     return names[label] if 0 <= label < len(names) else ""
@@ -197,11 +200,11 @@ def as_sequences(tokens: Any, labels: Any) -> tuple[list[Any], list[Any]] | None
         >>> as_sequences("New York", "B-LOC I-LOC"), as_sequences('["a"]', "['DT']"), as_sequences("a film", "good")
         ((['New', 'York'], ['B-LOC', 'I-LOC']), (['a'], ['DT']), None)
     """
-    token_list, label_list = map(_as_list, (tokens, labels))
+    token_list, label_list = map(as_list, (tokens, labels))
     return (token_list, label_list) if len(token_list) == len(label_list) else None
 
 
-def _as_list(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     """The list that a text contains, in the syntax of JSON or Python, or its words."""
     if isinstance(value, list):
         return value
@@ -269,21 +272,24 @@ def _parquet(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNames
         yield from ((number, row, names) for number, row in enumerate(rows, start=1))
 
 
-def read_table(path: str | Path, kind: str, names: Sequence[str] = ()) -> tuple[Dialect, Cells]:
+def read_table(
+    path: str | Path, kind: str, names: Sequence[str] = (), separator: str | None = None
+) -> tuple[Dialect, Cells]:
     """Return the dialect of a table, and an iterator over all its rows, including the header.
 
     Args:
         kind: one of `TABLE_KINDS`
         names: the names of columns that the header should contain
+        separator: the separator of the columns; detected if None
 
     Raises:
         DataError: see `read_lines`; a row has more or fewer cells than the first
     """
     if kind == "xlsx":
-        rows = _excel_rows(path)
+        rows = excel_rows(path)
         header = next((row for _, row in rows), [""])
         return Dialect("", 0, tuple(header)), iter(rows)
-    dialect = detect_dialect(path, "\t" if kind == "tsv" else None, names)
+    dialect = detect_dialect(path, "\t" if kind == "tsv" else separator, names)
     return dialect, _csv_rows(path, dialect)
 
 
@@ -291,13 +297,20 @@ def _csv_rows(path: str | Path, dialect: Dialect) -> Cells:
     width = len(dialect.header)
     with open_text(path, newline=None) as file:
         lines = islice(file, dialect.skipped_lines, None)
+        if dialect.separator == " ":
+            yield from _blank_rows(path, lines, dialect)
+            return
         reader = csv_rows(
-            lines, delimiter=dialect.separator, quoting=QUOTING[dialect.has_quotes], strict=dialect.has_quotes
+            lines,
+            delimiter=dialect.separator,
+            quoting=QUOTING[dialect.has_quotes],
+            strict=dialect.has_quotes,
+            skipinitialspace=dialect.skips_blanks,
         )
         try:
             for row in reader:
                 number = reader.line_num + dialect.skipped_lines
-                blank = not any(cell.strip("\ufeff \t\r\n") for cell in row)
+                blank = not any(cell.strip("\ufeff \t\r\n") for cell in row) or _is_rule(row, dialect)
                 if len(row) != width and not blank:
                     raise DataError(
                         path,
@@ -311,45 +324,20 @@ def _csv_rows(path: str | Path, dialect: Dialect) -> Cells:
             raise DataError(path, number, f"expected CSV, but it does not parse: {error}; check the quotes") from None
 
 
-def _excel_rows(path: str | Path) -> list[tuple[int, list[str]]]:
-    """The rows of the first sheet of a workbook, with their cells as text."""
-    sheet, _ = read_excel(path, header=None, dtype=object)
-    texts = sheet.astype("string").fillna("").to_numpy().tolist()
-    return [(number, row if any(map(str.strip, row)) else []) for number, row in enumerate(texts, start=1)]
+def _is_rule(row: Sequence[str], dialect: Dialect) -> bool:
+    """Whether a row is the line of dashes below the header of a table in Markdown."""
+    text = "".join(row).replace(" ", "")
+    return dialect.separator == "|" and "-" in text and not text.strip("-:")
 
 
-def read_excel(path: str | Path, **options: Any) -> tuple[Any, str]:
-    """Return the first sheet of a workbook as a pandas frame, and a note about the sheet.
-
-    Args:
-        options: options of `pandas.read_excel`
-
-    Raises:
-        DataError: the file is missing or not a workbook, or openpyxl is not installed
-    """
-    limit = row_limit()
-    sheet, note = _load_sheet(path, identify_file(readable_file(path)), limit and limit.max_rows, **options)
-    if limit is not None and len(sheet) > limit.max_rows:
-        limit.is_exceeded = True
-    return sheet[: limit and limit.max_rows], note
-
-
-@lru_cache(2)  # detecting the columns and reading the rows need the same sheet
-def _load_sheet(path: str | Path, version: Identity, max_rows: int | None, **options: Any) -> tuple[Any, str]:
-    """The first sheet of a workbook, with one row more than `max_rows` if it has more."""
-    import pandas as pd
-
-    nrows = None if max_rows is None else max_rows + 1
-    with loading(path, "an Excel workbook", "save it again, or as CSV"):
-        try:
-            with pd.ExcelFile(readable_file(path), engine="openpyxl") as book:
-                names = book.sheet_names
-                sheet = pd.read_excel(book, sheet_name=names[0], nrows=nrows, **options)
-        except ImportError:
-            raise DataError(
-                path, None, "reading .xlsx needs openpyxl; pip install openpyxl, or save the sheet as CSV"
-            ) from None
-    return sheet, f", sheet {names[0]!r}" + (f", the first of {len(names)}" if len(names) > 1 else "")
+def _blank_rows(path: str | Path, lines: Iterator[str], dialect: Dialect) -> Cells:
+    """The rows of a table whose columns are separated by any number of blanks."""
+    for number, line in enumerate(lines, dialect.skipped_lines + 1):
+        row = line.strip("\ufeff").split()
+        if row and len(row) != len(dialect.header):
+            expected = f"expected {len(dialect.header)} columns, as in the first line, got {len(row)}"
+            raise DataError(path, number, f"{expected}; correct the line, or separate the columns by tabs")
+        yield number, row
 
 
 def load_json(path: str | Path) -> Any:

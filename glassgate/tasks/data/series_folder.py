@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from glassgate.tasks.data import records
-from glassgate.tasks.data.sniff import MISSING_NUMBERS, NUMBER, Column, is_number, sniff
+from glassgate.tasks.data.detect import is_number
+from glassgate.tasks.data.sniff import MISSING_NUMBERS, NUMBER, Column, sniff
 from glassgate.tasks.errors import DataError, UserError
 
 _SUFFIXES = {".csv": "csv", ".tsv": "tsv"}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from glassgate.tasks.data.detect import csv_rows
+from glassgate.tasks.data.detect import csv_rows, is_number
 from glassgate.tasks.data.lines import read_lines
-from glassgate.tasks.data.sniff import MISSING_NUMBERS, NUMBER, Column, Source, is_number, sniff
+from glassgate.tasks.data.sniff import MISSING_NUMBERS, NUMBER, WORD, Column, Source, sniff
 from glassgate.tasks.errors import DataError, OptionError
 
 MIN_STEPS = 4
@@ -26,7 +26,8 @@ def is_series_table(source: Source) -> bool:
 
 def has_labels(source: Source) -> bool:
     """Whether the first, the last or a named column of a table of series can contain labels."""
-    return bool(_label_candidates(source, "label")) and not source.columns[0].counts_rows
+    candidates = _label_candidates(source, "label")
+    return bool(candidates) and (candidates != [0] or not source.columns[0].counts_rows)
 
 
 def label_column_of(path: str | Path, source: Source, label_column: str = "label") -> int:
@@ -67,13 +68,22 @@ def read_series_table(path: str | Path, label_column: str = "label", labelled: b
     label = label_column_of(path, source, label_column) if labelled else None
     if not labelled and len(_label_candidates(source, label_column)) == 1:
         label = label_column_of(path, source, label_column)
+    ids = _id_column(source, label)
     lines = ((number, line) for number, line in read_lines(path) if line.strip("\ufeff \t"))
     if source.has_header:
         next(lines)
     for number, line in lines:
         cells = line.split() if source.separator is None else next(csv_rows([line], delimiter=source.separator))
-        name = None if label is None else _label_text(cells.pop(label))
+        name = None if label is None else _label_text(cells[label])
+        cells = [cell for index, cell in enumerate(cells) if index not in (label, ids)]
         yield str(path), number, _values(path, number, cells), name if labelled else None
+
+
+def _id_column(source: Source, label: int | None) -> int | None:
+    """The first column if it counts the rows or contains distinct words, and the labels are in another one."""
+    first = source.columns[0]
+    is_id = first.counts_rows or (first.kind == WORD and not first.may_be_labels)
+    return 0 if label and is_id else None
 
 
 def read_arff(path: str | Path, labelled: bool = True) -> Iterator[Row]:

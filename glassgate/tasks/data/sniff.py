@@ -14,20 +14,41 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from statistics import multimode
+from typing import Any
 
-from glassgate.tasks.data.detect import SEPARATORS, csv_rows, detect_kind
+from glassgate.tasks.data.detect import (
+    QUOTING,
+    csv_rows,
+    detect_kind,
+    is_number,
+    is_number_or_time,
+    quotes_enclose_cells,
+)
 from glassgate.tasks.data.lines import read_lines
-from glassgate.tasks.data.records import LABEL_COLUMNS, TAG_COLUMNS, TEXT_COLUMNS, TOKEN_COLUMNS
+from glassgate.tasks.data.records import (
+    KEYED_KINDS,
+    LABEL_COLUMNS,
+    TAG_COLUMNS,
+    TEXT_COLUMNS,
+    TOKEN_COLUMNS,
+    read_rows,
+    read_table,
+)
 
 NUMBER, TIME, WORD, TEXT = "number", "time", "word", "text"
-MISSING_NUMBERS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
+MISSING_NUMBERS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?", ".", "..")
 """The texts that denote a missing number."""
 
 _EXAMINED_LINES = 1000
+_MIN_COUNTED = 4  # columns whose names are consecutive numbers
+_MAX_NAME, _MAX_NAME_WORDS = 40, 4  # characters and words of the name of a column
 _MIN_FITTING = 0.95  # the fraction of the rows that have the usual number of cells, and of the cells that fit a kind
+_MONTH = "(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
 _DATE = re.compile(
     r"\d{1,4}[-/.年]\d{1,2}([-/.月]\d{1,4}日?)?([ T].*)?|(19|20)\d\d[01]\d[0-3]\d|\d{1,2}:\d\d(:\d\d(\.\d+)?)?"
-    r"|\d{4}[ -]?Q[1-4]|Q[1-4][ /-]?\d{4}"
+    r"|\d{4}[ -]?Q[1-4]|Q[1-4][ /-]?\d{4}|\d{4}[ -]?[MW]\d{2}"
+    r"|[^\W\d_]{3,}\.? (19|20)\d\d"
+    rf"|(\d{{1,2}}[ -])?{_MONTH}([ -]\d{{1,2}},?)?[ -]\d{{2,4}}( \d{{1,2}}:\d\d.*)?"
 )
 _USUAL_NAMES = {"id", "source", "target", *LABEL_COLUMNS, *TAG_COLUMNS, *TEXT_COLUMNS, *TOKEN_COLUMNS}
 _TEXT_KINDS = ("", "text", "csv", "tsv", "columns")
@@ -53,6 +74,11 @@ class Column:
     def may_be_labels(self) -> bool:
         """Whether the values repeat as those of labels do: half as many distinct values as rows, or fewer."""
         return self.distinct > 1 and 2 * self.distinct <= len(self.values)
+
+    @property
+    def mean_words(self) -> float:
+        """The mean number of words of a value."""
+        return sum(len(value.split()) for value in self.values) / max(1, len(self.values))
 
     @property
     def are_whole_numbers(self) -> bool:
@@ -102,6 +128,11 @@ def sniff(path: str | Path) -> Source:
         DataError: see `read_lines`
     """
     kind = detect_kind(path)
+    if kind in KEYED_KINDS:
+        rows = [row for _, row, _ in islice(read_rows(path, kind), _EXAMINED_LINES)]
+        return Source(kind, has_header=True, columns=columns_of_rows(rows))
+    if kind == "xlsx":
+        return _source(kind, "", [row for _, row in islice(read_table(path, kind)[1], _EXAMINED_LINES) if row])
     if kind not in _TEXT_KINDS:
         return Source(kind)
     lines = [line for _, line in islice(read_lines(path), _EXAMINED_LINES) if line.strip("\ufeff \t")]
@@ -109,6 +140,20 @@ def sniff(path: str | Path) -> Source:
     if lines and lines[0].lower().startswith("sep=") and len(lines[0]) == 5:
         lines = lines[1:]
     separator, rows = _rows(lines, "\t" if kind == "tsv" else "")
+    return _source(kind, separator, rows)
+
+
+def columns_of_rows(rows: Sequence[Any]) -> tuple[Column, ...]:
+    """Return the columns of rows that are mappings: those of texts, numbers and truth values, not of lists."""
+    mappings = [row for row in rows if isinstance(row, dict)]
+    if len(mappings) < len(rows) or not mappings:
+        return ()
+    keys = [key for key, value in mappings[0].items() if not isinstance(value, list | dict)]
+    columns = {key: ["" if (value := row.get(key)) is None else str(value) for row in mappings] for key in keys}
+    return tuple(_column(key, values) for key, values in columns.items())
+
+
+def _source(kind: str, separator: str | None, rows: Sequence[list[str]]) -> Source:
     if not rows:
         return Source(kind)
     has_header = len(rows) > 1 and _has_header(rows)
@@ -118,19 +163,12 @@ def sniff(path: str | Path) -> Source:
     return Source(kind, separator, has_header, tuple(map(_column, names, columns)))
 
 
-def is_number(text: str) -> bool:
-    """Whether a text is a finite number."""
-    try:
-        return abs(float(text)) < float("inf")
-    except ValueError:
-        return False
-
-
 def _column(name: str, values: Sequence[str]) -> Column:
-    return Column(name.strip(), _kind_of(values), len({*values}), tuple(values))
+    return Column(name.strip(), kind_of(values), len({*values}), tuple(values))
 
 
-def _kind_of(values: Sequence[str]) -> str:
+def kind_of(values: Sequence[str]) -> str:
+    """Return the kind of the values of a column."""
     present = [value for value in values if value not in MISSING_NUMBERS]
     if not present:
         return NUMBER
@@ -149,32 +187,47 @@ def _is_number_of_any_country(text: str) -> bool:
 
 
 def _has_header(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether the first row has no number or time where the rows below it have one, and no value of the rows below."""
-    for index, name in enumerate(rows[0]):
-        values = [row[index].strip() for row in rows[1:]]
-        kind = _kind_of(values)
-        if kind in (NUMBER, TIME):
-            return _kind_of([name.strip()]) not in (NUMBER, TIME)
-    return any(name.strip().lower() in _USUAL_NAMES for name in rows[0])
+    """Whether the first row names the columns.
+
+    It contains a usual name; or the first column of numbers or times has neither in the first row, or its numbers count
+    the columns, such as years; or all its cells are short, and a column whose values repeat lacks the one in this row.
+    """
+    first, body = [cell.strip() for cell in rows[0]], rows[1:]
+    columns = [[row[index].strip() for row in body] for index in range(len(first))]
+    if any(name.lower() in _USUAL_NAMES for name in first):
+        return True
+    kinds = [kind_of(values) if any(values) else "" for values in columns]
+    numeric = [(name, kind) for name, kind in zip(first, kinds, strict=True) if kind in (NUMBER, TIME) and name]
+    if numeric:
+        numbers = [int(name) for name, _ in numeric if name.isdecimal()]
+        counts = len(numbers) >= _MIN_COUNTED and numbers == list(range(numbers[0], numbers[0] + len(numeric)))
+        return counts or kind_of([numeric[0][0]]) != numeric[0][1]
+    repeating = [
+        (name, values)
+        for name, values in zip(first, columns, strict=True)
+        if any(values) and 2 * len({*values}) <= len(values)
+    ]
+    are_short = all(len(name) <= _MAX_NAME and len(name.split()) <= _MAX_NAME_WORDS for name in first)
+    return bool(repeating) and are_short and not any(name in values for name, values in repeating)
 
 
 def _rows(lines: Sequence[str], separator: str) -> tuple[str | None, list[list[str]]]:
     """The separator of the columns and the rows of cells; no rows if the lines have no columns."""
     for candidate in (separator,) if separator else SEPARATORS_BY_CLARITY:
-        rows = list(csv_rows((f"{line}\n" for line in lines), delimiter=candidate))
+        has_quotes = candidate != "\t" or quotes_enclose_cells(lines)
+        rows = list(csv_rows((f"{line}\n" for line in lines), delimiter=candidate, quoting=QUOTING[has_quotes]))
         if (fitting := _of_one_width(rows)) and len(fitting[0]) > 1:
             return candidate, fitting
     rows = [line.split() for line in lines]
     fitting = _of_one_width(rows)
     cells = [cell for row in fitting for cell in row]
-    if fitting and sum(map(is_number, cells)) >= len(cells) / 2:
+    if fitting and sum(map(is_number_or_time, cells)) >= len(cells) / 2:
         return None, fitting
     return "", []
 
 
 SEPARATORS_BY_CLARITY = ("\t", ";", "|", ",")
 """The separators, from the one that texts contain least often."""
-assert {*SEPARATORS_BY_CLARITY} == {*SEPARATORS}
 
 
 def _of_one_width(rows: Sequence[list[str]]) -> list[list[str]]:

@@ -4,14 +4,17 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from glassgate.tasks.data import records
+from glassgate.tasks.data import records, roles
+from glassgate.tasks.data.columns import column_number
 from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.lines import encoding_note, nonempty, read_lines
+from glassgate.tasks.data.sniff import sniff
 from glassgate.tasks.data.store import arrow as mapped
 from glassgate.tasks.data.store.examples import LINE, SEQUENCE, Stored, counts, store
 from glassgate.tasks.data.store.tokens import read_tokens
@@ -144,11 +147,11 @@ def read_text(
         DataError: see `read_lines` and `records.read_rows`; all lines are blank; the key is missing
     """
     kind = detect_kind(path)
-    has_keys = kind in records.KEYED_KINDS
+    has_keys = kind in (*records.KEYED_KINDS, *records.TABLE_KINDS)
     is_raw = token_kind == "byte" and not has_keys
-    if progress and token_kind != "byte" and kind != "parquet" and (encoding := encoding_note(path)):
+    if progress and token_kind != "byte" and kind not in ("parquet", "xlsx") and (encoding := encoding_note(path)):
         progress.note(f"{path}: text{encoding}")
-    if progress and has_keys:
+    if progress and kind in records.KEYED_KINDS:
         progress.note(_rows_note(path, kind, column))
     lines = text_lines(path, column, "latin-1" if is_raw else "")
     splitter = str if is_raw else _SPLITTERS[token_kind]
@@ -172,11 +175,41 @@ def text_lines(path: str | Path, column: str | None = None, encoding: str = "") 
         encoding: the encoding of a text file; detected if empty
     """
     kind = detect_kind(path)
+    if kind in records.TABLE_KINDS:
+        return _table_texts(path, kind, column)
     return (
         _row_texts(path, records.read_rows(path, kind), column)
         if kind in records.KEYED_KINDS
         else read_lines(path, encoding)
     )
+
+
+def _table_texts(path: str | Path, kind: str, name: str | None) -> Iterator[tuple[int, str]]:
+    """Yield the texts in a column of a table.
+
+    Args:
+        name: the name of the column or its number from 1; if None, the only one of texts
+
+    Raises:
+        DataError: several columns can contain the texts, or the named one does not exist
+    """
+    columns = sniff(path).columns
+    dialect, rows = records.read_table(path, kind)
+    header = [cell.strip() for cell in dialect.header]
+    index = column_number("--text-column", path, name, len(header), header)
+    has_header = name in header or sniff(path).has_header or header[0].lower() in records.TEXT_COLUMNS
+    if index is None and len(header) > 1:
+        usual = [k for k, cell in enumerate(header) if cell.lower() in records.TEXT_COLUMNS]
+        try:
+            found = roles.assign(columns, {roles.TEXT_ROLE: None})[roles.TEXT_ROLE]
+        except roles.UnclearColumnsError as error:
+            raise DataError(path, 1, str(error)) from None
+        index = usual[0] if usual else found
+        if index is None:
+            names = ", ".join(map(repr, header[:8]))
+            raise DataError(path, 1, f"expected a column of texts, got {names}; name it with --text-column")
+    for number, row in islice(rows, int(has_header), None):
+        yield number, row[index or 0] if row else ""
 
 
 def from_rows(rows: Iterator[tuple[int, Any, records.LabelNames]], options: TextOptions) -> list[Text]:

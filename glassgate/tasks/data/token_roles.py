@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 from itertools import groupby, pairwise
 
 from glassgate.tasks.data.bio import detect_scheme, entity_type
+from glassgate.tasks.data.detect import is_number
 from glassgate.tasks.data.records import TAG_COLUMNS, TOKEN_COLUMNS
-from glassgate.tasks.data.sniff import is_number
 
 _USUAL_NAMES = {"id", "idx", "index", "no", "nr", "sentence", "lemma", *TOKEN_COLUMNS, *TAG_COLUMNS}
 _MAX_LABELS = 100

@@ -267,7 +267,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         """
         origins = list(self.forecast_from_end(self.read(source, labelled=False)))
         with decoded_as(self.options.encoding):
-            is_long = resolve_schema(Table(source), self.options.schema).series is not None
+            is_long = resolve_schema(Table(source, self.options.decimal or ""), self.options.schema).series is not None
         if is_long:
             return long_frame(origins, self.options.levels)
         frame = wide_frame(origins, self.options.levels)

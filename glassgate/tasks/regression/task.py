@@ -51,6 +51,7 @@ class Regression(LabelledTask[RegressionOptions, list[float]]):
     options_type = RegressionOptions
     monitor = "mae"
     lower_is_better = True
+    predicts_numbers = True
     padding = {"units": PADDING, "series": 0, "numbers": 0}
 
     def read_label(self, label: str | None, separator: str) -> str | None:

@@ -16,6 +16,7 @@ from glassgate.tasks.baselines.baseline import Baseline
 from glassgate.tasks.data import texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.batching import Batching
+from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.lines import encoding_note
@@ -107,7 +108,8 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Pair]:
         pairs = read_pairs(path, labelled, self.options.reverse)
-        if progress is not None and FILE_SEPARATOR not in str(path) and (encoding := encoding_note(path)):
+        is_text = FILE_SEPARATOR not in str(path) and detect_kind(path) not in ("parquet", "xlsx")
+        if progress is not None and is_text and (encoding := encoding_note(path)):
             progress.note(f"{path}: pairs{encoding}")
         if progress is not None and not labelled and str(path) == STDIN and any(pair.target for pair in pairs):
             column = 2 if self.options.reverse else 1

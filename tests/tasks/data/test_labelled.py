@@ -76,7 +76,7 @@ def test_arrays(tmp_path: Path) -> None:
     [
         (
             "a.csv",
-            "words,label\nx,y\n",
+            "words,label\n1,y\n2,y\n",
             r"a\.csv:1: expected a column 'text', got 'words', 'label'; name yours with --text-",
         ),
         (

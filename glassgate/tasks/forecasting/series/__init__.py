@@ -4,7 +4,9 @@
 |---|---|
 | `reader` | reads the rows of a table |
 | `schema` | the roles of the columns, and the frequency of the time stamps |
-| `columns` | detects the roles, and parses numbers and time stamps |
+| `columns` | detects the roles, and parses numbers |
+| `stamps`, `time_columns` | parse time stamps, in one or in several columns |
+| `json_tables`, `wide`, `tsf` | tables in JSON, with a series per row, and of the Monash repository |
 | `build` | groups the rows by series, and checks them |
 | `steps` | a series in memory or on disk |
 | `zones` | time zones, and the texts of time stamps |

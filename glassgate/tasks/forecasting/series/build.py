@@ -16,9 +16,10 @@ import pyarrow as pa
 from glassgate.storage import cache_folder, temporary_folder
 from glassgate.tasks.data.store.arrow import Arrow, Column, is_large, open_cached
 from glassgate.tasks.errors import DataError
-from glassgate.tasks.forecasting.series.columns import Numbers, Stamps, resolve_schema
+from glassgate.tasks.forecasting.series.columns import Numbers, resolve_schema
 from glassgate.tasks.forecasting.series.reader import Frame, Table
 from glassgate.tasks.forecasting.series.schema import Frequency, Schema, format_time, infer_frequency
+from glassgate.tasks.forecasting.series.stamps import Stamps
 from glassgate.tasks.forecasting.series.steps import Series, Steps
 from glassgate.tasks.progress import Progress
 
@@ -40,8 +41,9 @@ def read_series(
         DataError: the table cannot be read, lacks a column or a value, or has irregular time stamps
     """
     progress = progress or Progress()
-    table = Table(source)
-    schema = resolve_schema(table, schema or Schema())
+    schema = schema or Schema()
+    table = Table(source, schema.decimal)
+    schema = resolve_schema(table, schema)
 
     def write(sink: pa.NativeFile) -> None:
         with temporary_folder(cache_folder()) as folder:

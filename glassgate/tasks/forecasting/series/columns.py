@@ -1,23 +1,31 @@
-"""Detects the roles of the columns of a table of time series, and parses their numbers and time stamps."""
+"""Detects the roles of the columns of a table of time series, and parses their numbers."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pandas as pd
 
-from glassgate.tasks.errors import DataError, OptionError
+from glassgate.tasks.data.detect import is_number
+from glassgate.tasks.data.sniff import MISSING_NUMBERS
+from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.series.reader import Table
-from glassgate.tasks.forecasting.series.schema import TIME_NAMES, Schema, format_time, infer_frequency
-from glassgate.tasks.forecasting.series.time_columns import find_time_columns, quarters_as_dates
-from glassgate.tasks.forecasting.series.zones import ISO_FORM, find_form, find_zone, offsets_of, to_local, zone_of_type
+from glassgate.tasks.forecasting.series.schema import TIME_NAMES, Schema
+from glassgate.tasks.forecasting.series.stamps import is_date
+from glassgate.tasks.forecasting.series.time_columns import (
+    CLOCK,
+    are_decimal_years,
+    are_times,
+    counts_steps,
+    find_parts,
+    find_time_columns,
+)
 
-_MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
-"""The texts that denote a missing number."""
-_ROW_NUMBER_NAMES = ("", "no", "nr", "id", "index", "row", "rownames", "unnamed: 0")
-_COMPACT_DATE = r"(19|20)\d\d[01]\d[0-3]\d"
+_ROW_NUMBER_NAMES = ("", "no", "nr", "id", "index", "row", "rownames", "unnamed: 0", "instant", "1")
+_EXAMINED_ROWS = 1000
+_MIN_COLUMNS_WITH_PARTS = 3  # a year, a month and a value
+_STEP_NAMES = ("", "t", "time", "step", "steps", "sec", "second", "seconds", "s", "ms", "frame")
 # Numbers such as 1.234, whose mark can separate decimals or thousands.
 _AMBIGUOUS_NUMBER = r"[+-]?[1-9]\d{0,2}[.,]\d{3}"
 # For each decimal mark, the numbers that require it, such as 3,5 or 1.234,5 or 1.234.567 for the comma.
@@ -39,7 +47,7 @@ def resolve_schema(table: Table, schema: Schema) -> Schema:
     time = schema.time
     if time is not None and time not in names and all(name.strip() in names for name in time.split(",")):
         time = table.join(tuple(name.strip() for name in time.split(",")))
-    elif time is None and (time_columns := find_time_columns(names)):
+    elif time is None and (time_columns := find_time_columns(names) or _parts_without_names(table)):
         time = table.join(time_columns)
     schema = replace(schema, time=time)
     for option in ("target", "past", "known", "static", "time", "series"):
@@ -53,15 +61,24 @@ def resolve_schema(table: Table, schema: Schema) -> Schema:
         series = "unique_id"
     if time is None:
         time = next((name for name in names if name.lower() in TIME_NAMES), None)
-    parts_of_time = table.joined.get(time or "", ())
+    skipped: set[str] = set()  # columns of times that only count the steps
     columns_with_role = {series, *schema.past, *schema.known, *schema.static, *schema.target}
-    if time is None and names[0] not in columns_with_role and _has_times(table, names[0]):
-        time = names[0]
+    if time is None:
+        candidates = [name for name in names if name not in columns_with_role]
+        time = next((name for name in candidates if _has_times(table, name, name == names[0])), None)
+    if schema.time is None and time is not None:
+        time = _with_clock(table, time, columns_with_role)
+        if counts_steps(_beginning(table, time)):
+            skipped, time = {time}, None
     other_columns = {time, series, *schema.past, *schema.known, *schema.static}
-    other_columns |= {*parts_of_time}
+    other_columns |= {*table.joined.get(time or "", ()), *skipped}
     target = schema.target or tuple(name for name in names if name not in other_columns)
     if not schema.target and len(target) > 1:
         target = tuple(name for name in target if not _numbers_rows(table, name))
+        skipped |= {name for name in target if _is_second_time(table, name)}
+        target = tuple(name for name in target if name not in skipped)
+    if skipped and table.path is not None:
+        table.note += f", without {', '.join(map(repr, sorted(skipped)))}, which counts steps or times"
     if series is not None and not schema.target and "y" in target:
         target = ("y",)
     if not target:
@@ -73,49 +90,80 @@ def resolve_schema(table: Table, schema: Schema) -> Schema:
     return replace(schema, time=time, series=series, target=target)
 
 
+def _beginning(table: Table, name: str) -> pd.Series:
+    """The first part of a column, as text without blanks at the ends."""
+    part = next((part[name] for _, part in table.parts([name])), pd.Series(dtype=str))
+    return part if pd.api.types.is_datetime64_any_dtype(part) else part.astype(str).str.strip()
+
+
 def _numbers_rows(table: Table, name: str) -> bool:
-    """Whether a column has a name such as "No" and counts the rows."""
+    """Whether a column has a name such as "No" or "t" and counts the rows."""
+    if name.strip().lower() in _STEP_NAMES and counts_steps(_beginning(table, name)):
+        return True
     if name.strip().lower() not in _ROW_NUMBER_NAMES:
         return False
-    part = next((part[name] for _, part in table.parts([name])), pd.Series(dtype=float))
-    numbers = pd.to_numeric(part, errors="coerce")
+    numbers = pd.to_numeric(_beginning(table, name), errors="coerce")
     return len(numbers) > 1 and bool((numbers.diff().iloc[1:] == 1).all())
 
 
-def _has_times(table: Table, name: str) -> bool:
-    """Whether a column contains time stamps: it begins with a date, or it is called "year" and has distinct values."""
-    first = next((part[name] for _, part in table.parts([name])), None)
-    if first is None or pd.api.types.is_datetime64_any_dtype(first):
-        return first is not None
-    if name.lower() == "year" and first.is_unique:
+def _is_second_time(table: Table, name: str) -> bool:
+    """Whether a column contains dates, times of day or decimal years, in addition to the column of time stamps."""
+    values = _beginning(table, name)
+    if pd.api.types.is_datetime64_any_dtype(values):
         return True
-    text = str(first.iloc[0]).strip()
-    return bool(re.fullmatch(_COMPACT_DATE, text)) if _is_number(text) else _is_date(text)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
+    head = values.iloc[:_EXAMINED_ROWS]
+    if not len(head):
         return False
-    return True
+    return bool(head.str.fullmatch(CLOCK.replace("[:.]", ":")).all()) or (
+        (not is_number(str(head.iloc[0])) and is_date(str(head.iloc[0]))) or are_decimal_years(head.astype("string"))
+    )
 
 
-def _is_date(text: str) -> bool:
-    if quarters_as_dates(pd.Series([text], dtype="string")) is not None:
+def _parts_without_names(table: Table) -> tuple[str, ...]:
+    """The first columns of a table without a header, if they contain years, months, and possibly days and hours."""
+    if table.has_header or len(table.names) < _MIN_COLUMNS_WITH_PARTS:
+        return ()
+    return tuple(table.names[: find_parts([_beginning(table, name).iloc[:_EXAMINED_ROWS] for name in table.names[:4]])])
+
+
+def _has_times(table: Table, name: str, is_first: bool) -> bool:
+    """Whether a column contains time stamps.
+
+    It begins with a date, or it is the first column and contains years, compact dates, or seconds since 1970.
+    """
+    beginning = _beginning(table, name)
+    if pd.api.types.is_datetime64_any_dtype(beginning):
         return True
-    return any(len(_parse_times(pd.Series([text]), format)) for format in FORMATS)
+    if not len(beginning):
+        return False
+    if is_first and name.lower() == "year" and beginning.is_unique:
+        return True
+    if is_number(beginning.iloc[0]):
+        return is_first and are_times(beginning)
+    return is_date(beginning.iloc[0])
+
+
+def _with_clock(table: Table, time: str, columns_with_role: Collection[str | None]) -> str:
+    """The column of dates, joined with the next one if that contains times of day."""
+    names = table.names
+    if time not in names or names.index(time) + 1 == len(names):
+        return time
+    following = names[names.index(time) + 1]
+    dates = _beginning(table, time)
+    if following in columns_with_role or pd.api.types.is_datetime64_any_dtype(dates) or dates.str.contains(":").any():
+        return time
+    return table.join((time, following)) if _beginning(table, following).str.fullmatch(CLOCK).all() else time
 
 
 def _check_header(table: Table) -> None:
     """Check that the first row is a header. A row of numbers is a header only if it numbers the columns from 0."""
-    if not (table.is_text or table.kind == "xlsx") or not table.has_header:
+    if table.kind != "xlsx":
         return
     first = table.names[0].strip()
-    is_row_of_numbers = all(map(_is_number, table.names)) and list(map(str, range(len(table.names)))) != table.names
-    if is_row_of_numbers or (not _is_number(first) and _is_date(first)):
+    is_row_of_numbers = all(map(is_number, table.names)) and list(map(str, range(len(table.names)))) != table.names
+    if is_row_of_numbers or (not is_number(first) and is_date(first)):
         raise table.fault(
-            1 if table.is_text else None,
+            None,
             f"expected a header in the first row, got {', '.join(map(repr, table.names[:4]))}; add a row with the "
             "names of the columns",
         )
@@ -181,7 +229,7 @@ class Numbers:
 
     def _parse(self, name: str, rows: np.ndarray, values: pd.Series) -> np.ndarray:
         texts = values.astype("string").str.strip()
-        texts = python_numbers = texts.mask(texts.isin(_MISSING))
+        texts = python_numbers = texts.mask(texts.isin(MISSING_NUMBERS))
         if self.table.is_text:
             thousands_mark = "." if self.decimal == "," else ","
             python_numbers = _without_spaces(texts).str.replace(
@@ -203,163 +251,3 @@ class Numbers:
 def _without_spaces(texts: pd.Series) -> pd.Series:
     """Remove the spaces at the ends of numbers and between their groups of thousands."""
     return texts.str.strip().str.replace(r"(?<=\d)\s(?=\d{3}(?!\d))", "", regex=True)
-
-
-_DAYS = (
-    *("ISO8601", "%Y/%m/%d", "%Y.%m.%d", "%Y年%m月%d日", "%Y-%m", "%Y/%m", "%d.%m.%Y", "%d.%m.%y"),
-    *("%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%d/%m/%y", "%m/%d/%y", "%d %b %Y", "%d %B %Y", "%b %d, %Y"),
-    *("%B %d, %Y", "%b %d %Y", "%d-%b-%Y", "%d-%b-%y", "%b %Y", "%B %Y", "%b-%y"),
-)
-_CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p", "T%H:%M:%S")
-FORMATS = (*_DAYS, *(day + clock for day, clock in product(_DAYS[1:], _CLOCKS[1:])), "%Y%m%d", "%Y%m%d %H:%M")
-"""The formats of time stamps that are detected."""
-
-
-def _parse_times(texts: pd.Series, format: str) -> np.ndarray:
-    """Parse time stamps in a format, and convert them to UTC, `(R,)`; an empty array if a text has another format."""
-    stamps = pd.to_datetime(texts, format=format, errors="coerce", utc=True)
-    if stamps.isna().any():
-        return np.zeros(0, "datetime64[us]")
-    return stamps.dt.tz_localize(None).to_numpy("datetime64[us]")
-
-
-class Stamps:
-    """Parses a column of time stamps part by part. All time stamps must have one format.
-
-    While several formats match all values so far, the column is parsed in each of them. `finish` chooses one.
-
-    Args:
-        table: the table, for messages
-        name: the name of the column
-        format: the format, as in `strptime`; detected if empty
-
-    Attributes:
-        zone: the time zone, a name or an offset; empty if the time stamps have none. Set by `finish`
-        is_local: whether the time stamps are in local time, as with steps of a day or longer; otherwise they are in UTC
-        form: the form in which the input is written, see `zones.find_form`; empty if it is unknown
-    """
-
-    def __init__(self, table: Table, name: str, format: str = ""):
-        self.table = table
-        self.name = name
-        self._candidates = [format] if format else list(FORMATS)
-        self._is_format_given = bool(format)
-        self._parts: dict[str, list[np.ndarray]] | None = None  # by format; "" for values that are not parsed
-        self._texts: list[str] = []  # the first and the last text of each part
-        self._offsets: list[np.ndarray] | None = []  # None if a time stamp has none
-        self.zone = self.form = ""
-        self.is_local = False
-
-    def add(self, rows: np.ndarray, values: pd.Series) -> None:
-        """Parse the next part of the column.
-
-        Args:
-            rows: the numbers of the rows in the table, `(R,)`, for messages
-            values: time stamps or whole numbers, possibly as text
-
-        Raises:
-            DataError: a value is missing, or has another format than the previous ones
-        """
-        if values.isna().any():
-            raise self._parse_error(rows, values, int(values.isna().to_numpy().argmax()))
-        if pd.api.types.is_datetime64_any_dtype(values):
-            stamps = values if values.dt.tz is None else values.dt.tz_convert(None)
-            parts = {"": stamps.to_numpy("datetime64[us]")}
-            if values.dt.tz is not None:
-                self.zone, self.form = zone_of_type(values.dt.tz, values.iloc[0]), ISO_FORM
-        elif pd.api.types.is_integer_dtype(values) and not self._is_format_given:
-            parts = {"": values.to_numpy(np.int64)}
-        else:
-            texts = values.astype(str).str.strip()
-            parts = self._parse_texts(rows, texts)
-            self._texts += [texts.iloc[0], texts.iloc[-1]]
-            offsets = None if self._offsets is None else offsets_of(texts)
-            self._offsets = None if self._offsets is None or offsets is None else [*self._offsets, offsets]
-        previous = self._parts or {format: [] for format in parts}
-        self._parts = {format: [*previous[format], part] for format, part in parts.items() if format in previous}
-
-    def _parse_texts(self, rows: np.ndarray, texts: pd.Series) -> dict[str, np.ndarray]:
-        """The time stamps of texts, by each format that matches all of them."""
-        quarters = None if self._is_format_given else quarters_as_dates(texts.astype("string"))
-        texts = texts if quarters is None else quarters
-        are_integers = texts.str.fullmatch(r"[+-]?\d+").all() and not self._is_format_given
-        if are_integers and not texts.str.fullmatch(_COMPACT_DATE).all():
-            return {"": texts.astype(np.int64).to_numpy()}
-        candidates = [format for format in self._candidates if len(_parse_times(texts.iloc[:1], format))]
-        by_format = {format: part for format in candidates if len(part := _parse_times(texts, format))}
-        if not by_format:
-            index = 0
-            if candidates:  # report the first value that no format can parse
-                parsed = (pd.to_datetime(texts, format=each, errors="coerce", utc=True) for each in candidates)
-                index = max(int(stamps.isna().to_numpy().argmax()) for stamps in parsed)
-            raise self._parse_error(rows, texts, index)
-        self._candidates = list(by_format)
-        return by_format
-
-    def finish(self) -> tuple[np.ndarray, str]:
-        """Choose one of the formats that match all values.
-
-        Returns:
-            the time stamps, datetime64[us] or integers, `(R,)`; and the format, empty if there was no choice
-
-        Raises:
-            DataError: several formats match, and none or several of them give regular time stamps
-        """
-        assert self._parts is not None
-        by_format = {format: np.concatenate(parts) for format, parts in self._parts.items()}
-        distinct: dict[str, np.ndarray] = {}
-        for format, stamps in by_format.items():
-            if not any(np.array_equal(stamps, other) for other in distinct.values()):
-                distinct[format] = stamps
-        if len(distinct) > 1:
-            regular = {format: stamps for format, stamps in distinct.items() if _is_regular(stamps)}
-            if len(regular) == 1:
-                ((format, stamps),) = regular.items()
-                return self._localised(stamps, format), format
-            (format, stamps), (other_format, other_stamps) = list(distinct.items())[:2]
-            index = int(np.argmax(stamps != other_stamps))
-            time, other_time = format_time(stamps[index]), format_time(other_stamps[index])
-            raise self.table.fault(
-                None,
-                f"column {self.name!r}: time stamp {index + 1} can be {time} or {other_time}, and both fit the whole "
-                f"column; choose --time-format {format!r} for the first, --time-format {other_format!r} for the second",
-            )
-        ((format, stamps),) = distinct.items()
-        return self._localised(stamps, format), ""
-
-    def _localised(self, stamps: np.ndarray, format: str) -> np.ndarray:
-        """Set the zone and the form, and return the time stamps, in local time if a step is a day or longer."""
-        if stamps.dtype.kind != "M":
-            return stamps
-        if self._texts and self._offsets:
-            self.zone = find_zone(stamps, np.concatenate(self._offsets))
-        if self.zone and _has_whole_days(local := to_local(stamps, self.zone)):
-            self.is_local, stamps = True, local
-        if self._texts:
-            pairs = [(self._texts[0], stamps[0]), (self._texts[-1], stamps[-1])]
-            self.form = find_form(format, pairs, self.zone, self.is_local)
-        return stamps
-
-    def _parse_error(self, rows: np.ndarray, values: pd.Series, index: int) -> DataError:
-        value = values.iloc[index]
-        return self.table.fault(
-            int(rows[index]),
-            f"column {self.name!r}: expected a time stamp such as 2024-01-31 13:00, or a whole number, got "
-            f"{None if pd.isna(value) else value!r}; correct it, name another column with --time, or name the format "
-            "with --time-format",
-        )
-
-
-def _has_whole_days(times: np.ndarray) -> bool:
-    """Whether the usual distance of the time stamps is a day or longer, in days, weeks or months."""
-    stamps = np.unique(times)
-    return len(stamps) > 1 and infer_frequency(stamps).has_whole_days
-
-
-def _is_regular(times: np.ndarray) -> bool:
-    """Whether the distinct time stamps of a column have one frequency, without gaps."""
-    stamps = np.unique(times)
-    if len(stamps) < 3:
-        return True
-    steps, on_grid = infer_frequency(stamps).steps(stamps)
-    return bool(on_grid.all() and (np.diff(steps) == 1).all())

@@ -2,23 +2,28 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from glassgate.tasks.data.detect import detect_kind
-from glassgate.tasks.data.files import STDIN, loading, readable_file, suffix_of
+from glassgate.tasks.data.detect import Dialect, detect_kind
+from glassgate.tasks.data.excel import read_excel
+from glassgate.tasks.data.files import loading, readable_file, suffix_of
 from glassgate.tasks.data.lines import encoding_note
-from glassgate.tasks.data.records import read_excel, read_table
-from glassgate.tasks.data.sniff import is_number
+from glassgate.tasks.data.records import read_table
+from glassgate.tasks.data.sniff import NUMBER, TIME, kind_of
 from glassgate.tasks.errors import DataError, OptionError
+from glassgate.tasks.forecasting.series.json_tables import read_json_table
 from glassgate.tasks.forecasting.series.schema import TIME_NAMES
 from glassgate.tasks.forecasting.series.time_columns import join_columns
 from glassgate.tasks.forecasting.series.tsf import read_tsf
+from glassgate.tasks.forecasting.series.wide import find_wide, long_table
 
+_EXAMINED_ROWS = 1000
+_MIN_ROWS = 3  # rows from which numbers may have decimal commas
 _PART_SIZE = 2**16  # rows that are read at once
 
 Frame = Any
@@ -32,7 +37,7 @@ class Table:
         names: the names of the columns
         path: the path of the file; None for a frame
         source: the origin of the rows, for messages
-        kind: "csv", "tsv", "tsf", "xlsx", "parquet" or "frame"
+        kind: "csv", "tsv", "tsf", "json", "jsonl", "xlsx", "parquet" or "frame"
         is_text: whether rows are lines of text
         has_header: whether the first row names the columns; a text table of numbers may have no header. Its columns are
             named by their numbers, from 1
@@ -40,7 +45,7 @@ class Table:
         note: the encoding of a text file or the sheet of a workbook, as the end of a message; often empty
     """
 
-    def __init__(self, source: "str | Path | Frame"):
+    def __init__(self, source: "str | Path | Frame", decimal: str = ""):
         self.path = source if isinstance(source, str | Path) else None
         self.source = "given frame" if self.path is None else str(self.path)
         self.kind = "frame" if self.path is None else _kind_of_file(self.path)
@@ -49,12 +54,17 @@ class Table:
         self.note = ""
         self.has_header = True
         self.joined: dict[str, tuple[str, ...]] = {}
+        self._separator: str | None = None  # detected
         if self.path is None:
             self._frame = _to_pandas(source)
         elif self.kind == "xlsx":
             self._frame, self.note = read_excel(self.source)
         elif self.kind == "tsf":
             self._frame = read_tsf(self.source)
+        elif self.kind in ("json", "jsonl"):
+            self._frame = read_json_table(self.source, self.kind)
+        elif self.is_text:
+            self._read_beginning(decimal)
         if self._frame is not None:
             self.names = [str(name) for name in self._frame.columns]
             self._frame = self._frame.set_axis(self.names, axis=1)
@@ -62,14 +72,52 @@ class Table:
             schema = self._open_parquet().schema_arrow  # the index of a pandas frame comes last in the file
             index = [name for name in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(name, str)]
             self.names = [*index, *(name for name in schema.names if name not in index)]
-        else:
-            self.names = [name.strip("\ufeff") for name in read_table(self.source, self.kind)[0].header]
-            self.note = encoding_note(self.source)
-            numbered = [str(index) for index in range(len(self.names))]
-            self.has_header = not all(map(is_number, self.names)) or self.names == numbered
-            if not self.has_header:
-                self.names = [str(index + 1) for index in range(len(self.names))]
-                self.note += ", no header, columns named by number"
+        self._check_names()
+
+    def _read_beginning(self, decimal: str) -> None:
+        """Find the header of a text table, and convert a table with a series per row.
+
+        Raises:
+            DataError: all lines have two whole numbers, or one number with a decimal comma, and `decimal` is empty
+        """
+        dialect, rows = read_table(self.source, self.kind)
+        if _may_be_decimals(dialect, list(islice(read_table(self.source, self.kind)[1], _EXAMINED_ROWS))):
+            if not decimal:
+                raise self.fault(
+                    dialect.skipped_lines + 1,
+                    f"{','.join(dialect.header)} can be one number or two; choose --decimal , for one number, "
+                    "--decimal . for two",
+                )
+            self._separator = " " if decimal == "," else ","
+            dialect, rows = read_table(self.source, self.kind, (), self._separator)
+        self.names = [name.strip("\ufeff \r") for name in dialect.header]
+        self.note = encoding_note(self.source)
+        below = [row for _, row in islice(rows, 1, _EXAMINED_ROWS) if row]
+        wide = find_wide(self.names, below)
+        if wide is not None:
+            self.is_text = False
+            self._frame = long_table(wide, islice(read_table(self.source, self.kind)[1], 1, None))
+            per = "year" if wide.has_months else "series"
+            self.note += f", a {per} in each row"
+            return
+        while len(self.names) > 1 and not self.names[-1] and not any(row[len(self.names) - 1].strip() for row in below):
+            self.names.pop()
+        numbered = [str(index) for index in range(len(self.names))]
+        self.has_header = self.names == numbered or not _is_like(self.names, below)
+        if not self.has_header:
+            self.note += ", no header, columns named by number"
+        for index, name in enumerate(self.names):
+            self.names[index] = name if name and self.has_header else str(index + 1)
+
+    def _check_names(self) -> None:
+        """Check that the columns have different names.
+
+        Raises:
+            DataError: two columns have one name
+        """
+        repeated = next((name for name in self.names if self.names.count(name) > 1), None)
+        if repeated is not None:
+            raise self.fault(None, f"expected columns with different names, got {repeated!r} twice; rename one of them")
 
     def fault(self, row: int | None, message: str) -> DataError:
         """Return the error for a row, numbered as in `parts`, or for the whole table if `row` is None."""
@@ -103,7 +151,7 @@ class Table:
             return
         if self.is_text:
             indices = {name: self.names.index(name) for name in names}
-            all_rows = islice(read_table(self.source, self.kind)[1], int(self.has_header), None)
+            all_rows = islice(read_table(self.source, self.kind, (), self._separator)[1], int(self.has_header), None)
             rows = ((number, row) for number, row in all_rows if row)
             while part := list(islice(rows, _PART_SIZE)):
                 columns = {name: [row[index] for _, row in part] for name, index in indices.items()}
@@ -138,13 +186,36 @@ def _kind_of_file(path: str | Path) -> str:
     kind = detect_kind(path)
     if kind == "folder":
         raise DataError(path, None, "this is a folder; give a file")
-    if kind == "text" or (not kind and str(path) == STDIN):
+    if kind in ("", "text", "columns"):
         return "csv"
-    if kind not in ("csv", "tsv", "tsf", "parquet", "xlsx"):
+    if kind not in ("csv", "tsv", "tsf", "json", "jsonl", "parquet", "xlsx"):
         raise OptionError(
-            f"{path}: expected time series as .csv, .tsv, .tsf, .xlsx or .parquet, got the suffix {suffix_of(path)!r}"
+            f"{path}: expected time series as .csv, .tsv, .txt, .json, .tsf, .xlsx or .parquet, got the suffix "
+            f"{suffix_of(path)!r}"
         )
     return kind
+
+
+def _may_be_decimals(dialect: Dialect, rows: Sequence[tuple[int, Sequence[str]]]) -> bool:
+    """Whether each row has two whole numbers with a comma between them, and the first does not count the rows."""
+    pairs = [row for _, row in rows if row]
+    if dialect.separator != "," or len(dialect.header) != 2 or len(pairs) < _MIN_ROWS:
+        return False
+    if not all(first.strip().lstrip("+-").isdecimal() and second.isdecimal() for first, second in pairs):
+        return False
+    numbers = [int(first) for first, _ in pairs]
+    return any(after <= before for before, after in pairwise(numbers))
+
+
+def _is_like(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the first row of a table has a number or a time in each column where the rows below have one."""
+    if not rows:
+        return all(kind_of([cell]) == NUMBER for cell in first)
+    kinds = [kind_of([row[index].strip() for row in rows]) for index in range(len(first))]
+    numeric = [
+        (kind_of([cell.strip()]), kind) for cell, kind in zip(first, kinds, strict=True) if kind in (NUMBER, TIME)
+    ]
+    return bool(numeric) and all(cell == kind for cell, kind in numeric) and any(map(str.strip, first))
 
 
 def has_time_index(frame: Frame) -> bool:

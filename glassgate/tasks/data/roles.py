@@ -1,0 +1,104 @@
+"""Assigns the columns of a table to the roles that a task declares, as a pure function of the examined columns."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from glassgate.tasks.data.records import LABEL_COLUMNS, TEXT_COLUMNS
+from glassgate.tasks.data.sniff import NUMBER, TEXT, TIME, WORD, Column
+
+_MIN_WORDS = 3  # in the mean, of the texts that are preferred to shorter ones, such as titles
+
+
+@dataclass(frozen=True)
+class Role:
+    """A role of a column.
+
+    Attributes:
+        noun: the content of the column, for messages
+        option: the option that names the column
+        usual_names: the usual names of the column, in lower case
+        find: returns the columns that can have the role by their content
+    """
+
+    noun: str
+    option: str
+    usual_names: Sequence[str]
+    find: Callable[[Sequence[Column]], list[Column]]
+
+
+def _texts(columns: Sequence[Column]) -> list[Column]:
+    """The columns of distinct texts; if there are several, those of several words; if none, that of distinct words.
+
+    The only column that is left contains the texts if it is not of numbers.
+    """
+    columns = [column for column in columns if column.kind not in (NUMBER, TIME)]
+    texts = [column for column in columns if column.kind == TEXT and not column.may_be_labels]
+    texts = texts or [column for column in columns if column.kind == TEXT]
+    long = [column for column in texts if column.mean_words >= _MIN_WORDS]
+    distinct = [column for column in columns if column.kind == WORD and not column.may_be_labels]
+    return (long if len(long) == 1 else texts) or distinct or [*columns][: len(columns) == 1]
+
+
+def _labels(columns: Sequence[Column]) -> list[Column]:
+    """The columns whose values repeat, except times and numbers with decimals; those of words are preferred."""
+    repeating = [column for column in columns if column.may_be_labels and column.kind != TIME]
+    return [column for column in repeating if column.kind != NUMBER or column.are_whole_numbers]
+
+
+def _numbers(columns: Sequence[Column]) -> list[Column]:
+    """The columns of numbers that do not count the rows."""
+    return [column for column in columns if column.kind == NUMBER and column.distinct > 1 and not column.counts_rows]
+
+
+TEXT_ROLE = Role("texts", "--text-column", TEXT_COLUMNS, _texts)
+LABEL_ROLE = Role("labels", "--label-column", LABEL_COLUMNS, _labels)
+NUMBER_ROLE = Role("numbers", "--label-column", LABEL_COLUMNS, _numbers)
+
+
+class UnclearColumnsError(Exception):
+    """Several columns can have a role. The text is the end of an error message."""
+
+
+def assign(columns: Sequence[Column], requested: Mapping[Role, str | None]) -> dict[Role, int | None]:
+    """Return the index of the column of each role.
+
+    It is None for a column that has a requested or a usual name, and if no column can have the role.
+
+    Args:
+        columns: the columns of the table
+        requested: the roles, and the names of their columns; None to find a column
+
+    Raises:
+        UnclearColumnsError: see the class
+
+    Example:
+        >>> columns = [Column("review", TEXT, 2, ("it was good", "it was bad")), Column("stars", NUMBER, 1, ("1", "1"))]
+        >>> assign(columns, {TEXT_ROLE: None})[TEXT_ROLE] is None  # a usual name
+        True
+    """
+    named = {role for role, name in requested.items() if name is not None or _usual(columns, role)}
+    taken = {
+        index for role in named for index, column in enumerate(columns) if _is_named(column, role, requested[role])
+    }
+    found: dict[Role, int | None] = dict.fromkeys(requested)
+    for role in requested:
+        if role in named:
+            continue
+        free = [column for index, column in enumerate(columns) if index not in taken]
+        candidates = role.find(free)
+        if len(candidates) > 1:
+            names = " or ".join([repr(column.name) for column in candidates][:8])
+            raise UnclearColumnsError(f"the {role.noun} can be in column {names}; choose one with {role.option}")
+        if candidates:
+            index = next(index for index, column in enumerate(columns) if column is candidates[0])
+            found[role] = index
+            taken.add(index)
+    return found
+
+
+def _usual(columns: Sequence[Column], role: Role) -> list[Column]:
+    return [column for column in columns if column.name.lower() in role.usual_names]
+
+
+def _is_named(column: Column, role: Role, name: str | None) -> bool:
+    return column.name == name if name is not None else column.name.lower() in role.usual_names

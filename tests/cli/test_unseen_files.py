@@ -1,0 +1,482 @@
+"""Files in the forms of public data sets and of exports: each is read right, or one question names the option."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from glassgate.cli import main
+from glassgate.cli.readings import rank
+from glassgate.tasks import task_class
+
+VALUES = [round(100 + 20 * math.sin(k / 2) + k % 7 / 3, 2) for k in range(150)]
+OTHERS = [round(5 + math.cos(k / 3) + k % 5 / 10, 3) for k in range(150)]
+HOURS = [datetime(2020, 1, 1) + timedelta(hours=k) for k in range(150)]
+DAYS = [datetime(2020, 1, 1) + timedelta(days=k) for k in range(150)]
+MONTHS = [datetime(1990 + k // 12, k % 12 + 1, 1) for k in range(150)]
+TEXTS = [
+    (f"the {['dog', 'cat', 'film'][k % 3]} number {k} was {['bad', 'good'][k % 2]}", "ba"[k % 2]) for k in range(60)
+]
+NUMBERS = [(text, f"{len(text) * 0.37 + k * 0.013:.3f}") for k, (text, _) in enumerate(TEXTS)]
+PAIRS = [(f"the {'very ' * (k % 6)}old dog {k}", f"der {'sehr ' * (k % 6)}alte Hund {k}") for k in range(60)]
+SERIES = [([round(math.sin(t) + k % 2 * t / 10, 3) for t in range(20)], str(1 + k % 2)) for k in range(40)]
+
+
+def table(rows: Sequence[Sequence[object]], header: str = "", **form: Any) -> str:
+    """A CSV with a header of names separated by blanks."""
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n", **form).writerows([*([header.split()] if header else []), *rows])
+    return file.getvalue()
+
+
+def timed(
+    times: Sequence[datetime], form: str, *columns: Sequence[object], header: str = "date v w", **options: Any
+) -> str:
+    columns = columns or (VALUES,)
+    rows = [[format(time, form), *values] for time, *values in zip(times, *columns, strict=True)]
+    return table(rows, " ".join(header.split()[: len(columns) + 1]), **options)
+
+
+def hourly(*values: Sequence[float]) -> list[Any]:
+    return [("2020-01-01T00:00:00", "1 hour", each) for each in values or (VALUES,)]
+
+
+def daily(*values: Sequence[float]) -> list[Any]:
+    return [("2020-01-01T00:00:00", "1 day", each) for each in values or (VALUES,)]
+
+
+def monthly(*values: Sequence[float]) -> list[Any]:
+    return [("1990-01-01T00:00:00", "1 month", each) for each in values or (VALUES,)]
+
+
+def steps(*values: Sequence[float], start: int = 0, unit: str = "1 step") -> list[Any]:
+    return [(start, unit, each) for each in values or (VALUES,)]
+
+
+def comma(values: Sequence[float]) -> list[str]:
+    return [str(value).replace(".", ",") for value in values]
+
+
+EPOCH = int(HOURS[0].timestamp())
+DATES = [f"{day:%Y-%m-%d}" for day in DAYS]
+MONTH_NAMES = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec"
+WORLD_BANK = '\ufeff"Data Source","World Development Indicators",\n\n"Last Updated","2024-06-28",\n\n'
+Case = tuple[str, str, Any]
+
+FORECASTING: dict[str, Case] = {
+    "an index without a name": ("a.csv", timed(HOURS, "%F %T").replace("date", "", 1), hourly()),
+    "the data of electricity": (
+        "LD.txt",
+        timed(HOURS, "%F %T", comma(VALUES), header='"" MT', delimiter=";"),
+        hourly(),
+    ),
+    "milliseconds": (
+        "a.csv",
+        table([[(EPOCH + 3600 * k) * 1000, v] for k, v in enumerate(VALUES)], "opened close"),
+        steps(start=EPOCH * 1000, unit="3,600,000 steps"),
+    ),
+    "seconds with decimals": (
+        "a.csv",
+        table([[f"{EPOCH + 3600 * k}.0", v] for k, v in enumerate(VALUES)], "timestamp close"),
+        steps(start=EPOCH, unit="3,600 steps"),
+    ),
+    "YYYYMMDDHH": ("a.csv", timed(HOURS, "%Y%m%d%H", header="STAMP v"), hourly()),
+    "YYYYMM": ("a.csv", timed(MONTHS, "%Y%m", header="Month v"), monthly()),
+    "1990M01": ("a.csv", timed(MONTHS, "%YM%m", header="TIME v"), monthly()),
+    "ISO weeks": (
+        "a.csv",
+        timed([datetime(2019, 12, 30) + timedelta(weeks=k) for k in range(150)], "%G-W%V"),
+        [("2019-12-30T00:00:00", "1 week", VALUES)],
+    ),
+    "decimal years of R": (
+        "a.csv",
+        table([[k + 1, f"{1990 + k / 12:.6f}", v] for k, v in enumerate(VALUES)], "id time value"),
+        monthly(),
+    ),
+    "seconds since the start": ("a.csv", table([[f"{k / 100:.2f}", v] for k, v in enumerate(VALUES)], "t x"), steps()),
+    "a year and the name of a month": (
+        "a.csv",
+        timed(MONTHS, "%Y,%b", header="Year,Month v").replace('"', ""),
+        monthly(),
+    ),
+    "a year and a quarter": (
+        "a.csv",
+        table([[1990 + k // 4, k % 4 + 1, v] for k, v in enumerate(VALUES)], "year quarter gdp"),
+        [("1990-01-01T00:00:00", "3 months", VALUES)],
+    ),
+    "a year per row": (
+        "a.csv",
+        "Global means\n"
+        + table([[1990 + k, *VALUES[12 * k : 12 * k + 12], 1] for k in range(12)], f"Year {MONTH_NAMES} J-D"),
+        monthly(VALUES[:144]),
+    ),
+    "the World Bank": (
+        "a.csv",
+        WORLD_BANK
+        + table(
+            [["Aruba", "ABW", *[""] * 10, *VALUES[:140], ""], ["Africa", "AFE", *OTHERS, ""]],
+            f"Country Code {' '.join(map(str, range(1870, 2020)))}",
+        ).replace("2019", "2019,", 1),
+        [(1880, "1 step", VALUES[:140]), (1870, "1 step", OTHERS)],
+    ),
+    "dates as columns": (
+        "a.csv",
+        table(
+            [["", "Ulm", *VALUES], ["X", "Bonn", *OTHERS]],
+            " ".join(["state", "town", *(f"{d:%-m/%-d/%y}" for d in DAYS)]),
+        ),
+        daily(VALUES, OTHERS),
+    ),
+    "M4": (
+        "a.csv",
+        table([["M1", *VALUES], ["M2", *OTHERS[:130], *[""] * 20]], " ".join(f"V{k}" for k in range(1, 152))),
+        steps(VALUES, OTHERS[:130], start=1),
+    ),
+    "GluonTS": (
+        "a.json",
+        "".join(
+            f"{json.dumps({'start': '2020-01-01 00:00:00', 'target': v, 'item_id': n, 'freq': '1H'})}\n"
+            for n, v in (("A", VALUES), ("B", OTHERS))
+        ),
+        hourly(VALUES, OTHERS),
+    ),
+    "JSON records": ("a.json", json.dumps([{"date": d, "v": v} for d, v in zip(DATES, VALUES, strict=True)]), daily()),
+    "JSON columns": ("a.json", json.dumps({"date": DATES, "value": VALUES}), daily()),
+    "JSON numbers": ("a.json", json.dumps(VALUES), steps()),
+    "JSON by date": ("a.json", json.dumps(dict(zip(DATES, VALUES, strict=True)), indent=1), daily()),
+    "JSON by name": ("a.json", json.dumps({"A": VALUES, "B": OTHERS[:130]}), steps(VALUES, OTHERS[:130])),
+    "JSON pairs under a key": (
+        "a.json",
+        json.dumps({"prices": [[(EPOCH + 3600 * k) * 1000, v] for k, v in enumerate(VALUES)]}),
+        steps(start=EPOCH * 1000, unit="3,600,000 steps"),
+    ),
+    "nested JSON": (
+        "a.json",
+        json.dumps({"units": {"t": "C"}, "hourly": {"time": [f"{h:%FT%R}" for h in HOURS], "t": VALUES}}),
+        hourly(),
+    ),
+    "rows by date as texts": (
+        "a.json",
+        json.dumps(
+            {
+                "Meta": {"1": "x"},
+                "Daily": {d: {"open": str(v), "close": str(w)} for d, v, w in zip(DATES, VALUES, OTHERS, strict=True)},
+            }
+        ),
+        daily(VALUES, OTHERS),
+    ),
+    "pandas": ("a.json", json.dumps({"v": {str(k): v for k, v in enumerate(VALUES)}}), steps()),
+    "aligned columns": (
+        "a.dat",
+        "".join(f"{v:9.2f} {w:9.3f}\n" for v, w in zip(VALUES, OTHERS, strict=True)),
+        steps(VALUES, OTHERS),
+    ),
+    "a column": ("a.dat", "".join(f"{v:9.2f}\n" for v in VALUES), steps()),
+    "aligned dates and times": (
+        "a.dat",
+        "".join(f"{h:%F %T} {v:9.2f}\n" for h, v in zip(HOURS, VALUES, strict=True)),
+        hourly(),
+    ),
+    "aligned years, months and decimal years": (
+        "co2.txt",
+        "# CO2\n# made on 5 May\n"
+        + "".join(
+            f" {m.year} {m.month:2} {m.year + (m.month - 0.5) / 12:.4f} {v}\n"
+            for m, v in zip(MONTHS, VALUES, strict=True)
+        ),
+        monthly(),
+    ),
+    "no header": ("a.csv", timed(HOURS, "%F %T", VALUES, OTHERS, header=""), hourly(VALUES, OTHERS)),
+    "no header, semicolons": ("a.csv", timed(HOURS, "%d.%m.%Y %R", comma(VALUES), header="", delimiter=";"), hourly()),
+    "a date, a beginning and an end": (
+        "a.csv",
+        table(
+            [
+                [f"{h:%d.%m.%Y}", f"{h:%R}", f"{h + timedelta(hours=1):%R}", v]
+                for h, v in zip(HOURS, comma(VALUES), strict=True)
+            ],
+            "Datum Anfang Ende Last",
+            delimiter=";",
+        ),
+        hourly(),
+    ),
+    "clocks with points": (
+        "a.csv",
+        "Date;Time;CO;;\n"
+        + "".join(f"{h:%d/%m/%Y;%H.%M.%S};{v};;\n" for h, v in zip(HOURS, comma(VALUES), strict=True)),
+        hourly(),
+    ),
+    "a date that is not first": (
+        "a.csv",
+        table([[k, d, v] for k, (d, v) in enumerate(zip(DATES, VALUES, strict=True))], "id day v"),
+        daily(),
+    ),
+    "titles": ("a.csv", f"Station: Ulm\nUnit: mm\n\n{timed(DAYS, '%F')}", daily()),
+    "an empty last column": ("a.csv", timed(DAYS, "%F").replace("\n", ",\n"), daily()),
+}
+
+
+LABELS: dict[str, Case] = {
+    "an index without a name or a header": ("a.csv", table([[k, *row] for k, row in enumerate(TEXTS)]), TEXTS),
+    "foreign names": ("a.csv", table(TEXTS, "Kommentar Bewertung"), TEXTS),
+    "three foreign names": ("a.csv", table([[k, *row] for k, row in enumerate(TEXTS)], "Nr Kommentar Urteil"), TEXTS),
+    "SMS": ("SMSSpam", "".join(f"{label}\t{text}\n" for text, label in TEXTS), TEXTS),
+    "empty last columns": ("spam.csv", "v1,v2,,\n" + "".join(f"{label},{text},,\n" for text, label in TEXTS), TEXTS),
+    "identifiers first": (
+        "a.tsv",
+        "id\treview\tstars\n" + "".join(f"{k}\t{t}\t{la}\n" for k, (t, la) in enumerate(TEXTS)),
+        TEXTS,
+    ),
+    "identifiers first, no header": (
+        "a.tsv",
+        "".join(f"{10**9 + k}\t{la}\t{t}\n" for k, (t, la) in enumerate(TEXTS)),
+        TEXTS,
+    ),
+    "a title above the header": ("a.csv", "Export of March\n\n" + table(TEXTS, "text label"), TEXTS),
+    "blanks before quotes": (
+        "a.csv",
+        "text, label\n" + "".join(f'"{text}", "{label}"\n' for text, label in TEXTS),
+        TEXTS,
+    ),
+    "lists of one label": ("a.csv", table([[text, f"['{label}']"] for text, label in TEXTS], "text labels"), TEXTS),
+    "Markdown": (
+        "a.txt",
+        "| text | label |\n|---|---|\n" + "".join(f"| {text} | {label} |\n" for text, label in TEXTS),
+        TEXTS,
+    ),
+    "usual texts, unusual labels": (
+        "a.jsonl",
+        "".join(
+            f"{json.dumps({'link': f'http://x/{k}', 'headline': t, 'is_odd': la})}\n" for k, (t, la) in enumerate(TEXTS)
+        ),
+        TEXTS,
+    ),
+    "unusual keys": (
+        "a.json",
+        "".join(f"{json.dumps({'asin': 'B', 'reviewText': t, 'helpful': [0, 0], 'overall': la})}\n" for t, la in TEXTS),
+        TEXTS,
+    ),
+}
+
+ROWS_OF_SERIES: dict[str, Case] = {
+    "numbered series": ("a.csv", table([[k, *values, label] for k, (values, label) in enumerate(SERIES)]), SERIES),
+    "numbered series with names": (
+        "a.csv",
+        table(
+            [[k, *values, label] for k, (values, label) in enumerate(SERIES)],
+            f"i {' '.join(f't{k}' for k in range(20))} y",
+        ),
+        SERIES,
+    ),
+    "named series": (
+        "a.csv",
+        table(
+            [[f"X{k}.V", *values, label] for k, (values, label) in enumerate(SERIES)],
+            f"i {' '.join(f't{k}' for k in range(20))} y",
+        ),
+        SERIES,
+    ),
+}
+
+TARGETS: dict[str, Case] = {
+    "scores": ("a.csv", table(NUMBERS, "text score"), NUMBERS),
+    "unusual names": (
+        "a.csv",
+        table([[f"m{k}", *row[::-1]] for k, row in enumerate(NUMBERS)], "id solubility note"),
+        NUMBERS,
+    ),
+    "numbers first, no header": ("a.tsv", "".join(f"{number}\t{text}\n" for text, number in NUMBERS), NUMBERS),
+    "JSON lines": ("a.jsonl", "".join(f"{json.dumps({'text': t, 'score': float(n)})}\n" for t, n in NUMBERS), NUMBERS),
+    "thousands": (
+        "a.csv",
+        table([[t, f"{float(n) + 1000:,.3f}"] for t, n in NUMBERS], "text price"),
+        [(t, float(n) + 1000) for t, n in NUMBERS],
+    ),
+}
+
+TRANSLATION: dict[str, Case] = {
+    "a header": ("a.tsv", "english\tgerman\n" + "".join(f"{a}\t{b}\n" for a, b in PAIRS), PAIRS),
+    "a header of words": ("a.csv", "English sentences,German sentences\n" + table(PAIRS), PAIRS),
+    "an index": ("a.csv", table([[k, *row] for k, row in enumerate(PAIRS)]).join([",en,de\n", ""]), PAIRS),
+    "numbers first": ("a.tsv", "".join(f"{k}\t{a}\t{b}\n" for k, (a, b) in enumerate(PAIRS)), PAIRS),
+    "addresses first": ("a.tsv", "".join(f"http://x{k}.de\t{a}\t{b}\n" for k, (a, b) in enumerate(PAIRS)), PAIRS),
+    "quotes": ("a.tsv", "".join(f'"{a}"\t"{b}"\n' for a, b in PAIRS), PAIRS),
+    "questions and answers": (
+        "a.jsonl",
+        "".join(f"{json.dumps({'question': a, 'answer': b})}\n" for a, b in PAIRS),
+        PAIRS,
+    ),
+    "lists of pairs": ("a.json", json.dumps(PAIRS), PAIRS),
+}
+PROSE = [f"it rained, and {text}." for text, _ in TEXTS]
+WRITTEN: dict[str, Case] = {
+    "a column of texts": ("a.csv", table([[text] for text in PROSE], "text"), "".join(f"{text}\n" for text in PROSE)),
+    "one text per row": ("a.csv", table([[text] for text in PROSE]), "".join(f"{text}\n" for text in PROSE)),
+}
+
+
+def seen(example: Any) -> Any:
+    """The content of an example in the form of the expected values."""
+    if hasattr(example, "frequency"):
+        start = example.times(0, 1)[0]
+        return (
+            str(start)[:19] if example.frequency.has_dates else int(start),
+            str(example.frequency),
+            example.values[:].tolist(),
+        )
+    if hasattr(example, "target"):
+        return example.source, example.target
+    if hasattr(example, "content"):
+        content = example.content
+        is_series = isinstance(content, np.ndarray)
+        return np.round(content.astype(float), 3).ravel().tolist() if is_series else " ".join(content), example.label
+    return "".join(example.tokens)
+
+
+CASES = [
+    pytest.param(task, *case, id=f"{task}: {name}")
+    for task, cases in {
+        "forecasting": FORECASTING,
+        "classification": LABELS | ROWS_OF_SERIES,
+        "regression": TARGETS,
+        "translation": TRANSLATION,
+        "language-model": WRITTEN,
+    }.items()
+    for name, case in cases.items()
+]
+
+
+@pytest.mark.parametrize(("task", "file", "content", "expected"), CASES)
+def test_read_right(task: str, file: str, content: str, expected: Any, tmp_path: Path) -> None:
+    path = tmp_path / file
+    path.write_text(content, encoding="utf-8")
+    assert rank(str(path))[0].task == task
+    kind = task_class(task)
+    reader = kind(kind.options_type.from_mapping({"data": str(path)}))
+    reader.follow(reader.examine(path))
+    found = [seen(example) for example in reader.read(path)]
+    if task == "forecasting":
+        for (start, unit, values), (first, length, numbers) in zip(
+            sorted(found, key=repr), sorted(expected, key=repr), strict=True
+        ):
+            assert (start, unit) == (first, length)
+            assert values == pytest.approx(numbers)
+    elif task == "regression":
+        assert [text for text, _ in found] == [text for text, _ in expected]
+        assert [float(label.replace(",", "")) for _, label in found] == pytest.approx([float(n) for _, n in expected])
+    else:
+        assert found == ([expected] if isinstance(expected, str) else [(content, label) for content, label in expected])
+
+
+QUESTIONS: dict[str, tuple[str, str, str]] = {
+    "several texts": (
+        "a.csv",
+        table([["ab"[k % 2], t, f"more of {t}"] for k, (t, _) in enumerate(TEXTS)]),
+        "the texts can be in column '2' or '3'; choose one with --text-column",
+    ),
+    "several labels": (
+        "a.csv",
+        table([[t, la, "cd"[k % 3 == 0]] for k, (t, la) in enumerate(TEXTS)], "note x y"),
+        "the labels can be in column 'x' or 'y'; choose one with --label-column",
+    ),
+    "several labels in a list": (
+        "a.jsonl",
+        "".join(f"{json.dumps({'text': t, 'labels': [la, 'c']})}\n" for t, la in TEXTS),
+        "expected one label under 'labels', got ['b', 'c']",
+    ),
+    "commas in texts": (
+        "a.csv",
+        "label,text\n" + "".join(f"{la},{t}, and{',' * (k % 3)}\n" for k, (t, la) in enumerate(TEXTS)),
+        "expected 2 columns, as in the first line, got 3",
+    ),
+    "decimal commas or two columns": (
+        "a.txt",
+        "".join(f"{v}\n" for v in comma(VALUES)),
+        "100,0 can be one number or two; choose --decimal , for one number, --decimal . for two",
+    ),
+    "series without a name": (
+        "a.csv",
+        table([[d, town, v] for town in (1, 2) for d, v in zip(DATES, VALUES, strict=True)], "date town v"),
+        "pass the column that identifies the series with --series",
+    ),
+    "months in another language": (
+        "a.csv",
+        table([[f"Januar {1900 + k}", v] for k, v in enumerate(VALUES)], "Monat v"),
+        "name the columns of numbers to forecast with --target",
+    ),
+    "one name twice": (
+        "a.csv",
+        timed(DAYS, "%F", VALUES, OTHERS, header="date v v"),
+        "expected columns with different names, got 'v' twice",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_questions(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, content, question = QUESTIONS[name]
+    (tmp_path / file).write_text(content)
+    assert main(["look", f"{tmp_path}/{file}"]) == 2
+    assert question in capsys.readouterr().err
+
+
+def test_decimal_commas_without_a_header(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.txt").write_text("".join(f"{value}\n" for value in comma(VALUES)))
+    assert main(["look", f"{tmp_path}/a.txt", "--task=forecasting", "--decimal=,"]) == 0
+    assert "1 series, 150 steps of 1 step, no header" in capsys.readouterr().out
+    assert main(["look", f"{tmp_path}/a.txt", "--task=forecasting", "--decimal=."]) == 0
+    assert "2 series, 300 steps of 1 step" in capsys.readouterr().out
+
+
+WORKBOOKS: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "texts below a title": (
+        "classification",
+        lambda path: pd.DataFrame([["Export", None], ["text", "label"], *TEXTS]).to_excel(
+            path, header=False, index=False
+        ),
+    ),
+    "pairs": ("translation", lambda path: pd.DataFrame(PAIRS, columns=["en", "de"]).to_excel(path, index=False)),
+    "numbers": (
+        "regression",
+        lambda path: pd.DataFrame(NUMBERS, columns=["text", "score"]).to_excel(path, index=False),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WORKBOOKS)
+def test_workbooks(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    task, write = WORKBOOKS[name]
+    write(tmp_path / "a.xlsx")
+    assert main(["look", f"{tmp_path}/a.xlsx"]) == 0
+    output = capsys.readouterr().out
+    assert f"train on it: glassgate train {task} --data {tmp_path}/a.xlsx" in output
+    assert "60 " in output
+
+
+def test_pairs_in_parquet(tmp_path: Path) -> None:
+    pd.DataFrame(PAIRS, columns=["en", "de"]).to_parquet(tmp_path / "a.parquet")
+    assert rank(f"{tmp_path}/a.parquet")[0].task == "translation"
+    reader = task_class("translation")
+    examples = reader(reader.options_type()).read(tmp_path / "a.parquet")
+    assert [(each.source, each.target) for each in examples] == PAIRS
+
+
+def test_a_run_reads_later_files_with_its_columns(tmp_path: Path) -> None:
+    kind = task_class("classification")
+    (tmp_path / "train.csv").write_text(table([[k, *row] for k, row in enumerate(TEXTS)], "Nr Kommentar Urteil"))
+    later = [[text, f"a longer remark on {text}"] for text, _ in TEXTS]
+    (tmp_path / "later.csv").write_text(table(later, "Kommentar Bemerkung"))
+    reader = kind(kind.options_type.from_mapping({"data": f"{tmp_path}/train.csv"}))
+    reader.follow(reader.examine(tmp_path / "train.csv"))
+    assert (reader.reading.text_name, reader.reading.label_name) == ("Kommentar", "Urteil")
+    assert [" ".join(each.content) for each in reader.read(tmp_path / "later.csv", labelled=False)] == [
+        t for t, _ in TEXTS
+    ]
