@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from glassgate.tasks.data.bio import detect_scheme
 from glassgate.tasks.data.lines import read_lines
 
 _SEPARATORS = ("\t", " ### ", " ||| ")
 _MARKS = ("/", "_", "|")
+_BEGINNINGS = ("B-", "I-")  # of labels of entities
 _EXAMINED_LINES = 1000
 _MIN_TOKENS = 10  # with fewer tokens, marks within words are not taken for those of labels
 
@@ -58,7 +58,7 @@ def detect_line_style(path: str | Path) -> LineStyle | None:
         counts = [tuple(map(len, style.parse(line))) for line in lines]
         if any(words > 1 for words, _ in counts) and all(words and n - words in (0, 1) for words, n in counts):
             words, labels = ({each for line in lines for each in style.parse(line)[side]} for side in (0, 1))
-            if 2 * len(labels) <= len(words) or detect_scheme([list(labels)], in_order=False):
+            if 2 * len(labels) <= len(words) or any(label[:2] in _BEGINNINGS for label in labels):
                 return style
     for mark in _MARKS:
         style = LineStyle(mark=mark)

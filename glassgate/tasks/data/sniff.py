@@ -40,7 +40,8 @@ MISSING_NUMBERS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?", "
 """The texts that denote a missing number."""
 
 _EXAMINED_LINES = 1000
-_MIN_COUNTED = 4  # columns whose names are consecutive numbers
+_MIN_COUNTED, _MIN_YEARS = 8, 4  # columns whose names are consecutive numbers, or years
+_FIRST_YEAR = 1500
 _MAX_NAME, _MAX_NAME_WORDS = 40, 4  # characters and words of the name of a column
 _MIN_FITTING = 0.95  # the fraction of the rows that have the usual number of cells, and of the cells that fit a kind
 _MONTH = "(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
@@ -200,7 +201,8 @@ def _has_header(rows: Sequence[Sequence[str]]) -> bool:
     numeric = [(name, kind) for name, kind in zip(first, kinds, strict=True) if kind in (NUMBER, TIME) and name]
     if numeric:
         numbers = [int(name) for name, _ in numeric if name.isdecimal()]
-        counts = len(numbers) >= _MIN_COUNTED and numbers == list(range(numbers[0], numbers[0] + len(numeric)))
+        least = _MIN_YEARS if numbers and numbers[0] >= _FIRST_YEAR else _MIN_COUNTED
+        counts = len(numbers) >= least and numbers == list(range(numbers[0], numbers[0] + len(numeric)))
         return counts or kind_of([numeric[0][0]]) != numeric[0][1]
     repeating = [
         (name, values)

@@ -245,7 +245,8 @@ def from_rows(
 def _token_key(source: str | Path, number: int, row: Any, name: str | None) -> str:
     """The key of the tokens: a usual one, also among the usual ones of texts."""
     usual: Sequence[str] = records.TOKEN_COLUMNS
-    if name is None and isinstance(row, dict) and not any(key.lower() in usual for key in row):
+    names = {key.lower() for key in row} if isinstance(row, dict) else set()
+    if name is None and names.isdisjoint(usual) and not names.isdisjoint(records.TEXT_COLUMNS):
         usual = records.TEXT_COLUMNS
     return records.find_key(source, number, row, name, usual, "--text-column")
 

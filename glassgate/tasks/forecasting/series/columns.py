@@ -152,7 +152,8 @@ def _with_clock(table: Table, time: str, columns_with_role: Collection[str | Non
     dates = _beginning(table, time)
     if following in columns_with_role or pd.api.types.is_datetime64_any_dtype(dates) or dates.str.contains(":").any():
         return time
-    return table.join((time, following)) if _beginning(table, following).str.fullmatch(CLOCK).all() else time
+    clocks = _beginning(table, following)
+    return table.join((time, following)) if len(clocks) and clocks.str.fullmatch(CLOCK).all() else time
 
 
 def _check_header(table: Table) -> None:

@@ -171,6 +171,17 @@ def test_a_first_row_of_values_is_no_header(tmp_path: Path) -> None:
     assert said.endswith("no header, columns named by number")
 
 
+def test_a_workbook_needs_a_header(tmp_path: Path) -> None:
+    pd.DataFrame({"date": ["2024-01-01", "2024-01-02"], "v": [1, 2]}).to_excel(
+        tmp_path / "a.xlsx", index=False, header=False
+    )
+    with pytest.raises(
+        DataError,
+        match=r"expected a header in the first row, got '2024-01-01', '1'; add a row with the names of the col",
+    ):
+        read(tmp_path / "a.xlsx")
+
+
 @pytest.mark.parametrize("name", ["when", None])
 def test_the_index_of_a_frame_in_parquet(name: str | None, tmp_path: Path) -> None:
     frame = pd.DataFrame({"load": VALUES}, index=pd.DatetimeIndex(DAYS, name=name))
