@@ -56,7 +56,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         requested: the options as passed to the constructor; `fit` replaces a cell's file name by the cell
         options: `requested`, until `fit` adds the values that depend on the size of the data
         name: the name of the task on the command line
-        purpose: what the task does, in a few words, for the help of the command line
+        purpose: a description of the task in a few words, for the help of the command line
         options_type: the dataclass of the options
         lower_is_better: whether a smaller `monitor` is better
         comparable_losses: whether the losses on dev and training data are comparable

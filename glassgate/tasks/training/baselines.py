@@ -18,7 +18,7 @@ _HIGH_LOSS = 0.1  # of the loss of the first epoch; without dev data, a larger l
 
 
 def baseline_scores(task: AnyTask, data: Mapping[str, Sequence[Encoded]], progress: Progress) -> dict[str, Any]:
-    """Train the baselines of a task, and score them on the test data, or on the dev data if there are no test data.
+    """Train the baselines of a task, and score them on the test data, or on the dev data of a split without test data.
 
     Args:
         task: the task, with its vocabularies and fitted values
@@ -89,7 +89,7 @@ def _remedy(task: AnyTask, result: Mapping[str, Any]) -> str:
         return f"train longer, as the last epoch was the best one: --epochs {2 * epochs}"
     if not result["dev"] and last > _HIGH_LOSS * first:
         return (
-            f"train longer, as the loss is still {last / first:.0%} of that of the first epoch: --epochs {2 * epochs}"
+            f"train longer, as the loss is still {last / first:.0%} of that of the first epoch: --epochs {4 * epochs}"
         )
     if result["dev"] and 2 * best <= epochs and task.options.dropout < _MORE_DROPOUT:
         return f"the dev score fell after epoch {best} of {epochs}; try more dropout: --dropout {_MORE_DROPOUT:g}"

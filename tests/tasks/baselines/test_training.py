@@ -41,7 +41,7 @@ def test_a_better_baseline_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
         (True, 2, [2.0, 1.0, 0.1, 0.0], {}, "the dev score fell after epoch 2 of 4; try more dropout: --dropout 0.5"),
         (True, 2, [2.0, 1.0, 0.1, 0.0], {"dropout": 0.5}, "give more data, or use that model"),
         (True, 3, [2.0, 1.0, 0.1, 0.0], {"pooling": "last"}, "try --pooling concat"),
-        (False, 4, [2.0, 1.0, 0.9, 0.8], {}, "the loss is still 40% of that of the first epoch: --epochs 8"),
+        (False, 4, [2.0, 1.0, 0.9, 0.8], {}, "the loss is still 40% of that of the first epoch: --epochs 16"),
         (False, 4, [2.0, 1.0, 0.1, 0.0], {}, "give more data, or use that model"),
     ],
 )
