@@ -13,7 +13,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from glassgate.storage import replaced_files, write_file
-from glassgate.tasks.errors import OptionError, RunError
+from glassgate.tasks.errors import OptionError, RunError, UserError
 
 FORMAT = 2
 """The format of run folders. In format 1, attention scores were not divided by the square root of the query size."""
@@ -284,3 +284,12 @@ def _load(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     tensors = {name.replace(".narrow.", ".projection."): tensor for name, tensor in tensors.items()}
     header_size = int.from_bytes(content[:8], "little")
     return tensors, json.loads(content[8 : 8 + header_size]).get("__metadata__", {})
+
+
+@contextmanager
+def convert_build_errors(run: Run) -> Iterator[None]:
+    """Convert errors from a damaged run.json to errors that name the run."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise error if isinstance(error, UserError) else damaged_error(run.path, error) from None

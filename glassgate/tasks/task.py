@@ -23,11 +23,10 @@ from glassgate.tasks.data.unknown_labels import unknown_label_warnings, unknown_
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.definition import Definition, Example, OptionsType, Prediction, Split, Vocabularies
 from glassgate.tasks.errors import OptionError, RunError, UserError
-from glassgate.tasks.options import Options
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.runs import Run, damaged_error, version_error
+from glassgate.tasks.runs import Run, convert_build_errors, version_error
 from glassgate.tasks.training.by_size import by_size
-from glassgate.tasks.training.devices import check_device, device_of
+from glassgate.tasks.training.devices import check_device, convert_memory_errors, device_of
 from glassgate.tasks.training.loop import train
 from glassgate.tasks.training.processes.group import Group, group
 from glassgate.tasks.training.processes.same_data import fingerprints
@@ -273,7 +272,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
         """
         run = Run.open(folder)
         task = cls.from_run(run)
-        with _convert_build_errors(run):
+        with convert_build_errors(run):
             task.network = task.build()
         task._load_weights(run)
         return task
@@ -309,7 +308,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
         torch.set_num_threads(threads)
         try:
             device = device_of(self.options, processes.world)
-            with restore_random_state(device), _convert_memory_errors(self.options):
+            with restore_random_state(device), convert_memory_errors(self.options):
                 torch.manual_seed(self.options.seed)
                 self.network = self.build()
                 self.start(progress)
@@ -379,30 +378,6 @@ def _can_be_frozen(layer: gg.Recurrent) -> bool:
     """Whether a layer is on the CPU and not recorded, edited or hooked."""
     hooked = layer._forward_hooks or layer._forward_pre_hooks
     return not (layer.glassgate.is_observed or hooked) and all(each.device.type == "cpu" for each in layer.parameters())
-
-
-@contextmanager
-def _convert_build_errors(run: Run) -> Iterator[None]:
-    """Convert errors from a damaged run.json to errors that name the run."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise error if isinstance(error, UserError) else damaged_error(run.path, error) from None
-
-
-@contextmanager
-def _convert_memory_errors(options: Options) -> Iterator[None]:
-    """Convert out-of-memory errors to errors with a remedy."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if not (isinstance(error, MemoryError) or "allocate" in str(error) or "out of memory" in str(error)):
-            raise
-        reason = next(iter(str(error).splitlines()), "it is full")
-        raise UserError(
-            f"the network or a batch does not fit into memory ({reason}); choose a smaller --hidden-size than "
-            f"{options.hidden_size}, or a smaller --batch-size than {options.batch_size}"
-        ) from None
 
 
 def _concatenate(predictions: list[Any]) -> Any:

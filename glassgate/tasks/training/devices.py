@@ -1,8 +1,11 @@
 """Selects the device of a process, and checks that torch supports the requested device and precision."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
-from glassgate.tasks.errors import OptionError
+from glassgate.tasks.errors import OptionError, UserError
 from glassgate.tasks.options import Options
 from glassgate.tasks.training.processes.world import World
 
@@ -47,3 +50,18 @@ def check_device(options: Options, world: World) -> None:
             f"devices: {world.local_size} processes of this machine need a GPU each, but the machine has "
             f"{torch.cuda.device_count()}; start fewer processes, or add --device cpu"
         )
+
+
+@contextmanager
+def convert_memory_errors(options: Options) -> Iterator[None]:
+    """Convert out-of-memory errors to errors with a remedy."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not (isinstance(error, MemoryError) or "allocate" in str(error) or "out of memory" in str(error)):
+            raise
+        reason = next(iter(str(error).splitlines()), "it is full")
+        raise UserError(
+            f"the network or a batch does not fit into memory ({reason}); choose a smaller --hidden-size than "
+            f"{options.hidden_size}, or a smaller --batch-size than {options.batch_size}"
+        ) from None
