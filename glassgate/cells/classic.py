@@ -1,7 +1,7 @@
 """Classic cells with one number per unit: gated networks and simplifications of the GRU and the LSTM.
 
-In the equations, `...` is the pre-activation of the gate, W_ih x + b_ih + W_hh h_prev + b_hh. W_x x stands for
-W_ih x + b_ih alone, and W_h h for W_hh h + b_hh alone. Each gate has its own rows of these matrices. If a gate reads
+In the equations, `...` is the pre-activation of the gate, W_ih x + b_ih + W_hh h_prev + b_hh. W_x x is W_ih x + b_ih
+alone, and W_h h is W_hh h + b_hh alone. Each gate has its own rows of these matrices. If a gate reads
 only x or only h, its rows in the other matrix have no effect.
 
 `structured.py` contains cells with other matrices, and models of dynamical systems.

@@ -1,7 +1,7 @@
 """LSTMs with other connections: multiplicative, residual, with clocks, and with weights from a second LSTM.
 
-In the equations, `...` is the pre-activation of the gate, W_ih x + b_ih + W_hh h_prev + b_hh. W_x x stands for
-W_ih x + b_ih alone, and W_h h for W_hh h + b_hh alone. Each gate has its own rows of these matrices.
+In the equations, `...` is the pre-activation of the gate, W_ih x + b_ih + W_hh h_prev + b_hh. W_x x is W_ih x + b_ih
+alone, and W_h h is W_hh h + b_hh alone. Each gate has its own rows of these matrices.
 """
 
 from functools import partial

@@ -1,7 +1,7 @@
 """Classic cells with structured or additional matrices, oscillators, and cells that read the time between steps.
 
-In the equations, `...` is the pre-activation of the gate, W_ih x + b_ih + W_hh h_prev + b_hh. W_x x stands for
-W_ih x + b_ih alone, and W_h h for W_hh h + b_hh alone. Each gate has its own rows of these matrices.
+In the equations, `...` is the pre-activation of the gate, W_ih x + b_ih + W_hh h_prev + b_hh. W_x x is W_ih x + b_ih
+alone, and W_h h is W_hh h + b_hh alone. Each gate has its own rows of these matrices.
 
 `classic.py` contains the other classic cells.
 """

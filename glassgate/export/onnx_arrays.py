@@ -210,7 +210,7 @@ class StepEmitter:
         return self.op if any(ROWS in arg.axes for arg in args) else self.outer
 
     def _shape(self, axes: Iterable[str]) -> list[int]:
-        """The shape of axes in Reshape, where 0 stands for the number of rows."""
+        """The shape of axes in Reshape. The number of rows is written as 0."""
         return [0 if axis == ROWS else self.sizes[axis] for axis in axes]
 
     def _with_axes(self, flat: ir.Value, axes: Axes) -> Emitted:
