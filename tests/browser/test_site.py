@@ -100,7 +100,7 @@ def test_axe_finds_no_serious_fault(site: str, scheme: str, tmp_path: Path) -> N
         )
         page = browser.new_page()
         faults = []
-        for address in PAGES:
+        for address in (*PAGES, "defaults"):
             page.goto(f"{site}/{address}.html", wait_until="networkidle")
             page.add_script_tag(path=axe)
             for each in page.evaluate("axe.run(document)")["violations"]:
