@@ -35,6 +35,18 @@ def test_loaded_sessions_equal_the_saved_ones(name, precision, tmp_path):
             assert torch.equal(session.stream(3).run(x), loaded.stream(3).run(x))
 
 
+def test_a_traced_cell_in_layers_of_other_sizes_runs_on_the_reference_engine():
+    cell = gg.cells.MLSTM(2, 4)
+    traced = ArrayCell.like(cell, {(6, 8): traced_array_step(cell, 6, 8)})
+    layer = gg.Recurrent(traced, 7, 8)
+    x = torch.randn(3, 2, 7)
+    with pytest.warns(UserWarning, match=r"was traced for layers of the sizes \[\(6, 8\)\]"):
+        output, _ = layer(x)
+    expected = gg.Recurrent(cell, 7, 8)
+    expected.load_state_dict(layer.state_dict())
+    torch.testing.assert_close(output, expected(x)[0])
+
+
 def _text(cell, *sizes):
     return format_cell(ArrayCell.like(cell, {sizes: traced_array_step(cell, *sizes)}))
 
