@@ -88,7 +88,9 @@ def refusing(function: Callable[..., Any], count: int) -> Callable[..., Any]:
     return call
 
 
-def _simulate() -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests() -> None:
+    """Simulate the system before a module of the package is imported."""
     glassgate.system.SYSTEM = SYSTEMS[NAME]()
     multiprocessing.set_start_method("spawn", force=True)
     if NAME == "windows":
@@ -100,7 +102,6 @@ def _simulate() -> None:
             setattr(os, function, refusing(getattr(os, function), count))
 
 
-_simulate()
 _REPLACED = {id(module): Without(module) for module in (os, signal, mmap, time)}
 
 

@@ -288,6 +288,7 @@ SIMULATED = """
 import os
 from pathlib import Path
 import tests.simulated_system as simulated
+simulated.pytest_load_initial_conftests()
 from glassgate.system import SYSTEM
 names = simulated.Without(os)
 print(hasattr(names, "fork"), names.getpid() == os.getpid(), SYSTEM.openmp(), type(SYSTEM).__name__)
