@@ -18,7 +18,7 @@ from glassgate.engines.symbolic.conditions import CHANGES
 from glassgate.engines.torch_op.autograd import LayerFunction
 from glassgate.engines.traced_cells import traced_cell
 from glassgate.layers.base import BaseLayer
-from glassgate.layers.levels import Level, combine
+from glassgate.layers.levels import Level, merge_of
 from glassgate.layers.observed import Observed, graph_leaf
 from glassgate.layers.states import by_name
 from glassgate.layout import Layout
@@ -106,14 +106,14 @@ class Call:
         self._by_state = [slice(k, None, S) for k in range(S)]
         places = [[*range(p * W, p * W + W), *range(P * W + p, P * (W + state_tensors), P)] for p in range(P)]
         """For each part, the places of its operands among all parameters, then each state of all parts."""
-        self._levels = list[tuple[LevelCall, Callable[[Any], tuple[Tensor, ...]] | None, int, bool]]()
-        """Each level, a function that selects its operands, the number of its results before the final states, and
-        whether its output is merged or has a residual connection."""
+        self._levels = list[tuple[LevelCall, Callable[[Any], Any] | None, int, Callable[[Any], Any] | None, bool]]()
+        """Each level, a function that selects its operands, the number of its results before the final states, the
+        function that merges its outputs, and whether it has a residual connection."""
         for level_call in levels:
             start, D = level_call.level.start, len(level_call.level.parts)
             select = itemgetter(*chain.from_iterable(places[start : start + D])) if P > 1 else None
-            combines = D > 1 or level_call.level.residual[0]
-            self._levels.append((level_call, select, D * options.visible_count, combines))
+            merge, (adds_input, *_) = merge_of(level_call.level), level_call.level.residual
+            self._levels.append((level_call, select, D * options.visible_count, merge, adds_input))
         pairs = [pair for v in levels for pair in zip(v.cells, v.passes.plans, strict=True)]
         distinct = {id(cell): (cell, plan) for cell, plan in pairs}
         self._cells = [_CheckedCell.of(cell, plan) for cell, plan in distinct.values()]
@@ -179,7 +179,7 @@ class Call:
         if self._is_stack:
             states_by_part = chain.from_iterable(map(Tensor.unbind, operands[self._weight_count :]))
             by_part = *operands[: self._weight_count], *states_by_part
-        for (level, backend, passes, _, noise), select, end, combines in self._levels:
+        for (level, backend, passes, _, noise), select, end, merge, adds_input in self._levels:
             if select is None:
                 tensors = (data, *by_part)
             else:
@@ -197,9 +197,9 @@ class Call:
                 flat = passes.forward(tensors, resets, ragged, own_recordings)[0]
             every.append(flat)
             final += flat[end:]
-            data = flat[0]
-            if combines:
-                (data,) = combine(level, (below,), flat[: end : self._visible_count])
+            data = flat[0] if merge is None else merge(flat[: end : self._visible_count])
+            if adds_input:
+                data = data + below
         output = data.transpose(0, 1) if self._transposed else data
         of_state: Sequence[Tensor] = final
         if self._is_stack:
@@ -221,7 +221,7 @@ class Call:
     def _results_by_part(self, by_level: Sequence[Sequence[Tensor]], final: Sequence[Tensor]) -> list[Result]:
         """Return the results of each part, from the results of each level and the final states of all parts."""
         results, remaining = list[Result](), iter(final)
-        for (_, _, end, _), flat in zip(self._levels, by_level, strict=True):
+        for (_, _, end, *_), flat in zip(self._levels, by_level, strict=True):
             visible = iter(flat[:end])
             while states := tuple(islice(visible, self._visible_count)):
                 results.append(Result(states, tuple(islice(remaining, self._state_count))))

@@ -5,7 +5,7 @@ Everything that runs, exports, draws or analyses a stack reads this walk.
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -92,12 +92,16 @@ def walk(
 
 def combine(level: Level, inputs: Sequence[T], outputs: Sequence[T], operations: Operations = TENSORS) -> list[T]:
     """Merge the outputs of the directions of a level, and add its inputs in residual connections."""
-    merged = [*outputs]
-    if len(merged) > 1 and level.merge == "concat":
-        merged = [operations.concat(merged)]
-    elif len(merged) > 1 and level.merge != "none":
-        total = operations.add(*merged)
-        merged = [total if level.merge == "sum" else operations.halve(total)]
-    if not any(level.residual):
-        return merged
+    merge = merge_of(level, operations)
+    merged = outputs if merge is None else [merge(outputs)]
     return [operations.add(v, inputs[k]) if level.residual[k] else v for k, v in enumerate(merged)]
+
+
+def merge_of(level: Level, operations: Operations = TENSORS) -> Callable[[Sequence[Any]], Any] | None:
+    """Return the function that merges the outputs of the two directions of a level; None if they are not merged."""
+    if len(level.parts) == 1 or level.merge == "none":
+        return None
+    if level.merge == "concat":
+        return operations.concat
+    total = partial(reduce, operations.add)
+    return total if level.merge == "sum" else lambda outputs: operations.halve(total(outputs))

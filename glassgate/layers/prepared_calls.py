@@ -27,7 +27,7 @@ from glassgate.layers.base import BaseLayer
 from glassgate.layers.call import Call, CallOptions, LevelCall, Noise
 from glassgate.layers.lengths import packed_lengths, padded_lengths
 from glassgate.layers.levels import by_level
-from glassgate.layers.regularisers import draw, drop_between_layers
+from glassgate.layers.regularisers import draw, dropout_between_layers
 
 _MAX_SIGNATURES = 256
 """The maximum number of call signatures for which a layer caches prepared calls."""
@@ -254,11 +254,9 @@ def _prepare(layer: BaseLayer, arguments: _Arguments) -> Call | one_row.TorchCal
         levels.append(LevelCall(level, *chosen, cells, noise if any([own.fixed for own in noise]) else ()))
         # Only the shape of the next level's input is used, so the outputs need not be computed.
         data = data[:, :1].expand(-1, level.widths[0])
-    zeros, drop = steps.data.new_zeros, None
+    zeros, dropout = steps.data.new_zeros, layer.dropout if layer.training else 0.0
+    drop = dropout_between_layers(dropout, layer.variational_dropout, layout.rows)
     default_states = () if hx is not None else tuple([zeros(len(parts), *shape) for shape in state_shapes])
-    if layer.training and layer.dropout:
-        variational = layer.variational_dropout
-        drop = partial(drop_between_layers, None, sequences=layout.rows, rate=layer.dropout, variational=variational)
     cast_dtype = dtype if casts else None
     visible_count = len(widths) if all_states else 1
     options = CallOptions(

@@ -4,7 +4,8 @@ This module draws all noise with torch's generator. Engines receive it as data, 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -194,24 +195,25 @@ def with_noise(direction: Direction, steps: Steps, hidden_size: int, weight_drop
     return direction._replace(noise=draw(direction.cell, steps, direction.initial, hidden_size))
 
 
-def drop_between_layers(
-    batch_sizes: Tensor | None, data: Tensor, sequences: int, rate: float, variational: bool
-) -> Tensor:
-    """Apply dropout to the input of a layer.
+def dropout_between_layers(
+    rate: float, variational: bool, sequences: int, batch_sizes: Tensor | None = None
+) -> Callable[[Tensor], Tensor] | None:
+    """Return a function that applies dropout to the input of a level; None if the rate is 0.
+
+    The argument of the function is the rows of all steps, (S, H). For sequences of equal length, also (L, N, H).
 
     Args:
-        batch_sizes: the batch size of each step; None if the sequences have equal lengths.
-        data: the rows of all steps, (S, H). For sequences of equal length, also (L, N, H).
-        sequences: the number of sequences, N.
         rate: the rate of dropout.
         variational: whether all steps of a sequence have the same mask.
+        sequences: the number of sequences, N.
+        batch_sizes: the batch size of each step; None if the sequences have equal lengths.
     """
     if not rate:
-        return data
-    return _drop_variationally(batch_sizes, data, sequences, rate) if variational else dropout(data, rate)
+        return None
+    return partial(_drop_variationally, batch_sizes, sequences, rate) if variational else partial(dropout, p=rate)
 
 
-def _drop_variationally(sizes: Tensor | None, data: Tensor, sequences: int, rate: float) -> Tensor:
+def _drop_variationally(sizes: Tensor | None, sequences: int, rate: float, data: Tensor) -> Tensor:
     """Apply dropout with one mask for all steps of a sequence (Gal and Ghahramani 2016)."""
     factors = _draw_dropout_factors(data, sequences, data.shape[-1], rate)
     if sizes is None:

@@ -32,7 +32,7 @@ from glassgate.layers.options import (
 )
 from glassgate.layers.parts import HiddenSizes
 from glassgate.layers.prepared_calls import PreparedCalls
-from glassgate.layers.regularisers import drop_between_layers, with_noise
+from glassgate.layers.regularisers import dropout_between_layers, with_noise
 from glassgate.layers.states import State, States
 from glassgate.layers.stream import Stream
 from glassgate.layers.symbolic_call import symbolic_call
@@ -307,12 +307,12 @@ def _run_stack(
     results: list[Result] = []
     internals, training = layer.glassgate, layer.training
     dropout, weight_dropout = (layer.dropout, layer.weight_dropout) if training else (0.0, 0.0)
+    drop = dropout_between_layers(dropout, layer.variational_dropout, layout.rows, steps.batch_sizes)
     all_directions = directions_of_call(layer, initial, restart_states)
 
     def run_level(level: Level, inputs: list[Tensor]) -> list[Tensor]:
-        if level.depth:
-            options = layout.rows, dropout, layer.variational_dropout
-            inputs = [drop_between_layers(steps.batch_sizes, v, *options) for v in inputs]
+        if level.depth and drop is not None:
+            inputs = [drop(v) for v in inputs]
         own = slice(level.start, level.start + len(level.parts))
         directions = [
             with_noise(direction, steps, part.hidden_size, weight_dropout)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import accumulate, chain, islice
 from operator import call, is_
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -335,7 +335,7 @@ class PreparedPasses:
         """
         plan, given, zeros, results = copied
         new: dict[int, Tensor] = {}
-        all_tensors = [d[k] for k in given]
+        all_tensors: list[Any] = [*map(d.__getitem__, given)]
         for k in given:
             d[k] = self._kernel_allocators[self._returned[k]]()
             all_tensors.append(d[k])
@@ -346,4 +346,4 @@ class PreparedPasses:
         all_tensors += new.values()
         for k, row in results:
             all_tensors.append(d[row] if k else d_data)
-        return Copies(plan, [v.contiguous() for v in all_tensors if v is not None]), new
+        return Copies(plan, [*map(Tensor.contiguous, all_tensors)]), new
