@@ -1,4 +1,6 @@
-"""Registers the names and schemas of the operators when torch is imported. `operators.py` implements them.
+"""Registers the names and schemas of the operators when torch is imported. Other modules implement them.
+
+`operators.py` implements those of kernels, and `engines/llvm_cpu/arrays/operators.py` those of cells that declare axes.
 
 torch imports this module through an entry point of the group `torch.backends`. A program of `torch.export` or
 AOTInductor therefore loads in a process that does not import glassgate. The names of the arguments must not change,
@@ -11,43 +13,44 @@ from typing import Any
 
 import torch
 
-_CALL_ARGUMENTS = "Tensor data, Tensor? batch_sizes, Tensor? resets, Tensor[] given"
+_CALL = "Tensor data, Tensor? batch_sizes, Tensor? resets, Tensor[] given"
+_ARRAY_CALL = "Tensor[] rows, Tensor[] operands, Tensor? batch_sizes, Tensor? resets"
+_ARRAY_OPTIONS = "str step, str weights, bool reverse, bool all_states"
 _SCHEMAS = (
-    f"layer({_CALL_ARGUMENTS}, str plans, bool all_states, bool save, ScalarType dtype) -> Tensor[]",
-    f"layer_backward({_CALL_ARGUMENTS}, Tensor[] flat, Tensor[] d_results, int[] reached, str plans, "
-    "bool needs_d_data) -> Tensor[]",
+    f"layer({_CALL}, str plans, bool all_states, bool save, ScalarType dtype) -> Tensor[]",
+    f"layer_backward({_CALL}, Tensor[] flat, Tensor[] d_results, int[] reached, str plans, bool needs_d_data) "
+    "-> Tensor[]",
+    f"arrays({_ARRAY_CALL}, {_ARRAY_OPTIONS}, bool save) -> Tensor[]",
+    f"arrays_backward({_ARRAY_CALL}, Tensor saved, Tensor[] d_results, {_ARRAY_OPTIONS}) -> Tensor[]",
 )
+_ARRAYS = "glassgate.engines.llvm_cpu.arrays.operators"
 
 
-def _lazy_function(module: str, name: str) -> Callable[..., Any]:
-    """Return a function of a module in this package. The first call imports the module."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return getattr(import_module(f"{__package__}.{module}"), name)(*args, **kwargs)
-
-    return call
+def _lazy(name: str, module: str) -> Callable[..., Any]:
+    """Return a function of a module, given relative to this package or in full. The first call imports the module."""
+    return lambda *args, **kwargs: getattr(import_module(module, __package__), name)(*args, **kwargs)
 
 
 _library = torch.library.Library("glassgate", "DEF")
 for _schema in _SCHEMAS:
     _library.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
-for _name, _compute, _gradient, _save in (
-    ("layer", "forward", "layer_gradient", "save_layer"),
-    ("layer_backward", "backward", "layer_backward_gradient", "save_layer_backward"),
+for _name, _devices, _compute, _fake in (
+    ("layer", ("CPU", "CUDA"), _lazy("forward", ".operators"), _lazy("forward", ".fakes")),
+    ("layer_backward", ("CPU", "CUDA"), _lazy("backward", ".operators"), _lazy("backward", ".fakes")),
+    ("arrays", ("CPU",), _lazy("forward", _ARRAYS), _lazy("fake_forward", _ARRAYS)),
+    ("arrays_backward", ("CPU",), _lazy("backward", _ARRAYS), _lazy("fake_backward", _ARRAYS)),
 ):
-    for _device in ("CPU", "CUDA"):
-        _library.impl(_name, _lazy_function("operators", _compute), _device)
+    for _device in _devices:
+        _library.impl(_name, _compute, _device)
+    torch.library.register_fake(f"glassgate::{_name}", _fake, lib=_library)
+for _name, _gradient, _save, _module in (
+    ("layer", "layer_gradient", "save_layer", ".autograd"),
+    ("layer_backward", "layer_backward_gradient", "save_layer_backward", ".autograd"),
+    ("arrays", "gradient", "save", _ARRAYS),
+):
     torch.library.register_autograd(
-        f"glassgate::{_name}",
-        _lazy_function("autograd", _gradient),
-        setup_context=_lazy_function("autograd", _save),
-        lib=_library,
+        f"glassgate::{_name}", _lazy(_gradient, _module), setup_context=_lazy(_save, _module), lib=_library
     )
-torch.library.register_fake("glassgate::layer", _lazy_function("fakes", "forward"), lib=_library)
-torch.library.register_fake("glassgate::layer_backward", _lazy_function("fakes", "backward"), lib=_library)
-
-
-import_module(f"{__package__}.array_schema")
 
 
 def registered() -> None:

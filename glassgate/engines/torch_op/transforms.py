@@ -231,6 +231,11 @@ class GradientRequest:
         """For each needed gradient, whether it is the gradient of a parameter."""
         return [is_weight for is_weight, need in zip(self.call.is_weight, self.needed, strict=True) if need]
 
+    def split(self, tensors: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+        """Split the tensors into the input and the operands, the saved tensors, and the gradients of the results."""
+        n, end = self.call.operand_count + 1, len(tensors) - len(self.reached)
+        return [*tensors[:n]], [*tensors[n:end]], [*tensors[end:]]
+
 
 class LayerGradients(FlatFunction):
     """The needed gradients of a call, from its tensors, the tensors that it saved, and the gradients of its results."""
@@ -240,7 +245,7 @@ class LayerGradients(FlatFunction):
         call, groups = request.call, request.groups
         tensors = tuple([v.contiguous() for v in tensors])
         steps, rows = call.flatten(resets, data.contiguous(), tensors)
-        operands, saved, d_reached = _split(rows, call.operand_count, len(request.reached))
+        (_, *operands), saved, d_reached = request.split((data, *rows))
         recordings = [Recording() for _ in call.plans]
         d_results = to_kernel_gradients(steps, _scatter(request.reached, d_reached, call.result_count))
         from_kernels = [
@@ -264,13 +269,12 @@ class LayerGradients(FlatFunction):
     @staticmethod
     def backward(ctx: Any, *dd: Tensor | None) -> tuple[Tensor | None, ...]:
         request, (resets, *tensors) = ctx.request, unwrap_dead_wrappers(ctx.saved_tensors)
-        call, n = request.call, request.call.operand_count + 1
-        inputs, saved, d_reached = _split(tensors, n, len(request.reached))
+        call, (inputs, saved, d_reached) = request.call, request.split(tensors)
         if request.groups:
             values, pullback, *_ = torch.func.vjp(_gradients_by_group(request, resets, saved), *inputs, *d_reached)
             second = pullback(tuple([torch.zeros_like(v) if d is None else d for v, d in zip(values, dd, strict=True)]))
         else:
-            d = _scatter([k for k, need in enumerate(request.needed) if need], dd, n)
+            d = _scatter([k for k, need in enumerate(request.needed) if need], dd, len(inputs))
 
             def tangents(*inputs: Tensor) -> tuple[Tensor, ...]:
                 d_results = _run_with_tangents(call, resets, *inputs, d=d)[1]
@@ -279,14 +283,13 @@ class LayerGradients(FlatFunction):
             values, pullback, *_ = torch.func.vjp(tangents, *inputs)
             second = *pullback(tuple(d_reached)), *values
         d_inputs = [v if exists else None for v, exists in zip(second, call.differentiable, strict=False)]
-        return None, None, *d_inputs, *[None] * len(saved), *second[n:]
+        return None, None, *d_inputs, *[None] * len(saved), *second[len(inputs) :]
 
     @staticmethod
     def jvp(ctx: Any, _request: None, _resets: None, *d: Tensor | None) -> tuple[Tensor | None, ...]:
         request, (resets, *tensors) = ctx.request, unwrap_dead_wrappers(ctx.saved_tensors)
-        call, n = request.call, request.call.operand_count + 1
-        inputs, saved, d_reached = _split(tensors, n, len(request.reached))
-        d_inputs, _, dd_reached = _split(d, n, len(request.reached))
+        call, (inputs, saved, d_reached) = request.call, request.split(tensors)
+        d_inputs, _, dd_reached = request.split(d)
         dd_reached = [torch.zeros_like(v) if dd is None else dd for v, dd in zip(d_reached, dd_reached, strict=True)]
         if request.groups:
             d_inputs = [torch.zeros_like(v) if d_v is None else d_v for v, d_v in zip(inputs, d_inputs, strict=True)]
@@ -313,12 +316,6 @@ class LayerGradients(FlatFunction):
         groups = info.batch_size * max(request.groups, 1) if any(request.is_weight_gradient) else 0
         gradients = LayerGradients.apply(replace(request, groups=groups), *batch.fold(is_weight))
         return batch.unfold(gradients, request.is_weight_gradient, request.groups)
-
-
-def _split(tensors: Sequence[Any], first: int, last: int) -> tuple[list[Any], list[Any], list[Any]]:
-    """Split a list into its first `first` items, the items between, and its last `last` items."""
-    end = len(tensors) - last
-    return list(tensors[:first]), list(tensors[first:end]), list(tensors[end:])
 
 
 def _scatter(indices: Sequence[int], values: Sequence[Tensor | None], count: int) -> list[Tensor | None]:
@@ -367,8 +364,7 @@ def _gradients_by_group(
     is_weight = [*call.is_weight, *[False] * (len(saved) + len(request.reached))]
 
     def gradients(*tensors: Tensor) -> tuple[Tensor, ...]:
-        inputs, _, d_reached = _split(tensors, call.operand_count + 1, len(request.reached))
-        all_tensors = [*inputs, *saved, *d_reached]
+        all_tensors = [*tensors[: len(call.is_weight)], *saved, *tensors[len(call.is_weight) :]]
 
         def select_group(v: Tensor, group: int) -> Tensor:
             return v.unflatten(v.dim() - 2, (request.groups, -1)).select(v.dim() - 2, group)
