@@ -40,7 +40,7 @@ def unread_weights(cell: Cell) -> str:
             nodes = array_step(cell, *example_sizes(cell, INPUTS, UNITS)).values
     except NotTraceable:
         return ""
-    read = {op: {node.args[0] for node in nodes if node.op == op} for op in ("ih", "hh", "parameter")}
+    read = {op: {node.label for node in nodes if node.op == op} for op in ("ih", "hh", "parameter")}
     halves = {"ih": "x", "hh": "h"} if cell.recurrent else {"ih": "x"}
     unread = [
         f"the rows of weight_{half} for {_enumerate(gates)}"

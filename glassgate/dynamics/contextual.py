@@ -74,30 +74,30 @@ class ContextualCell(GraphCell):
         def leaf(node: Node) -> Any:
             match node.op:
                 case "ih":
-                    value, phrase = _value_and_phrase(getattr(a.ih, node.args[0]))
-                    bias = self._bias.get(node.args[0])
+                    value, phrase = _value_and_phrase(getattr(a.ih, node.label))
+                    bias = self._bias.get(node.label)
                     return four_values(
                         phrase, value, torch.zeros_like(value) if bias is None else bias.expand_as(value)
                     )
                 case "state":
-                    value, phrase = _value_and_phrase(getattr(s, node.args[0]))
+                    value, phrase = _value_and_phrase(getattr(s, node.label))
                     return four_values(phrase, value, torch.zeros_like(value))
                 case "hh":
-                    gate, vector = node.args
+                    (vector,) = node.inputs
                     if vector not in products:
                         products[vector] = a.hh(step.value(vector))
-                    return getattr(products[vector], gate)
+                    return getattr(products[vector], node.label)
                 case "hr":
-                    return projection(step.value(node.args[0]))
+                    return projection(step.value(node.inputs[0]))
                 case "row_sum":
-                    return step.value(node.args[0]).sum(-1, keepdim=True)
+                    return step.value(node.inputs[0]).sum(-1, keepdim=True)
                 case "parameter":
-                    name, gate = node.args
-                    return getattr(p, name) if gate is None else getattr(getattr(p, name), gate)
+                    value = getattr(p, node.label)
+                    return value if node.gate is None else getattr(value, node.gate)
                 case "size":
-                    return float(next(iter(a.ih if node.args[0] == UNITS else s)).shape[-1])
+                    return float(next(iter(a.ih if node.label == UNITS.name else s)).shape[-1])
                 case "constant":
-                    return torch.full_like(next(iter(s if node.axis == PROJECTED else a.ih)), node.args[0])
+                    return torch.full_like(next(iter(s if node.axis == PROJECTED else a.ih)), node.number)
             raise AssertionError(f"a step in eval mode has no {node.op}")
 
         step, states = _Step(leaf, self._gate_nodes, self._dependent), set(self.equations.states)
@@ -166,7 +166,7 @@ class _Step:
 
     def _combine(self, node: Node) -> Tensor:
         """The four values of an operation on values with different sources."""
-        args = [self._operand(arg) if isinstance(arg, Node) else arg for arg in node.args]
+        args: list[Any] = [self._operand(arg) if isinstance(arg, Node) else arg for arg in node.args]
         if node.op == "div":
             args[1] = _all_context(args[1])
         elif node.op == "mul":

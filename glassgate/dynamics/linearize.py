@@ -148,29 +148,30 @@ class Linearization:
         ih = linear(input, self.weights["weight_ih"], self.weights.get("bias_ih"))
         ih_by_gate = dict(zip(self.equations.gates, ih.chunk(len(self.equations.gates), 1), strict=True))
         before = dict(zip(self.equations.state, states, strict=True))
-        widths = {PROJECTED: states[0].shape[1], UNITS: next(iter(ih_by_gate.values())).shape[1], PER_ROW: 1}
+        units = next(iter(ih_by_gate.values())).shape[1]
+        widths = {PROJECTED.name: states[0].shape[1], UNITS.name: units, PER_ROW.name: 1}
 
         def leaf(node: Node, args: tuple[Tensor, ...]) -> Tensor:
             match node.op:
                 case "ih":
-                    return ih_by_gate[node.args[0]]
+                    return ih_by_gate[node.label]
                 case "state":
-                    return before[node.args[0]]
+                    return before[node.label]
                 case "hh":
-                    bias = self._block("bias_hh", node.args[0]) if "bias_hh" in self.weights else None
-                    return linear(args[1], self._recurrent[node.args[0]], bias)
+                    bias = self._block("bias_hh", node.label) if "bias_hh" in self.weights else None
+                    return linear(args[0], self._recurrent[node.label], bias)
                 case "hr":
                     return linear(args[0], self.weights["weight_hr"])
                 case "row_sum":
                     return args[0].sum(1, keepdim=True)
                 case "parameter":
-                    name, gate = node.args
+                    name, gate = node.label, node.gate
                     value = self.weights[name] if gate is None else self._block(name, gate)
                     return value.expand(input.shape[0], -1)
                 case "size":
-                    return input.new_full((input.shape[0], 1), widths[node.args[0]])
+                    return input.new_full((input.shape[0], 1), widths[node.label])
                 case "constant":
-                    return input.new_full((input.shape[0], widths[node.axis]), node.args[0])
+                    return input.new_full((input.shape[0], widths[node.axis.name]), node.number)
             raise AssertionError(f"a step in eval mode has no {node.op}")
 
         return evaluate(self.equations.nodes, leaf, input.dtype)
@@ -187,17 +188,17 @@ class Linearization:
         """The derivative of a node, by label; empty if it is zero."""
         match node.op:
             case "state":
-                return {DIRECT: before[node.args[0]]}
+                return {DIRECT: before[node.label]}
             case "ih" if d_input is not None:
-                return {DIRECT: StateDerivative({}, self._block("weight_ih", node.args[0]) @ d_input)}
+                return {DIRECT: StateDerivative({}, self._block("weight_ih", node.label) @ d_input)}
             case "hh":
-                weight = self._recurrent[node.args[0]]
-                return {label: part.matmul(weight, size) for label, part in d[node.args[1]].items()}
+                weight = self._recurrent[node.label]
+                return {label: part.matmul(weight, size) for label, part in d[node.inputs[0]].items()}
             case "hr":
                 weight = self.weights["weight_hr"]
-                return {label: part.matmul(weight, size) for label, part in d[node.args[0]].items()}
+                return {label: part.matmul(weight, size) for label, part in d[node.inputs[0]].items()}
             case "row_sum":
-                return {label: part.sum(size) for label, part in d[node.args[0]].items()}
+                return {label: part.sum(size) for label, part in d[node.inputs[0]].items()}
         operation = OPERATIONS.get(node.op)
         if operation is None or operation.derivative is None:
             return {}

@@ -93,7 +93,7 @@ def _scaling_nodes(equations: Equations, gates: set[Node]) -> set[Node]:
         if node in gates or node.op in ("size", "constant"):
             return True
         if node.op == "row_sum":
-            return node.args[0] in scaling
+            return node.inputs[0] in scaling
         if node.op not in OPERATIONS or node.op in MASKS:
             return False
         if all(arg in scaling or arg.op in MASKS or arg.op == "parameter" for arg in node.inputs):

@@ -87,7 +87,7 @@ def input_places(spec: ArraySpec, graph: ArrayGraph, gates: str, x: str, start: 
     places = {}
     for leaf in graph.values:
         if leaf.op in ("ih", "input"):
-            array, at, base = blocks[leaf.op, leaf.args[0]]
+            array, at, base = blocks[leaf.op, leaf.label]
             base = " + ".join([*([base] if base else []), *([str(at)] if at else [])])
             places[leaf] = Place(array, strides_of(leaf.axes, graph.sizes), base)
     return places

@@ -50,7 +50,7 @@ class ArrayFunction:
         new = {name: names.new(f"new_{name}") for name in spec.widths}
         gates, rows = names.new("gates"), sum(spec.inputs.rows("x"))
         places = input_places(spec, graph, gates, "x")
-        states = {leaf: arrays[leaf.args[0]] for leaf in graph.values if leaf.op == "state"}
+        states = {leaf: arrays[leaf.label] for leaf in graph.values if leaf.op == "state"}
         places |= {leaf: Place(array, strides_of(leaf.axes, sizes)) for leaf, array in states.items()}
         targets = dict[str, Place]()
         matrix = self._matrix(gates, rows) if rows else []

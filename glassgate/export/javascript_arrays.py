@@ -59,11 +59,11 @@ class ArrayEmitter:
         now = {name: names.new(f"now_{name}") for name in graph.state}
         starts = {name: names.new(f"at_{name}") for name in graph.state}
         row = names.new("at_x")
-        edits = {leaf.args[0]: names.new(leaf.args[0]) for leaf in graph.values if leaf.op == "edit"}
+        edits = {leaf.label: names.new(leaf.label) for leaf in graph.values if leaf.op == "edit"}
         places = input_places(spec, graph, gates, "x", row)
         for leaf in graph.values:
             if leaf.op in ("state", "edit"):
-                array = before[leaf.args[0]] if leaf.op == "state" else edits[leaf.args[0]]
+                array = before[leaf.label] if leaf.op == "state" else edits[leaf.label]
                 places[leaf] = Place(array, strides_of(leaf.axes, graph.sizes))
         targets = {
             name: Place(now[name], strides_of(axes, graph.sizes), starts[name]) for name, axes in graph.state.items()

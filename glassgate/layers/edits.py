@@ -281,7 +281,7 @@ def edited_equations(before: Equations, numbers: EditedValues) -> Equations:
 
     def edited(name: str, node: Node) -> Node:
         value: Node = _edited_value(
-            numbers[name][0], node, lambda kind: Node("noise", (f"{kind}_{name}",), node.axis, f"{kind}_{name}")
+            numbers[name][0], node, lambda kind: Node("noise", (), node.axis, (f"{kind}_{name}",), f"{kind}_{name}")
         )
         return value
 

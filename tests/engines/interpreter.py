@@ -40,19 +40,19 @@ def evaluate(
     def compute(node: Node, args: tuple) -> Tensor:
         match node.op:
             case "hh":
-                return rows(*args)
+                return rows(node.label, *args)
             case "sum":
-                return leaf(Node("ih", args[:1], UNITS)) + rows(*args)
+                return leaf(Node("ih", (), UNITS, node.labels)) + rows(node.label, *args)
             case "hr":
                 return args[0] @ weights["weight_hr"].T
             case "hh_t":
-                return transposed(*args)
+                return transposed(node.labels, *args)
             case "hr_t":
                 return args[0] @ weights["weight_hr"]
             case "row_sum":
                 return args[0].sum(-1, keepdim=True)
             case "size":
-                return torch.tensor(float(units[args[0]]), dtype=torch.float64)
+                return torch.tensor(float(units[UNITS if node.label == UNITS.name else PROJECTED]), dtype=torch.float64)
             case "constant":
                 return torch.full((units.get(node.axis, 1),), args[0], dtype=torch.float64)
             case _:

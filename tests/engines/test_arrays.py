@@ -55,7 +55,7 @@ def check_against_autograd(cell, hidden_size, input_size=INPUTS):
     d_expected = dict(zip(leaves, torch.autograd.grad(loss, [*leaves.values()], materialize_grads=True), strict=True))
 
     def products(value, u):
-        gate, names, counts = value.args[0], shapes.declaration.gates_that_read("h"), shapes.rows("h")
+        gate, names, counts = value.label, shapes.declaration.gates_that_read("h"), shapes.rows("h")
         rows = dict(zip(names, weights["weight_hh"].split(counts), strict=True))
         if value.op == "hh_t":
             return (u.flatten(1) @ rows[gate]).unflatten(1, shapes.state[cell.state[0]])

@@ -73,7 +73,7 @@ def test_a_replaced_value_is_read_by_all_its_readers():
         results.append(measure({"output": layer(noise(1, 5, 2, 3))[0]}, dict(layer.named_parameters())))
     check(*results)
     held = equations_of(cells.GRU()).replaced(
-        {"z": lambda z: z + Node("parameter", ("more", None), UNITS)}, parameters={"more": gg.Parameter(0.5)}
+        {"z": lambda z: z + Node("parameter", (), UNITS, ("more",))}, parameters={"more": gg.Parameter(0.5)}
     )
     layer = gg.Recurrent(GraphCell(held), 3, 4)
     assert layer.more_l0.shape == (4,)

@@ -51,7 +51,7 @@ class Step:
         new = [forward[traced.forward.outputs["state", k]] for k in range(len(self.cell.state))]
         kept = {key: forward[node] for key, node in traced.saved.items()}
         backward = evaluate(
-            traced.backward, self.cell, values, lambda n: kept[n.args] if n.op == "saved" else self._leaf(n)
+            traced.backward, self.cell, values, lambda n: kept[n.key] if n.op == "saved" else self._leaf(n)
         )
         columns = {key: backward[node] for key, node in traced.backward.outputs.items()}
         return self._results(new, self._assembled(traced, columns))
@@ -63,17 +63,17 @@ class Step:
         } | gradients
 
     def _leaf(self, node: Node) -> Tensor:
-        match node.op, node.args:
-            case "grad", (name,):
-                return self.d_new[name]
-            case "noise", (name,):
-                return self.factors[name]
-            case "state", (name,):
-                return self.leaves[f"{name} before"].detach()
-            case "ih", (gate,):
-                return self._rows(self.leaves["ih"], gate).detach()
-            case "parameter", (name, gate):
-                return self._rows(self.leaves[name], gate).detach()
+        match node.op:
+            case "grad":
+                return self.d_new[node.label]
+            case "noise":
+                return self.factors[node.label]
+            case "state":
+                return self.leaves[f"{node.label} before"].detach()
+            case "ih":
+                return self._rows(self.leaves["ih"], node.label).detach()
+            case "parameter":
+                return self._rows(self.leaves[node.label], node.gate).detach()
         raise AssertionError(f"unknown leaf {node.op}")
 
     def _rows(self, v: Tensor, gate: str | None) -> Tensor:
@@ -84,7 +84,7 @@ class Step:
         leaves, total = self.leaves, torch.zeros((), dtype=torch.float64, requires_grad=True)
         lefts = dict(zip(traced.left, (columns["left", k] for k in range(len(traced.left))), strict=True))
         for k, product in enumerate([*traced.hh_only, *traced.shared]):
-            gate, u = product.args
+            gate, (u,) = product.label, product.inputs
             left = lefts.get(u, leaves[f"{self.cell.state[0]} before"]).detach()
             hh = recurrent_product(left, leaves["weight_hh"], leaves["bias_hh"], self.cell.heads)
             total = total + (self._rows(hh, gate) * columns["d_pre", k]).sum()
@@ -322,7 +322,7 @@ def test_values_have_the_names_of_the_steps_variables():
 
 def test_the_backward_graph_reads_exactly_the_saved_values():
     traced = build_trace(equations_of(Everything()), COSTS)
-    read = {node.args for node in traced.backward.nodes if node.op == "saved"}
+    read = {node.key for node in traced.backward.nodes if node.op == "saved"}
     assert read == set(traced.saved)
     assert build_trace(equations_of(Clipped(), projected=True), COSTS).saved.keys() >= {("hr", 0)}
     assert ("hr", 0) not in build_trace(equations_of(cells.LSTM(), projected=True), COSTS).saved

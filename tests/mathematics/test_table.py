@@ -67,14 +67,14 @@ def test_compositions_and_gradients_in_primitives(dtype: torch.dtype) -> None:
     def leaf(node: Node, args: tuple[object, ...]) -> Tensor:
         match node.op:
             case "state":
-                return states[node.args[0]]
+                return states[node.label]
             case "saved":
-                return saved[node.args]
+                return saved[node.key]
             case "grad":
-                return one if node.args[0].startswith("x_") else zero
+                return one if node.label.startswith("x_") else zero
             case _:
                 assert node.op in ("ih", "constant"), node
-                return torch.full_like(zero, node.args[0]) if node.op == "constant" else zero
+                return torch.full_like(zero, node.number) if node.op == "constant" else zero
 
     forward = evaluate(trace.forward.nodes, leaf, dtype)
     saved |= {key: forward[node] for key, node in trace.saved.items()}

@@ -82,8 +82,8 @@ class _Backward(PassLowering):
     def _declare_states(self) -> None:
         """Declare states, kept values and gradients as inputs. Shift a state if steps read its previous value."""
         build, trace = self.build, self.trace
-        read = {node.args[0] for node in self.graph.nodes if node.op == "state"}
-        read |= {u.args[0] for u, _ in self.left_operands() if self._column_of_operand(u) is None}
+        read = {node.label for node in self.graph.nodes if node.op == "state"}
+        read |= {u.label for u, _ in self.left_operands() if self._column_of_operand(u) is None}
         saved = {self.cell.state[key[1]] for key in trace.saved if key[0] == "state"}
         axes = {s: ("T", "N", axis) for s, axis in self.axis_of_state.items()}
         self.states = {
@@ -108,18 +108,20 @@ class _Backward(PassLowering):
 
     def _value(self, node: Node, args: tuple[Value | float, ...]) -> Value:
         build, name = self.build, node.name or ""
-        match node.op, node.args:
-            case "state", (state,):
-                return build.read(self.states_before[state])
-            case "saved", ("state", k):
-                return build.read(self.states[self.cell.state[k]])
-            case "saved", key:
-                return build.read(self.kept_values[key])
-            case "grad", (state,):
+        match node.op:
+            case "state":
+                return build.read(self.states_before[node.label])
+            case "saved" if node.label == "state":
+                return build.read(self.states[self.cell.state[int(node.number)]])
+            case "saved":
+                return build.read(self.kept_values[node.key])
+            case "grad":
+                state = node.label
                 return build.elementwise("add", build.read(self.d_states[state]), self.d_next[state], name=name)
-            case "hh_t", (gates, *d):
-                return self._left_operand_gradient(dict(zip(gates, d, strict=True)), name)
-            case "hr_t", (d_hr,):
+            case "hh_t":
+                return self._left_operand_gradient(dict(zip(node.labels, node.inputs, strict=True)), name)
+            case "hr_t":
+                (d_hr,) = node.inputs
                 return build.contract(self.in_every_row(d_hr), self.weights["weight_hr"], axes_of(d_hr), name)
         return self.value_of_common_node(node, args)
 
@@ -176,7 +178,7 @@ class _Backward(PassLowering):
         for u, gates in self.left_operands():
             d = self._columns(gates, [k for k in (self.column_of(u, gate) for gate in gates) if k is not None], "d_hh")
             k = self._column_of_operand(u)
-            left = self.states_before[u.args[0]] if k is None else self.sequences[Port(Role.LEFT, str(k))]
+            left = self.states_before[u.label] if k is None else self.sequences[Port(Role.LEFT, str(k))]
             left = self.split_heads(left, self.output_axis, is_left=True)
             parts.append((gates, self._weight_gradient(self.split_heads(d, "H"), left, "d_weight_hh")))
             biases.append((gates, build.sum(self._split_groups(d), self.row_axes)))

@@ -70,7 +70,7 @@ class PassLowering:
         self.values: dict[Node, Value] = {}
         self.axis_of_state = {state: axis.name for state, axis in cell.axes.items()}
         self.products = [*trace.hh_only, *trace.shared]
-        self.gate_of_column = [*(node.args[0] for node in self.products), *trace.ih_only]
+        self.gate_of_column = [*(node.label for node in self.products), *trace.ih_only]
         """The gate of each column of `d_pre`, the gradients of the pre-activations."""
         self.ih_gates = tuple(gate for gate in cell.gates if gate in trace.ih)
         self.axis_of_gates: dict[tuple[str, ...], str] = {cell.gates: "G"}
@@ -92,17 +92,17 @@ class PassLowering:
 
     def left_operands(self) -> list[tuple[Node, tuple[str, ...]]]:
         """The row vectors that recurrent weights multiply, each with its gates in the order of the weights."""
-        operands = list(dict.fromkeys(node.args[1] for node in self.products))
+        operands = list(dict.fromkeys(node.inputs[0] for node in self.products))
         return [(u, tuple(g for g in self.cell.gates if self.column_of(u, g) is not None)) for u in operands]
 
     def _gates_with_gradients(self) -> list[tuple[str, ...]]:
         """For each gradient of a left operand, the gates over which it is summed. Detached gates are omitted."""
-        sums = [node.args[0] for node in self.trace.backward.nodes if node.op == "hh_t"]
+        sums = [node.labels for node in self.trace.backward.nodes if node.op == "hh_t"]
         return [tuple(gate for gate in self.cell.gates if gate in gates) for gates in sums]
 
     def column_of(self, u: Node, gate: str) -> int | None:
         """The column of `d_pre` for the product of a row vector and the weights of a gate; None if there is none."""
-        return next((k for k, node in enumerate(self.products) if node.args[0] == gate and node.args[1] is u), None)
+        return next((k for k, node in enumerate(self.products) if node.label == gate and node.inputs[0] is u), None)
 
     def _axes(self) -> list[Axis]:
         cell, K = self.cell, self.cell.heads
@@ -175,18 +175,18 @@ class PassLowering:
     def value_of_common_node(self, node: Node, args: tuple[Value | float, ...]) -> Value:
         """The value of a node whose operation occurs in both the forward and the backward graph."""
         build, name = self.build, node.name or ""
-        match node.op, node.args:
-            case "parameter", (parameter, gate):
-                weight = self.weights[parameter]
+        match node.op:
+            case "parameter":
+                weight, gate = self.weights[node.label], node.gate
                 return weight if gate is None else build.block(weight, "G", self.cell.gates.index(gate), name)
-            case "noise", (noise,):
-                value = self.noise[noise]
+            case "noise":
+                value = self.noise[node.label]
                 return build.read(value) if "T" in value.type.axes else value
-            case "size", (axis,):
-                return build.size(axis.name, name)
-            case "constant", (number,):
-                return build.broadcast(build.constant(number), axes_of(node), name)
-            case "row_sum", _:
+            case "size":
+                return build.size(node.label, name)
+            case "constant":
+                return build.broadcast(build.constant(node.number), axes_of(node), name)
+            case "row_sum":
                 assert isinstance(args[0], Value)
                 return build.sum(args[0], axes_of(node.inputs[0]), name)
         assert node.op in OPERATIONS, node
@@ -241,17 +241,19 @@ class _Forward(PassLowering):
 
     def _value(self, node: Node, args: tuple[Value | float, ...]) -> Value:
         build, name = self.build, node.name or ""
-        match node.op, node.args:
-            case "state", (state,):
-                return self.states_before[state]
-            case "ih", (gate,):
-                return self._input_term(gate, name)
-            case "hh", (gate, _):
-                return self._recurrent_term(node, gate, name)
-            case "sum", (gate, _):
-                terms = self._input_term(gate, f"{gate}_ih"), self._recurrent_term(node, gate, f"{gate}_hh")
+        match node.op:
+            case "state":
+                return self.states_before[node.label]
+            case "ih":
+                return self._input_term(node.label, name)
+            case "hh":
+                return self._recurrent_term(node, name)
+            case "sum":
+                gate = node.label
+                terms = self._input_term(gate, f"{gate}_ih"), self._recurrent_term(node, f"{gate}_hh")
                 return build.elementwise("add", *terms, name=name)
-            case "hr", (raw,):
+            case "hr":
+                (raw,) = node.inputs
                 return build.contract(self.in_every_row(raw), self.weights["weight_hr"], axes_of(raw), name)
         return self.value_of_common_node(node, args)
 
@@ -264,7 +266,7 @@ class _Forward(PassLowering):
         if not self.form.bias:
             return products
         bias = self.weight_rows("bias_ih", gates)
-        shared = {node.args[0] for node in self.trace.shared}
+        shared = {node.label for node in self.trace.shared}
         if shared == {*gates}:
             bias = build.elementwise("add", bias, self.weight_rows("bias_hh", gates), name="bias")
         elif shared:
@@ -281,8 +283,8 @@ class _Forward(PassLowering):
         gates = self.ih_gates
         return self.build.block(self.build.read(self.ih), self.axis_of_gates[gates], gates.index(gate), name)
 
-    def _recurrent_term(self, node: Node, gate: str, name: str) -> Value:
-        build, u = self.build, node.args[1]
+    def _recurrent_term(self, node: Node, name: str) -> Value:
+        build, gate, (u,) = self.build, node.label, node.inputs
         gates = self.gates_of_operand[u]
         if u not in self.product_of_operand:
             left = self.split_heads(self.in_every_row(u), self.output_axis, is_left=True)

@@ -138,7 +138,7 @@ class _Graph(NamedTuple):
 
 @cache
 def _graph(op: str, function: Function) -> _Graph:
-    parameters = tuple(Node("state", (name,), UNITS, name) for name in "xyz"[: ARITY[op]])
+    parameters = tuple(Node("state", (), UNITS, (name,), name) for name in "xyz"[: ARITY[op]])
     names: dict[str, Any] = {}
 
     def note_names(frame: FrameType, event: str, _: Any) -> None:

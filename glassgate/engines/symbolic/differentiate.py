@@ -6,7 +6,7 @@ from functools import reduce
 
 from glassgate.engines.axes import PER_ROW, PROJECTED, UNITS, Axis
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import Node, broadcast, row_sum
+from glassgate.engines.symbolic.graph import Node, broadcast, row_sum, size
 from glassgate.engines.symbolic.operations import OPERATIONS
 from glassgate.engines.symbolic.values import topological_order
 
@@ -29,28 +29,28 @@ def gradients(
     products_of: defaultdict[Node, list[tuple[Node, Node]]] = defaultdict(list)
     """For each node that recurrent products read, pairs of a product and its gradient."""
     for name, state in zip(cell.state, states, strict=True):
-        terms[state].append(Node("grad", (name,), state.axis))
+        terms[state].append(Node("grad", (), state.axis, (name,)))
     d: dict[Node, Node] = {}
     for node in reversed(topological_order(states)):
         if node in products_of:
             products, d_products = zip(*sorted(products_of[node], key=lambda pair: column[pair[0]]), strict=True)
-            gates = tuple(product.args[0] for product in products)
-            terms[node].append(Node("hh_t", (gates, *d_products), node.axis))
+            gates = tuple(product.label for product in products)
+            terms[node].append(Node("hh_t", d_products, node.axis, gates))
         for axis in (UNITS, PROJECTED):
             if (node, axis) in terms_over_units:
                 total = reduce(operator.add, terms_over_units[node, axis])
-                terms[node].append(total * Node("size", (axis,), PER_ROW) if total.axis == PER_ROW else row_sum(total))
+                terms[node].append(total * size(axis) if total.axis == PER_ROW else row_sum(total))
         if node not in terms:
             continue
         total = d[node] = reduce(operator.add, terms[node])
         if total.name is None and node.name is not None:
             total.name = f"d_{node.name}"
         if node.op in ("hh", "sum"):
-            products_of[node.args[1]].append((node, broadcast(total, UNITS)))
+            products_of[node.inputs[0]].append((node, broadcast(total, UNITS)))
         elif node.op == "hr":
-            terms[node.args[0]].append(Node("hr_t", (broadcast(total, PROJECTED),), UNITS))
+            terms[node.inputs[0]].append(Node("hr_t", (broadcast(total, PROJECTED),), UNITS))
         elif node.op == "row_sum":
-            terms[node.args[0]].append(total)
+            terms[node.inputs[0]].append(total)
         elif derivative := node.op in OPERATIONS and OPERATIONS[node.op].derivative:
             args = [replay[arg] if isinstance(arg, Node) else arg for arg in node.args]
             for arg, term in zip(node.args, derivative(total, replay[node], *args), strict=True):

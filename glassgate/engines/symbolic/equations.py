@@ -79,7 +79,8 @@ class Equations:
             "heads": int(self.heads),
             "projected": self.projected,
             "nodes": [
-                [n.op, n.axis.name, n.name, *(_format_argument(arg, index) for arg in n.args)] for n in self.nodes
+                [n.op, n.axis.name, n.name, *_labels(n), *(_format_argument(arg, index) for arg in n.args)]
+                for n in self.nodes
             ],
             "states": [index[node] for node in self.states],
             "shown": {gate: index[node] for gate, node in self.gate_values.items()},
@@ -96,8 +97,8 @@ class Equations:
 
         Args:
             changes: for each value to replace, by name (see `named`), a function from the old value to the new one.
-            parameters, noise: additional leaves that the new values read: `Node("parameter", (name, None), UNITS)` and
-                `Node("noise", (name,), UNITS)`.
+            parameters, noise: additional leaves that the new values read: `Node("parameter", (), UNITS, (name,))` and
+                `Node("noise", (), UNITS, (name,))`.
 
         Raises:
             KeyError: no value has one of these names.
@@ -107,7 +108,7 @@ class Equations:
         def rule(node: Node, args: tuple[Any, ...]) -> Node | None:
             if node not in replacements:
                 return None
-            new = replacements[node](Node(node.op, args, node.axis))
+            new = replacements[node](node.with_args(args))
             new.name = node.name
             return new
 
@@ -120,13 +121,14 @@ class Equations:
         return replace(self, parameters=parameters, noise=noise, states=states, gate_values=gate_values)
 
 
-def _format_argument(arg: Any, index: Mapping[Node, int]) -> Any:
-    """Convert an argument to JSON: a node to its index, a number to "=" and hexadecimal digits, an axis to its name."""
-    if isinstance(arg, Node):
-        return index[arg]
-    if isinstance(arg, Axis):
-        return arg.name
-    return f"={arg.hex()}" if isinstance(arg, float) else arg
+def _labels(node: Node) -> tuple[str | None, ...]:
+    """The labels in the text: the gate of a parameter without one is null."""
+    return (node.label, node.gate) if node.op == "parameter" else node.labels
+
+
+def _format_argument(arg: Node | float, index: Mapping[Node, int]) -> int | str:
+    """Convert an argument to JSON: a node to its index, a number to "=" and hexadecimal digits."""
+    return index[arg] if isinstance(arg, Node) else f"={arg.hex()}"
 
 
 class NotEquations(ValueError):
@@ -197,7 +199,7 @@ def _parse_node(entry: Any, earlier: list[Node], known: Mapping[str, Iterable[st
         raise ValueError(f"a value with the invalid name {name!r} or axis {axis_name!r}")
     axis = _AXES[axis_name]
     args = tuple(_parse_argument(arg, earlier) for arg in arguments)
-    inputs = [arg for arg in args if isinstance(arg, Node)]
+    inputs, labels = [arg for arg in args if isinstance(arg, Node)], [arg for arg in args if isinstance(arg, str)]
     if op in ARITY:
         fits = len(args) == ARITY[op] and len(inputs) + sum(isinstance(arg, float) for arg in args) == ARITY[op]
         input_axes = {arg.axis for arg in inputs} - {PER_ROW} or {PER_ROW}
@@ -214,15 +216,15 @@ def _parse_node(entry: Any, earlier: list[Node], known: Mapping[str, Iterable[st
     elif op == "constant":
         fits = len(args) == 1 and isinstance(args[0], float)
     elif op == "size":
-        args = tuple(_AXES[arg] for arg in args)
-        fits = args in ((UNITS,), (PROJECTED,)) and axis == PER_ROW
+        fits = args in ((UNITS.name,), (PROJECTED.name,)) and axis == PER_ROW
     elif op == "parameter":
         fits = len(args) == 2 and args[0] in known[op] and (args[1] is None or args[1] in gates) and axis == UNITS
     else:
         fits = op in LEAVES and len(args) == 1 and args[0] in known[op]
     if not fits:
         raise ValueError(f"the invalid value {entry!r}")
-    return Node(op, args, axis, name)
+    operands = tuple([arg for arg in args if isinstance(arg, Node | float)])
+    return Node(op, operands, axis, tuple(labels), name)
 
 
 def _parse_argument(arg: Any, earlier: list[Node]) -> Any:

@@ -70,50 +70,74 @@ class Call:
 class Node(Symbolic):
     """One value of a step: an elementwise operation of `OPERATIONS`, a row-wide operation, or a leaf.
 
-    Row-wide operations:
+    Row-wide operations, with their labels in brackets:
         row_sum (x): the sum over the units of a row, one number per row.
-        hh (gate, u): the gate's rows of `W_hh u + b_hh`.
-        sum (gate, u): the gate's rows of `W_ih x + b_ih + W_hh u + b_hh`.
+        hh [gate] (u): the gate's rows of `W_hh u + b_hh`.
+        sum [gate] (u): the gate's rows of `W_ih x + b_ih + W_hh u + b_hh`.
         hr (u): `W_hr u`, of the projected size.
-        hh_t (gates, d, d, ...): the sum over the gates of `W^T d`, where W are the gate's rows of `W_hh`.
+        hh_t [gates] (d, d, ...): the sum over the gates of `W^T d`, where W are the gate's rows of `W_hh`.
         hr_t (d): `W_hr^T d`.
     Leaves:
-        ih (gate): the gate's rows of `W_ih x + b_ih`.
-        state (name): the state before the step.
-        parameter (name, gate or None), noise (name), constant (value).
-        size (axis): the number of units along an axis, as a float.
-        saved (buffer, column): in a backward graph, a value that the forward pass has saved.
-        grad (name): in a backward graph, the total gradient of a new state.
+        ih [gate]: the gate's rows of `W_ih x + b_ih`.
+        state [name]: the state before the step.
+        parameter [name] or [name, gate], noise [name], constant (number).
+        size [axis]: the number of units along an axis, as a float.
+        saved [buffer] (column): in a backward graph, a value that the forward pass has saved.
+        grad [name]: in a backward graph, the total gradient of a new state.
 
     Attributes:
         op: the name of the operation.
-        args: nodes, numbers and names.
+        args: nodes and numbers.
         axis: the axis of the value within a row.
+        labels: the names of the gates, state, parameter, noise, axis or buffer that a leaf or product is of.
         name: the author's name of the value, unique in its graph; None if the author did not name it.
         serial: a number that increases with every new node.
         origin: the call that returned the value, and the value's index among the results; None for a single operation.
     """
 
     op: str
-    args: tuple[Any, ...]
+    args: "tuple[Node | float, ...]"
     axis: Axis
+    labels: tuple[str, ...] = ()
     name: str | None = None
     serial: int = field(default_factory=count().__next__)
     origin: tuple[Call, int] | None = None
 
     @property
-    def space(self) -> Axis:
-        """The axis."""
-        return self.axis
+    def form(self) -> tuple[str | Axis | tuple[str, ...], ...]:
+        """The operation, the axis and the labels."""
+        return self.op, self.axis, self.labels
 
-    def with_args(self, args: tuple[Any, ...]) -> "Node":
+    @property
+    def label(self) -> str:
+        """The gate of a product, or the name of a leaf: the first label."""
+        return self.labels[0]
+
+    @property
+    def gate(self) -> str | None:
+        """The gate of a parameter; None if it has the same numbers for all gates."""
+        return self.labels[1] if len(self.labels) > 1 else None
+
+    @property
+    def number(self) -> float:
+        """The number of a constant, or the column of a saved value."""
+        (number,) = self.args
+        assert not isinstance(number, Node)
+        return number
+
+    @property
+    def key(self) -> Key:
+        """The key of a saved value in `Trace.saved`."""
+        return self.label, self.number
+
+    def with_args(self, args: "tuple[Node | float, ...]") -> "Node":
         """The same operation of other arguments, without a name."""
-        return Node(self.op, args, self.axis)
+        return Node(self.op, args, self.axis, self.labels)
 
     @property
     def units(self) -> "Node | float":
         """The number of units of the value."""
-        return 1.0 if self.axis == PER_ROW else Node("size", (self.axis,), PER_ROW)
+        return 1.0 if self.axis == PER_ROW else size(self.axis)
 
     def constant_like(self, value: float) -> "Node":
         """A constant with the shape of this value."""
@@ -141,7 +165,7 @@ class Node(Symbolic):
         return partial(function, self)
 
     def __repr__(self) -> str:
-        args = ", ".join((a.name or a.op) if isinstance(a, Node) else str(a) for a in self.args)
+        args = ", ".join([*self.labels, *((a.name or a.op) if isinstance(a, Node) else str(a) for a in self.args)])
         return f"{self.name or '_'}[{self.axis}] = {self.op}({args})"
 
     __bool__ = _refusing_method("a branch on a computed value")
@@ -271,6 +295,11 @@ def _call(name: str, function: Callable[..., Any], *args: Any, inplace: bool = F
         except (TypeError, AttributeError, ValueError, ArithmeticError):
             pass
     raise NotTraceable(f"torch.{name} with these arguments")
+
+
+def size(axis: Axis) -> Node:
+    """The number of units along an axis."""
+    return Node("size", (), PER_ROW, (axis.name,))
 
 
 def row_sum(x: Node) -> Node:

@@ -10,7 +10,7 @@ from glassgate.cell import Cell, Named, PreActivations
 from glassgate.engines.axes import PER_ROW, UNITS
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.evaluate import evaluate
-from glassgate.engines.symbolic.graph import Node
+from glassgate.engines.symbolic.graph import Node, size
 
 
 class GraphCell(Cell):
@@ -41,32 +41,33 @@ class GraphCell(Cell):
             raise ValueError(f"these equations are of a layer {'with' if equations.projected else 'without'} proj_size")
         wide = next(iter(a.ih))  # any value with one number per unit
         templates = dict(zip(equations.axes.values(), s, strict=True)) | {UNITS: wide}
-        templates[PER_ROW] = wide[..., :1] if isinstance(wide, Tensor) else Node("size", (UNITS,), PER_ROW)
+        templates[PER_ROW] = wide[..., :1] if isinstance(wide, Tensor) else size(UNITS)
+        template_of = {axis.name: template for axis, template in templates.items()}
         products: dict[Node, Named] = {}
 
         def product(node: Node, u: Any) -> Any:
-            gate, vector = node.args
-            if vector.op == "state" and vector.args[0] == self.state[0]:
-                return getattr(a.hh, gate)
+            (vector,) = node.inputs
+            if vector.op == "state" and vector.label == self.state[0]:
+                return getattr(a.hh, node.label)
             if vector not in products:
                 products[vector] = a.hh(u)
-            return getattr(products[vector], gate)
+            return getattr(products[vector], node.label)
 
         def special(node: Node, args: tuple[Any, ...]) -> Any:
             match node.op:
                 case "ih" | "state" | "noise":
-                    return getattr({"ih": a.ih, "state": s, "noise": a.noise}[node.op], args[0])
+                    return getattr({"ih": a.ih, "state": s, "noise": a.noise}[node.op], node.label)
                 case "hh":
-                    return product(node, args[1])
+                    return product(node, args[0])
                 case "parameter":
-                    name, gate = args
-                    return getattr(p, name) if gate is None else getattr(getattr(p, name), gate)
+                    value = getattr(p, node.label)
+                    return value if node.gate is None else getattr(value, node.gate)
                 case "hr" if projection is not None:
                     return projection(args[0])
                 case "row_sum":
                     return args[0].sum(-1, keepdim=True)
                 case "size":
-                    template = templates[args[0]]
+                    template = template_of[node.label]
                     return float(template.shape[-1]) if isinstance(template, Tensor) else template.units
                 case "constant":
                     template, number = templates[node.axis], args[0]

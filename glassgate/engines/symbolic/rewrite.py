@@ -23,7 +23,7 @@ def rewrite_graph(results: Iterable[S], rule: Callable[[S, tuple[Any, ...]], S |
         if replacement is None:
             replacement = value.with_args(args)
         contents = (id(arg) if isinstance(arg, Symbolic) else arg for arg in replacement.args)
-        new[value] = by_content.setdefault((replacement.op, replacement.space, *contents), replacement)
+        new[value] = by_content.setdefault((replacement.form, *contents), replacement)
         new[value].name = new[value].name or value.name
     return new
 

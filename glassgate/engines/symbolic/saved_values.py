@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection
 from itertools import count
 
-from glassgate.engines.axes import UNITS
+from glassgate.engines.axes import UNITS, Axis
 from glassgate.engines.symbolic.costs import Costs
 from glassgate.engines.symbolic.graph import Graph, Key, Node
 from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
@@ -27,20 +27,26 @@ def read_saved_values(
         the new backward graph, and the nodes of the forward graph whose values it reads, with the same keys.
     """
     columns = _select_columns(columns, states, recomputed, outputs.values(), costs)
-    leaves = {recomputed[node]: Node("saved", key, node.axis) for key, node in columns.items() if node in recomputed}
+    leaves = {recomputed[node]: saved_value(key, node.axis) for key, node in columns.items() if node in recomputed}
     new = rewrite_graph(outputs.values(), lambda node, args: leaves.get(node))
     backward = Graph({key: new[node] for key, node in outputs.items()})
     saved, kept_indices = {}, count()
-    for node in sorted((node for node in backward.nodes if node.op == "saved"), key=lambda node: node.args):
-        value = columns[node.args]
-        if node.args[0] == "kept":
-            node.args = "kept", next(kept_indices)
-        saved[node.args], node.name = value, value.name
+    for node in sorted((node for node in backward.nodes if node.op == "saved"), key=lambda node: node.key):
+        value = columns[node.key]
+        if node.label == "kept":
+            node.args = (next(kept_indices),)
+        saved[node.key], node.name = value, value.name
     for node in backward.nodes:
         if node.op == "grad" and node.name is None:
-            node.name = f"d_{node.args[0]}_out"
+            node.name = f"d_{node.label}_out"
     make_names_unique(backward.outputs.values())
     return backward, saved
+
+
+def saved_value(key: Key, axis: Axis) -> Node:
+    """The leaf of a backward graph for a value with this key in `Trace.saved`."""
+    buffer, column = key
+    return Node("saved", (column,), axis, (buffer,))
 
 
 def _select_columns(

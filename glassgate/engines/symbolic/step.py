@@ -126,12 +126,12 @@ def trace_step(
     def product(u: Any) -> Named:
         if not isinstance(u, Node) or u.axis != out:
             raise NotTraceable("a recurrent product with something that is not as wide as the output")
-        return Named(cell.gates, [Node("hh", (gate, u), UNITS, f"{gate}_hh") for gate in cell.gates])
+        return Named(cell.gates, [Node("hh", (u,), UNITS, (gate,), f"{gate}_hh") for gate in cell.gates])
 
     def parameter(name: str) -> Any:
         if not cell.parameters[name].per_gate:
-            return Node("parameter", (name, None), UNITS, name)
-        return Named(cell.gates, [Node("parameter", (name, gate), UNITS, f"{name}_{gate}") for gate in cell.gates])
+            return Node("parameter", (), UNITS, (name,), name)
+        return Named(cell.gates, [Node("parameter", (), UNITS, (name, gate), f"{name}_{gate}") for gate in cell.gates])
 
     def projection(h: Any) -> Node:
         return Node("hr", (_check_state_axis(cell.state[0], h, UNITS),), PROJECTED)
@@ -140,9 +140,9 @@ def trace_step(
         raise NotTraceable("the input itself")
     out = PROJECTED if projected else UNITS
     axes = dict.fromkeys(cell.state, UNITS) | {cell.state[0]: out}
-    state = [Node("state", (name,), axis, f"{name}_prev") for name, axis in axes.items()]
-    ih = Named(cell.gates, [Node("ih", (gate,), UNITS, f"{gate}_ih") for gate in cell.gates])
-    noise = [Node("noise", (name,), axes.get(noise.state or "", UNITS), name) for name, noise in cell.noise.items()]
+    state = [Node("state", (), axis, (name,), f"{name}_prev") for name, axis in axes.items()]
+    ih = Named(cell.gates, [Node("ih", (), UNITS, (gate,), f"{gate}_ih") for gate in cell.gates])
+    noise = [Node("noise", (), axes.get(noise.state or "", UNITS), (name,), name) for name, noise in cell.noise.items()]
     a = PreActivations(ih, RecurrentTerm(product, state[0]) if cell.recurrent else None, Named(cell.noise, noise))
     p = Named(cell.parameters, map(parameter, cell.parameters))
     gates: dict[str, Node] = {}
@@ -221,7 +221,7 @@ def _is_equal_in_all_rows(node: Node) -> bool:
 
 def _pre_activation(gate: str, order: list[Node]) -> Node | None:
     """The sum of a gate's nodes `ih` and `hh`; the node `ih` if no node adds the two; None if there is no `ih`."""
-    terms = [node for node in order if node.op in ("ih", "hh") and node.args[0] == gate]
+    terms = [node for node in order if node.op in ("ih", "hh") and node.label == gate]
     for node in order:
         if node.op == "add" and {arg.op for arg in node.inputs if any(arg is term for term in terms)} == {"ih", "hh"}:
             return node

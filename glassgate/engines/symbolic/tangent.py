@@ -108,15 +108,14 @@ class _Rules(NamedTuple):
         """The tangent of a value, from the tangents `d` of its arguments; None for zero."""
         match node.op:
             case "state" | "ih":
-                return Node(node.op, (node.args[0] + self.suffix,), node.axis)
+                return Node(node.op, (), node.axis, (node.label + self.suffix,))
             case "hh":
                 return _sum(self._terms_of_product(node, d))
             case "parameter" if self.weights_have_tangents:
-                name, gate = node.args
-                args = (name + self.suffix, None) if gate is None else (name, gate + self.suffix)
-                return Node("parameter", args, node.axis)
+                *names, last = node.labels
+                return Node("parameter", (), node.axis, (*names, last + self.suffix))
             case "row_sum":
-                return row_sum(d[node.args[0]]) if node.args[0] in d else None
+                return row_sum(d[node.inputs[0]]) if node.inputs[0] in d else None
             case "add" if {arg.op for arg in node.inputs} == {"ih", "hh"}:
                 # Add the input half to one recurrent product, so that kernels compute both as one sum.
                 ih, hh = sorted(node.inputs, key=lambda arg: arg.op != "ih")
@@ -130,9 +129,11 @@ class _Rules(NamedTuple):
 
     def _terms_of_product(self, hh: Node, d: dict[Node, Node]) -> list[Node]:
         """The terms of the tangent of a recurrent product."""
-        gate, u = hh.args
-        terms = [Node("hh", (gate + self.suffix, d[u]), hh.axis)] if u in d else []
-        return [*terms, Node("hh", (gate + self.weight_suffix, u), hh.axis)] if self.weights_have_tangents else terms
+        (u,) = hh.inputs
+        terms = [Node("hh", (d[u],), hh.axis, (hh.label + self.suffix,))] if u in d else []
+        if self.weights_have_tangents:
+            terms.append(Node("hh", (u,), hh.axis, (hh.label + self.weight_suffix,)))
+        return terms
 
 
 def _sum(terms: list[Node]) -> Node | None:

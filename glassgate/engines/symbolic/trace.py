@@ -12,7 +12,7 @@ from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Graph, Key, Node, broadcast, make
 from glassgate.engines.symbolic.operations import OPERATIONS, PRIMITIVES
 from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
-from glassgate.engines.symbolic.saved_values import read_saved_values
+from glassgate.engines.symbolic.saved_values import read_saved_values, saved_value
 from glassgate.engines.symbolic.values import topological_order
 
 
@@ -70,7 +70,7 @@ class Trace:
     @cached_property
     def ih(self) -> tuple[str, ...]:
         """The gates whose input half is computed, in the order of their numbers."""
-        return (*(product.args[0] for product in self.shared), *self.ih_only)
+        return (*(product.label for product in self.shared), *self.ih_only)
 
     @cached_property
     def row_count(self) -> int:
@@ -97,10 +97,10 @@ def _fold_halves(states: tuple[Node, ...]) -> dict[Node, Node]:
         if node.op != "add" or halves.keys() != {"ih", "hh"}:
             return None
         ih, hh = halves["ih"], halves["hh"]
-        if ih.args[0] != hh.args[0] or users[ih] != 1 or users[hh] != 1:
+        if ih.label != hh.label or users[ih] != 1 or users[hh] != 1:
             return None
-        _, u = next(arg for arg in args if arg.op == "hh").args
-        return Node("sum", (hh.args[0], u), UNITS, node.name or f"{hh.args[0]}_pre")
+        (product,) = (arg for arg in args if arg.op == "hh")
+        return Node("sum", product.args, UNITS, hh.labels, node.name or f"{hh.label}_pre")
 
     new = rewrite_graph(states, fold)
     make_names_unique([new[s] for s in states])
@@ -120,21 +120,21 @@ def build_trace(cell: Equations, costs: Costs, record: bool = False, record_fact
     states = [folded[state] for state in cell.states]
     order = topological_order(states)
     products = sorted(
-        (node for node in order if node.op in ("hh", "sum")), key=lambda node: cell.gates.index(node.args[0])
+        (node for node in order if node.op in ("hh", "sum")), key=lambda node: cell.gates.index(node.label)
     )
     # Products with the same row vector have adjacent columns. Products with the state are in the middle.
-    hh_only = tuple(sorted((node for node in products if node.op == "hh"), key=lambda node: -node.args[1].serial))
-    shared = tuple(sorted((node for node in products if node.op == "sum"), key=lambda node: node.args[1].serial))
-    ih_leaves = {node.args[0]: node for node in order if node.op == "ih"}
+    hh_only = tuple(sorted((node for node in products if node.op == "hh"), key=lambda node: -node.inputs[0].serial))
+    shared = tuple(sorted((node for node in products if node.op == "sum"), key=lambda node: node.inputs[0].serial))
+    ih_leaves = {node.label: node for node in order if node.op == "ih"}
     ih_only = tuple(gate for gate in cell.gates if gate in ih_leaves)
-    parameters = tuple(node.args for node in order if node.op == "parameter")
-    left = tuple(dict.fromkeys(node.args[1] for node in products if not _is_state(node.args[1], cell.state[0])))
+    parameters = tuple((node.label, node.gate) for node in order if node.op == "parameter")
+    left = tuple(dict.fromkeys(u for node in products for u in node.inputs if not _is_state(u, cell.state[0])))
 
     columns = {("ih", k): node for k, node in enumerate([*shared, *(ih_leaves[gate] for gate in ih_only)])}
     columns |= {("hh", k): node for k, node in enumerate(hh_only)}
     columns |= {("row", k): node for k, node in enumerate(n for n in order if n.op == "row_sum")}
     columns |= {("hr", k): node for k, node in enumerate(n for n in order if n.op == "hr")}
-    leaf = {node: Node("saved", key, node.axis) for key, node in columns.items()}
+    leaf = {node: saved_value(key, node.axis) for key, node in columns.items()}
     replay = rewrite_graph(states, lambda node, args: leaf[node] if node in leaf else _remove_detach(node, args))
     d_pre = [*hh_only, *shared, *(ih_leaves[gate] for gate in ih_only)]
     d = gradients(cell, states, {node: k for k, node in enumerate(d_pre)}, replay)
@@ -143,19 +143,19 @@ def build_trace(cell: Equations, costs: Costs, record: bool = False, record_fact
         return broadcast(d.get(node, 0.0), node.axis)
 
     outputs: dict[Key, Node] = {("d_pre", k): gradient(node) for k, node in enumerate(d_pre)}
-    leaves = {node.args: node for node in order if node.op in ("state", "parameter")}
+    old = {node.label: node for node in order if node.op == "state"}
     for k, (name, new_state) in enumerate(zip(cell.state, states, strict=True)):
-        outputs["d_state", k] = gradient(leaves[name,]) if (name,) in leaves else _zero_gradient(name, new_state.axis)
+        outputs["d_state", k] = gradient(old[name]) if name in old else _zero_gradient(name, new_state.axis)
     outputs |= {("left", k): replay[u] for k, u in enumerate(left)}
     for node in order:
         if node.op == "hr":
-            outputs |= {("raw", 0): replay[node.args[0]], ("d_hr", 0): gradient(node)}
+            outputs |= {("raw", 0): replay[node.inputs[0]], ("d_hr", 0): gradient(node)}
     gates = {name: folded[node] for name, node in cell.gate_values.items()} if record else {}
     for name, node in gates.items():
         outputs["d_gate", name] = gradient(node)
     for name, node in zip(cell.state, states, strict=True) if record else ():
         outputs["d_new", name] = gradient(node)
-    d_parameters = [gradient(leaves[parameter]) for parameter in parameters]
+    d_parameters = [gradient(node) for node in order if node.op == "parameter"]
     if record_factors:
         outputs |= {("d_gate", f"left{k}"): replay[u] for k, u in enumerate(left)}
         outputs |= {("d_gate", f"own{k}"): d_p for k, d_p in enumerate(d_parameters)}
@@ -186,7 +186,7 @@ def build_trace(cell: Equations, costs: Costs, record: bool = False, record_fact
 
 
 def _is_state(node: Node, name: str) -> bool:
-    return node.op == "state" and node.args[0] == name
+    return node.op == "state" and node.label == name
 
 
 def _zero_gradient(state: str, axis: Axis) -> Node:
@@ -194,7 +194,7 @@ def _zero_gradient(state: str, axis: Axis) -> Node:
 
     It is 0, but depends on the gradient of the new state, so that kernels read that gradient before they store the 0.
     """
-    d = Node("grad", (state,), axis)
+    d = Node("grad", (), axis, (state,))
     return make("where", d == d, 0.0, 0.0)
 
 

@@ -67,8 +67,8 @@ class Symbolic:
     serial: int
 
     @property
-    def space(self) -> Hashable:
-        """The axes of the value."""
+    def form(self) -> tuple[Hashable, ...]:
+        """What the value is apart from its arguments: two values with the same form and arguments are equal."""
         raise NotImplementedError
 
     def with_args(self, args: tuple[Any, ...]) -> Self:

@@ -130,13 +130,14 @@ class _TermBuilder:
         return self._of_node[node]
 
     def _new(self, node: Node) -> Term:
-        op, args, call, port = node.op, node.args, None, 0
+        op, call, port = node.op, None, 0
+        args: tuple[Any, ...] = (*node.labels, *node.args)
         if node.origin is not None:
             call, port = node.origin
             op, args = call.name, call.args
         summands = {arg.op: arg for arg in args if isinstance(arg, Node)} if op == "add" and call is None else {}
-        if summands.keys() == {"ih", "hh"} and summands["ih"].args[0] == summands["hh"].args[0]:
-            op, args = "pre", summands["hh"].args
+        if summands.keys() == {"ih", "hh"} and summands["ih"].label == summands["hh"].label:
+            op, args = "pre", (summands["hh"].label, *summands["hh"].args)
         args = tuple(self.term(arg) if isinstance(arg, Node) else arg for arg in args)
         # A function may have several results, one per port. Terms with the same key are the same value.
         key = (op, port, *(id(arg) if isinstance(arg, Term) else arg for arg in args))

@@ -84,7 +84,7 @@ class ArrayProgram:
         }
         self.gates = {name: axes for name, axes in step.gates.items() if "x" in step.reads[name]}
         self.inputs = step.inputs
-        self.noise = {value.args[0]: value.axes for value in step.values if value.op == "noise"}
+        self.noise = {value.label: value.axes for value in step.values if value.op == "noise"}
         self.head = self._independent_axis()
         self.heads = step.sizes[self.head] if self.head else 1
         self.states = {name: self._in_job(axes) for name, axes in step.state.items()}
@@ -266,7 +266,7 @@ def _without_invariants(step: ArrayStep) -> tuple[ArrayStep, dict[str, Value]]:
         if is_leaf or (value.inputs and value.op not in MASKS and fixed.issuperset(value.inputs)):
             fixed.add(value)
     read = {arg for value in step.values if value not in fixed for arg in value.inputs} | set(step.states)
-    taken = {value.args[0] for value in step.values if value.op == "parameter"}
+    taken = {value.label for value in step.values if value.op == "parameter"}
     invariants: dict[str, Value] = {}
     new: dict[Value, Value] = {}
     for value in step.values:

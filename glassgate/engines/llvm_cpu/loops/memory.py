@@ -178,6 +178,6 @@ class Memory:
                 return (Column(noise_buffer(cell, buffers, port.name)),)
         assert port.role is Role.WEIGHT, port
         if port.name == "bias_hh":
-            gates = [product.args[0] for product in self.trace.hh_only]
+            gates = [product.label for product in self.trace.hh_only]
             return (Column(bias_buffer("hh", self.trace), gates.index(gate)),)
         return (Column(weight_buffer(cell, port.name), cell.gates.index(gate) if gate else 0),)

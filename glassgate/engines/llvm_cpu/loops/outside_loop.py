@@ -179,7 +179,7 @@ def bias_sums(equations: Equations, trace: Trace) -> list[BiasSum]:
             gate: tuple((names[v], k) for v, k in of_gate) for gate, of_gate in zip(labels, blocks(bias), strict=True)
         }
         sums += [BiasSum("ih", column, terms[gate]) for column, gate in enumerate(trace.ih)]
-    gates = (equations.gates.index(product.args[0]) for product in trace.hh_only)
+    gates = (equations.gates.index(product.label) for product in trace.hh_only)
     return _join_adjacent([*sums, *(BiasSum("hh", column, (("bias_hh", k),)) for column, k in enumerate(gates))])
 
 

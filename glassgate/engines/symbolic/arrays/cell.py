@@ -81,7 +81,7 @@ class ArrayCell(Cell):
             match value.op:
                 case "ih" | "state" | "noise" | "input":
                     block = {"ih": a.ih, "state": s, "noise": a.noise, "input": getattr(a, "input", None)}[value.op]
-                    leaf = getattr(block, value.args[0])
+                    leaf = getattr(block, value.label)
                     if not isinstance(leaf, Tensor):  # the mean of noise
                         leaf = like.new_full((1, *(step.sizes[axis] for axis in value.axes)), leaf)
                     leaves[value.op, *value.args] = leaf

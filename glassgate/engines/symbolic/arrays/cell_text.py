@@ -130,7 +130,7 @@ def _check_value(cell: ArrayCell, value: Value, sizes: Mapping[str, int]) -> Non
         if not is_complete or not all(isinstance(arg, Value | float | int) for arg in value.args) or not inputs:
             raise ValueError(f"an operation {value.op} of {value.args}")
     elif value.op in _LEAVES:
-        is_known = value.op != "noise" or value.args[0] in cell.noise
+        is_known = value.op != "noise" or value.label in cell.noise
         if inputs or not is_known or (value.op == "constant" and not isinstance(value.args[0], float | int)):
             raise ValueError(f"a leaf {value.op} of {value.args}")
     elif value.op not in _MOVES or not inputs:
@@ -154,7 +154,7 @@ def _check_shapes(step: ArrayStep, leaves: Mapping[tuple[Any, ...], Tensor]) -> 
     def product(value: Value, u: Tensor) -> Tensor:
         if {*value.args[1].axes} != {*next(iter(step.state.values()))}:
             raise ValueError("a recurrent product of a value that has not the axes of the output")
-        return torch.zeros(1, *(step.sizes[axis] for axis in step.gates[value.args[0]]))
+        return torch.zeros(1, *(step.sizes[axis] for axis in step.gates[value.label]))
 
     evaluation = Evaluation(step.sizes, leaves or {("like",): torch.zeros(1)}, product)
     for value, tensor in zip(step.values, evaluation(step.values), strict=True):

@@ -46,7 +46,7 @@ def gradient(step: ArrayStep) -> Gradient:
         if value.name is not None and d.name is None and d.op != "grad":
             d.name = f"d_{value.name}"
         if value.op == "hh":
-            key = "hh", value.args[0], value.serial
+            key = "hh", value.label, value.serial
             leaves[key], products[key] = d, value.args[1]
         elif not value.inputs and value.op != "constant":
             leaves[value.op, *value.args] = _sum_to(d, value, value, step.sizes)

@@ -66,9 +66,15 @@ class Value(Symbolic):
     serial: int = field(default_factory=count().__next__)
 
     @property
-    def space(self) -> tuple[str, ...]:
-        """The axes."""
-        return self.axes
+    def form(self) -> tuple[str | tuple[str, ...], ...]:
+        """The operation and the axes."""
+        return self.op, self.axes
+
+    @property
+    def label(self) -> str:
+        """The gate or the name of a leaf or product."""
+        label: str = self.args[0]
+        return label
 
     def with_args(self, args: tuple[Any, ...]) -> "Value":
         """The same operation of other arguments, without a name."""
