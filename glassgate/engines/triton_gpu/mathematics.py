@@ -24,7 +24,9 @@ FUNCTIONS = {
 @triton.jit
 def power(x, y):
     # x to the power y; a negative x has a real power only for integers y
-    magnitude = tl.where(tl.abs(x) == 1.0, tl.where(y == y, 1.0, y), tl.exp2(y * tl.log2(tl.abs(x))))
+    size = tl.abs(x)
+    magnitude = tl.where(y == 1.0, size, tl.exp2(y * tl.log2(size)))  # the logarithm of the largest number is 128
+    magnitude = tl.where(size == 1.0, tl.where(y == y, 1.0, y), magnitude)
     odd = y - 2.0 * tl.floor(0.5 * y) == 1.0
     signed = tl.where(odd, -magnitude, magnitude)
     of_negative = tl.where(y == tl.floor(y), signed, tl.where(x == -float("inf"), magnitude, float("nan")))
