@@ -112,7 +112,7 @@ class _Backward(PassLowering):
             case "state":
                 return build.read(self.states_before[node.label])
             case "saved" if node.label == "state":
-                return build.read(self.states[self.cell.state[int(node.number)]])
+                return build.read(self.states[self.cell.state[node.key[1]]])
             case "saved":
                 return build.read(self.kept_values[node.key])
             case "grad":

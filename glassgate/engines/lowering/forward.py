@@ -7,7 +7,7 @@ from glassgate.engines.axes import PER_ROW, Axis
 from glassgate.engines.lowering.builder import Builder
 from glassgate.engines.lowering.ir import Pass, Port, Role, Value
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import Key, Node
+from glassgate.engines.symbolic.graph import Node, SavedKey
 from glassgate.engines.symbolic.operations import OPERATIONS
 from glassgate.engines.symbolic.trace import Trace
 
@@ -51,7 +51,7 @@ def axes_of(node: Node) -> tuple[str, ...]:
     return () if node.axis == PER_ROW else (node.axis.name,)
 
 
-def kept_port(key: Key) -> Port:
+def kept_port(key: SavedKey) -> Port:
     """The port of a value that the forward pass keeps for the backward pass, by its key in `Trace.saved`."""
     return Port(Role.KEPT, f"{key[0]}{key[1]}")
 
@@ -204,7 +204,7 @@ class PassLowering:
         """An output of the graph, broadcast to all rows and units."""
         return self.in_every_row(self.graph.outputs[name, k])
 
-    def kept_ports(self) -> dict[Key, Port]:
+    def kept_ports(self) -> dict[SavedKey, Port]:
         """The port of each value that the forward pass keeps for the backward pass, except states."""
         return {key: kept_port(key) for key in self.trace.saved if key[0] != "state"}
 

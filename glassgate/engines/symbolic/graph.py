@@ -14,8 +14,10 @@ from glassgate.engines.symbolic.operations import ALIASES, COMPOSED, MASKS, OPER
 from glassgate.engines.symbolic.simplify import simplify
 from glassgate.engines.symbolic.values import TRACING, NotTraceable, Symbolic, topological_order
 
-Key = tuple[str, Any]
-"""Identifies a result of a graph, or a saved value: its kind, and its number or the name of the gate or state."""
+Key = tuple[str, int | str]
+"""Identifies a result of a graph: its kind, and its number or the name of the gate or state."""
+SavedKey = tuple[str, int]
+"""Identifies a value that the forward pass saves: its kind and its number."""
 
 
 def _in_place_operator(op: str, sign: str) -> Callable[["Node", Any], "Node"]:
@@ -126,9 +128,9 @@ class Node(Symbolic):
         return number
 
     @property
-    def key(self) -> Key:
+    def key(self) -> SavedKey:
         """The key of a saved value in `Trace.saved`."""
-        return self.label, self.number
+        return self.label, int(self.number)
 
     def with_args(self, args: "tuple[Node | float, ...]") -> "Node":
         """The same operation of other arguments, without a name."""

@@ -6,19 +6,23 @@ from itertools import count
 
 from glassgate.engines.axes import UNITS, Axis
 from glassgate.engines.symbolic.costs import Costs
-from glassgate.engines.symbolic.graph import Graph, Key, Node
+from glassgate.engines.symbolic.graph import Graph, Key, Node, SavedKey
 from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
 from glassgate.engines.symbolic.values import topological_order
 
 
 def read_saved_values(
-    outputs: dict[Key, Node], columns: dict[Key, Node], states: list[Node], recomputed: dict[Node, Node], costs: Costs
-) -> tuple[Graph, dict[Key, Node]]:
+    outputs: dict[Key, Node],
+    columns: dict[SavedKey, Node],
+    states: list[Node],
+    recomputed: dict[Node, Node],
+    costs: Costs,
+) -> tuple[Graph, dict[SavedKey, Node]]:
     """Rewrite a backward graph to read saved values where this is cheaper than recomputing them.
 
     Args:
         outputs: the results of a backward graph that recomputes as much as possible.
-        columns: the nodes of the forward graph that this backward graph reads. Keys identify the saved values.
+        columns: the nodes of the forward graph that this backward graph reads. The keys identify the saved values.
         states: the new states, which are the results of the forward graph.
         recomputed: for each node of the forward graph, the node of the backward graph that recomputes it.
         costs: the costs of the backend.
@@ -43,15 +47,19 @@ def read_saved_values(
     return backward, saved
 
 
-def saved_value(key: Key, axis: Axis) -> Node:
+def saved_value(key: SavedKey, axis: Axis) -> Node:
     """The leaf of a backward graph for a value with this key in `Trace.saved`."""
     buffer, column = key
     return Node("saved", (column,), axis, (buffer,))
 
 
 def _select_columns(
-    columns: dict[Key, Node], states: list[Node], recomputed: dict[Node, Node], results: Collection[Node], costs: Costs
-) -> dict[Key, Node]:
+    columns: dict[SavedKey, Node],
+    states: list[Node],
+    recomputed: dict[Node, Node],
+    results: Collection[Node],
+    costs: Costs,
+) -> dict[SavedKey, Node]:
     """Return the nodes whose values are saved, by column: `columns`, and the results of costly operations.
 
     If a costly operation is the only reader of a pre-activation, its result is saved in place of the pre-activation.

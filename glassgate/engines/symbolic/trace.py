@@ -9,7 +9,7 @@ from glassgate.engines.axes import UNITS, Axis
 from glassgate.engines.symbolic.costs import Costs
 from glassgate.engines.symbolic.differentiate import gradients
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import Graph, Key, Node, broadcast, make
+from glassgate.engines.symbolic.graph import Graph, Key, Node, SavedKey, broadcast, make
 from glassgate.engines.symbolic.operations import OPERATIONS, PRIMITIVES
 from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
 from glassgate.engines.symbolic.saved_values import read_saved_values, saved_value
@@ -56,7 +56,7 @@ class Trace:
 
     forward: Graph
     backward: Graph
-    saved: dict[Key, Node]
+    saved: dict[SavedKey, Node]
     hh_only: tuple[Node, ...]
     shared: tuple[Node, ...]
     ih_only: tuple[str, ...]

@@ -8,7 +8,7 @@ from glassgate.cell import Cell
 from glassgate.engines.axes import FEATURES, PER_ROW, UNITS, Axis
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import Key
+from glassgate.engines.symbolic.graph import SavedKey
 from glassgate.engines.symbolic.trace import Trace
 
 
@@ -171,7 +171,7 @@ class Buffers:
         """Return the buffer of a recorded gate or of its gradient."""
         return Buffer(kind, name, UNITS)
 
-    def column(self, key: Key) -> Column:
+    def column(self, key: SavedKey) -> Column:
         """Return the column of a value of `Trace.saved`, except states."""
         name, number = key
         return Column(self._without_owner[_KINDS_OF_SAVED[name]], number)
