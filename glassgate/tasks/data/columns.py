@@ -9,7 +9,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from glassgate.tasks.data.bio import describe_scheme, detect_scheme, entity_type
-from glassgate.tasks.data.detect import SEPARATORS
+from glassgate.tasks.data.dialect import SEPARATORS
 from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.data.token_roles import (
     choose_label_column,

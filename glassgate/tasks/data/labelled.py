@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from glassgate.tasks.data import records, roles
-from glassgate.tasks.data.detect import SEPARATORS, detect_kind
+from glassgate.tasks.data.detect import detect_kind
+from glassgate.tasks.data.dialect import SEPARATORS
 from glassgate.tasks.data.files import STDIN, suffix_of
 from glassgate.tasks.data.labelled_series import KINDS as SERIES
 from glassgate.tasks.data.labelled_series import handle_missing, read_labelled_series

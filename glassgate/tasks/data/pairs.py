@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from glassgate.tasks.data.detect import detect_dialect, detect_kind
+from glassgate.tasks.data.detect import detect_kind
+from glassgate.tasks.data.dialect import detect_dialect
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.lines import read_lines, read_parallel
 from glassgate.tasks.data.pair_rows import KINDS as ROW_KINDS

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from glassgate.tasks.data.detect import QUOTING, Dialect, are_columns, csv_rows, detect_dialect, detect_kind
+from glassgate.tasks.data.detect import are_columns, detect_kind
+from glassgate.tasks.data.dialect import Dialect, detect_dialect
 from glassgate.tasks.data.excel import excel_rows
 from glassgate.tasks.data.files import loading, readable_file
 from glassgate.tasks.data.lines import open_text, read_lines
@@ -294,29 +295,20 @@ def read_table(
 
 
 def _csv_rows(path: str | Path, dialect: Dialect) -> Cells:
-    width = len(dialect.header)
+    width, has_blanks = len(dialect.header), dialect.separator == " "
+    quotes = f"put quotes around a cell with {dialect.separator!r} in it"
     with open_text(path, newline=None) as file:
-        lines = islice(file, dialect.skipped_lines, None)
-        if dialect.separator == " ":
-            yield from _blank_rows(path, lines, dialect)
-            return
-        reader = csv_rows(
-            lines,
-            delimiter=dialect.separator,
-            quoting=QUOTING[dialect.has_quotes],
-            strict=dialect.has_quotes,
-            skipinitialspace=dialect.skips_blanks,
-        )
+        reader: Any = dialect.rows(islice(file, dialect.skipped_lines, None), strict=True)
         try:
-            for row in reader:
-                number = reader.line_num + dialect.skipped_lines
+            for count, row in enumerate(reader, start=1):
+                number = dialect.skipped_lines + (count if has_blanks else reader.line_num)
                 blank = not any(cell.strip("\ufeff \t\r\n") for cell in row) or _is_rule(row, dialect)
                 if len(row) != width and not blank:
                     raise DataError(
                         path,
                         number,
-                        f"expected {width} columns, as in the first line, got {len(row)}; correct the line, or put "
-                        f"quotes around a cell with {dialect.separator!r} in it",
+                        f"expected {width} columns, as in the first line, got {len(row)}; correct the line, or "
+                        f"{'separate the columns by tabs' if has_blanks else quotes}",
                     )
                 yield number, [] if blank else row
         except csv.Error as error:
@@ -328,16 +320,6 @@ def _is_rule(row: Sequence[str], dialect: Dialect) -> bool:
     """Whether a row is the line of dashes below the header of a table in Markdown."""
     text = "".join(row).replace(" ", "")
     return dialect.separator == "|" and "-" in text and not text.strip("-:")
-
-
-def _blank_rows(path: str | Path, lines: Iterator[str], dialect: Dialect) -> Cells:
-    """The rows of a table whose columns are separated by any number of blanks."""
-    for number, line in enumerate(lines, dialect.skipped_lines + 1):
-        row = line.strip("\ufeff").split()
-        if row and len(row) != len(dialect.header):
-            expected = f"expected {len(dialect.header)} columns, as in the first line, got {len(row)}"
-            raise DataError(path, number, f"{expected}; correct the line, or separate the columns by tabs")
-        yield number, row
 
 
 def load_json(path: str | Path) -> Any:

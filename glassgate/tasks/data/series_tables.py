@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from glassgate.tasks.data.detect import csv_rows, is_number
+from glassgate.tasks.data.detect import is_number
+from glassgate.tasks.data.dialect import csv_rows
 from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.data.sniff import MISSING_NUMBERS, NUMBER, WORD, Column, Source, sniff
 from glassgate.tasks.errors import DataError, OptionError

@@ -16,14 +16,8 @@ from pathlib import Path
 from statistics import multimode
 from typing import Any
 
-from glassgate.tasks.data.detect import (
-    QUOTING,
-    csv_rows,
-    detect_kind,
-    is_number,
-    is_number_or_time,
-    quotes_enclose_cells,
-)
+from glassgate.tasks.data.detect import detect_kind, is_number, is_number_or_time
+from glassgate.tasks.data.dialect import EXAMINED_LINES, dialect_of
 from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.data.records import (
     KEYED_KINDS,
@@ -39,7 +33,6 @@ NUMBER, TIME, WORD, TEXT = "number", "time", "word", "text"
 MISSING_NUMBERS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?", ".", "..")
 """The texts that denote a missing number."""
 
-_EXAMINED_LINES = 1000
 _MIN_COUNTED, _MIN_YEARS = 8, 4  # columns whose names are consecutive numbers, or years
 _FIRST_YEAR = 1500
 _MAX_NAME, _MAX_NAME_WORDS = 40, 4  # characters and words of the name of a column
@@ -130,18 +123,22 @@ def sniff(path: str | Path) -> Source:
     """
     kind = detect_kind(path)
     if kind in KEYED_KINDS:
-        rows = [row for _, row, _ in islice(read_rows(path, kind), _EXAMINED_LINES)]
+        rows = [row for _, row, _ in islice(read_rows(path, kind), EXAMINED_LINES)]
         return Source(kind, has_header=True, columns=columns_of_rows(rows))
     if kind == "xlsx":
-        return _source(kind, "", [row for _, row in islice(read_table(path, kind)[1], _EXAMINED_LINES) if row])
+        return _source(kind, "", [row for _, row in islice(read_table(path, kind)[1], EXAMINED_LINES) if row])
     if kind not in _TEXT_KINDS:
         return Source(kind)
-    lines = [line for _, line in islice(read_lines(path), _EXAMINED_LINES) if line.strip("\ufeff \t")]
+    lines = [line for _, line in islice(read_lines(path), EXAMINED_LINES) if line.strip("\ufeff \t")]
     lines = [line for line in lines if not line.startswith("#")] or lines
-    if lines and lines[0].lower().startswith("sep=") and len(lines[0]) == 5:
-        lines = lines[1:]
-    separator, rows = _rows(lines, "\t" if kind == "tsv" else "")
-    return _source(kind, separator, rows)
+    dialect = dialect_of(lines, "\t" if kind == "tsv" else None)
+    if dialect is None:
+        return Source(kind)
+    rows = _of_one_width(list(dialect.rows(f"{line}\n" for line in lines[dialect.skipped_lines :])))
+    is_one_column = bool(rows) and len(rows[0]) == 1
+    if is_one_column and 2 * sum(is_number_or_time(row[0].strip()) for row in rows) < len(rows):
+        return Source(kind)
+    return _source(kind, None if is_one_column or dialect.separator == " " else dialect.separator, rows)
 
 
 def columns_of_rows(rows: Sequence[Any]) -> tuple[Column, ...]:
@@ -211,25 +208,6 @@ def _has_header(rows: Sequence[Sequence[str]]) -> bool:
     ]
     are_short = all(len(name) <= _MAX_NAME and len(name.split()) <= _MAX_NAME_WORDS for name in first)
     return bool(repeating) and are_short and not any(name in values for name, values in repeating)
-
-
-def _rows(lines: Sequence[str], separator: str) -> tuple[str | None, list[list[str]]]:
-    """The separator of the columns and the rows of cells; no rows if the lines have no columns."""
-    for candidate in (separator,) if separator else SEPARATORS_BY_CLARITY:
-        has_quotes = candidate != "\t" or quotes_enclose_cells(lines)
-        rows = list(csv_rows((f"{line}\n" for line in lines), delimiter=candidate, quoting=QUOTING[has_quotes]))
-        if (fitting := _of_one_width(rows)) and len(fitting[0]) > 1:
-            return candidate, fitting
-    rows = [line.split() for line in lines]
-    fitting = _of_one_width(rows)
-    cells = [cell for row in fitting for cell in row]
-    if fitting and sum(map(is_number_or_time, cells)) >= len(cells) / 2:
-        return None, fitting
-    return "", []
-
-
-SEPARATORS_BY_CLARITY = ("\t", ";", "|", ",")
-"""The separators, from the one that texts contain least often."""
 
 
 def _of_one_width(rows: Sequence[list[str]]) -> list[list[str]]:

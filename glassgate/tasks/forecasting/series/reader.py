@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from glassgate.tasks.data.detect import Dialect, detect_kind
+from glassgate.tasks.data.detect import detect_kind
+from glassgate.tasks.data.dialect import Dialect
 from glassgate.tasks.data.excel import read_excel
 from glassgate.tasks.data.files import loading, readable_file, suffix_of
 from glassgate.tasks.data.lines import encoding_note
