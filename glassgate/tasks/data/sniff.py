@@ -154,7 +154,7 @@ def columns_of_rows(rows: Sequence[Any]) -> tuple[Column, ...]:
 def _source(kind: str, separator: str | None, rows: Sequence[list[str]]) -> Source:
     if not rows:
         return Source(kind)
-    has_header = len(rows) > 1 and _has_header(rows)
+    has_header = len(rows) > 1 and names_columns(rows[0], rows[1:])
     names = rows[0] if has_header else [str(number + 1) for number in range(len(rows[0]))]
     body = rows[1:] if has_header else rows
     columns = [[row[index].strip() for row in body] for index in range(len(names))]
@@ -184,28 +184,32 @@ def _is_number_of_any_country(text: str) -> bool:
     return is_number(text) or is_number(text.replace(".", "").replace(",", ".").replace(" ", ""))
 
 
-def _has_header(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether the first row names the columns.
+def names_columns(first: Sequence[str], rows: Sequence[Sequence[str]], needs_numbers: bool = False) -> bool:
+    """Whether the first row of a table names the columns of the rows below.
 
-    It contains a usual name; or the first column of numbers or times has neither in the first row, or its numbers count
-    the columns, such as years; or all its cells are short, and a column whose values repeat lacks the one in this row.
+    It is blank or contains a usual name; or a column of numbers or times has neither in the first row, or its numbers
+    count the columns, such as years; or all its cells are short, and a column whose values repeat lacks the one in this
+    row. Without rows below, it is a header unless it contains only numbers.
+
+    Args:
+        needs_numbers: whether a table without columns of numbers is not read; its first row is taken for a header
     """
-    first, body = [cell.strip() for cell in rows[0]], rows[1:]
-    columns = [[row[index].strip() for row in body] for index in range(len(first))]
-    if any(name.lower() in _USUAL_NAMES for name in first):
+    first = [cell.strip() for cell in first]
+    if not rows:
+        return any(kind_of([cell]) != NUMBER for cell in first)
+    if not any(first) or any(name.lower() in _USUAL_NAMES for name in first):
         return True
-    kinds = [kind_of(values) if any(values) else "" for values in columns]
-    numeric = [(name, kind) for name, kind in zip(first, kinds, strict=True) if kind in (NUMBER, TIME) and name]
+    columns = [(name, [row[index].strip() for row in rows]) for index, name in enumerate(first)]
+    filled = [(name, values, kind_of(values)) for name, values in columns if any(values)]
+    numeric = [(name, kind) for name, _, kind in filled if kind in (NUMBER, TIME) and name]
     if numeric:
         numbers = [int(name) for name, _ in numeric if name.isdecimal()]
         least = _MIN_YEARS if numbers and numbers[0] >= _FIRST_YEAR else _MIN_COUNTED
         counts = len(numbers) >= least and numbers == list(range(numbers[0], numbers[0] + len(numeric)))
-        return counts or kind_of([numeric[0][0]]) != numeric[0][1]
-    repeating = [
-        (name, values)
-        for name, values in zip(first, columns, strict=True)
-        if any(values) and 2 * len({*values}) <= len(values)
-    ]
+        return counts or any(kind_of([name]) != kind for name, kind in numeric)
+    if needs_numbers:
+        return True
+    repeating = [(name, values) for name, values, _ in filled if 2 * len({*values}) <= len(values)]
     are_short = all(len(name) <= _MAX_NAME and len(name.split()) <= _MAX_NAME_WORDS for name in first)
     return bool(repeating) and are_short and not any(name in values for name, values in repeating)
 

@@ -15,7 +15,7 @@ from glassgate.tasks.data.excel import read_excel
 from glassgate.tasks.data.files import loading, readable_file, suffix_of
 from glassgate.tasks.data.lines import encoding_note
 from glassgate.tasks.data.records import read_table
-from glassgate.tasks.data.sniff import NUMBER, TIME, kind_of
+from glassgate.tasks.data.sniff import names_columns
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.forecasting.series.json_tables import read_json_table
 from glassgate.tasks.forecasting.series.schema import TIME_NAMES
@@ -104,7 +104,7 @@ class Table:
         while len(self.names) > 1 and not self.names[-1] and not any(row[len(self.names) - 1].strip() for row in below):
             self.names.pop()
         numbered = [str(index) for index in range(len(self.names))]
-        self.has_header = self.names == numbered or not _is_like(self.names, below)
+        self.has_header = self.names == numbered or names_columns(self.names, below, needs_numbers=True)
         if not self.has_header:
             self.note += ", no header, columns named by number"
         for index, name in enumerate(self.names):
@@ -206,17 +206,6 @@ def _may_be_decimals(dialect: Dialect, rows: Sequence[tuple[int, Sequence[str]]]
         return False
     numbers = [int(first) for first, _ in pairs]
     return any(after <= before for before, after in pairwise(numbers))
-
-
-def _is_like(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Whether the first row of a table has a number or a time in each column where the rows below have one."""
-    if not rows:
-        return all(kind_of([cell]) == NUMBER for cell in first)
-    kinds = [kind_of([row[index].strip() for row in rows]) for index in range(len(first))]
-    numeric = [
-        (kind_of([cell.strip()]), kind) for cell, kind in zip(first, kinds, strict=True) if kind in (NUMBER, TIME)
-    ]
-    return bool(numeric) and all(cell == kind for cell, kind in numeric) and any(map(str.strip, first))
 
 
 def has_time_index(frame: Frame) -> bool:
