@@ -9,6 +9,7 @@ from glassgate.tasks.data import records
 from glassgate.tasks.data.bio import detect_scheme
 from glassgate.tasks.data.columns import Layout, column_number
 from glassgate.tasks.data.detect import detect_kind
+from glassgate.tasks.data.token_roles import choose_label_column
 from glassgate.tasks.errors import DataError
 
 _EXAMINED_ROWS = 20_000
@@ -62,11 +63,11 @@ def detect_token_table(
     if not labelled:
         return layout
     examined = _sentences(path, layout, _EXAMINED_ROWS)
-    schemes = [detect_scheme([row[number] for row in rows] for rows in examined) for number in range(len(names))]
     if label_column is None:
-        label_column = next((number for number in reversed(candidates) if schemes[number]), candidates[-1])
+        label_column, _ = choose_label_column(examined, candidates, token_column)
+    scheme = detect_scheme([row[label_column] for row in rows] for rows in examined)
     other_labels = tuple(number for number in candidates if number != label_column and column is None)
-    return replace(layout, label_column=label_column, scheme=schemes[label_column], other_label_columns=other_labels)
+    return replace(layout, label_column=label_column, scheme=scheme, other_label_columns=other_labels)
 
 
 def is_token_table(path: str | Path, labelled: bool = True) -> bool:
