@@ -205,22 +205,16 @@ class Reader:
         has_header = is_named or not any(name.isdecimal() for name in columns.values())
         requested = self._requested(columns)
         usual = {*roles.TEXT_ROLE.usual_names, *roles.LABEL_ROLE.usual_names}.intersection(map(str.lower, first_row))
+        is_header_without_rows = not source.has_header and bool(usual)
+        is_unlike_request = source.has_header and not has_header
         if None not in requested.values() or len(source.columns) != len(first_row):
             return columns, has_header
-        if not source.has_header and usual:  # a header without rows
+        if is_header_without_rows or is_unlike_request:
             return columns, has_header
-        if not has_header and source.has_header:
-            return columns, has_header
-        try:
-            found = roles.assign(source.columns, requested)
-        except roles.UnclearColumnsError as error:
-            without_header = "" if source.has_header else ", by number, as the first line is not a header"
-            raise DataError(self.path, 1, f"{error}{without_header}") from None
         has_names = source.has_header or is_named
-        for role, index in zip(requested, found.values(), strict=True):
-            if index is not None:
-                name = "text" if role is roles.TEXT_ROLE else "label"
-                self.found[name] = columns[name] = (has_names and first_row[index]) or str(index + 1)
+        for role, index in roles.assign(self.path, source.columns, requested, source.has_header).items():
+            name = "text" if role is roles.TEXT_ROLE else "label"
+            self.found[name] = columns[name] = (has_names and first_row[index]) or str(index + 1)
         return columns, has_names if self.found else has_header
 
     def _requested(self, columns: Mapping[str, str]) -> dict[roles.Role, str | None]:
@@ -234,14 +228,8 @@ class Reader:
         requested = self._requested({"text": self.text_column, "label": self.label_column})
         if not columns or not self.labelled:
             return
-        try:
-            found = roles.assign(columns, requested)
-        except roles.UnclearColumnsError as error:
-            raise DataError(self.path, 1, str(error)) from None
-        for role, index in found.items():
-            if index is not None:
-                name = "text" if role is roles.TEXT_ROLE else "label"
-                self.found[name] = columns[index].name
+        for role, index in roles.assign(self.path, columns, requested).items():
+            self.found["text" if role is roles.TEXT_ROLE else "label"] = columns[index].name
         self.text_column = self.found.get("text", self.text_column)
         self.label_column = self.found.get("label", self.label_column)
 

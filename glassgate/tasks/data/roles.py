@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from glassgate.tasks.data.records import LABEL_COLUMNS, TEXT_COLUMNS
 from glassgate.tasks.data.sniff import NUMBER, TEXT, TIME, WORD, Column
+from glassgate.tasks.errors import DataError
 
 _MIN_WORDS = 3  # in the mean, of the texts that are preferred to shorter ones, such as titles
 
@@ -55,32 +57,32 @@ LABEL_ROLE = Role("labels", "--label-column", LABEL_COLUMNS, _labels)
 NUMBER_ROLE = Role("numbers", "--label-column", LABEL_COLUMNS, _numbers)
 
 
-class UnclearColumnsError(Exception):
-    """Several columns can have a role. The text is the end of an error message."""
+def assign(
+    path: str | Path, columns: Sequence[Column], requested: Mapping[Role, str | None], has_header: bool = True
+) -> dict[Role, int]:
+    """Return the index of the column of each role that is found by its content.
 
-
-def assign(columns: Sequence[Column], requested: Mapping[Role, str | None]) -> dict[Role, int | None]:
-    """Return the index of the column of each role.
-
-    It is None for a column that has a requested or a usual name, and if no column can have the role.
+    A column that has a requested or a usual name is not in the result, and neither is a role that no column can have.
 
     Args:
+        path: the file, for messages
         columns: the columns of the table
         requested: the roles, and the names of their columns; None to find a column
+        has_header: whether the columns have names, for messages
 
     Raises:
-        UnclearColumnsError: see the class
+        DataError: several columns can have a role
 
     Example:
-        >>> columns = [Column("review", TEXT, 2, ("it was good", "it was bad")), Column("stars", NUMBER, 1, ("1", "1"))]
-        >>> assign(columns, {TEXT_ROLE: None})[TEXT_ROLE] is None  # a usual name
-        True
+        >>> columns = [Column("body", TEXT, 2, ("it was good", "it was bad")), Column("stars", NUMBER, 1, ("1", "1"))]
+        >>> assign("a.csv", columns, {TEXT_ROLE: None})[TEXT_ROLE]
+        0
     """
     named = {role for role, name in requested.items() if name is not None or _usual(columns, role)}
     taken = {
         index for role in named for index, column in enumerate(columns) if _is_named(column, role, requested[role])
     }
-    found: dict[Role, int | None] = dict.fromkeys(requested)
+    found: dict[Role, int] = {}
     for role in requested:
         if role in named:
             continue
@@ -88,7 +90,9 @@ def assign(columns: Sequence[Column], requested: Mapping[Role, str | None]) -> d
         candidates = role.find(free)
         if len(candidates) > 1:
             names = " or ".join([repr(column.name) for column in candidates][:8])
-            raise UnclearColumnsError(f"the {role.noun} can be in column {names}; choose one with {role.option}")
+            choose = f"the {role.noun} can be in column {names}; choose one with {role.option}"
+            without_header = "" if has_header else ", by number, as the first line is not a header"
+            raise DataError(path, 1, f"{choose}{without_header}")
         if candidates:
             index = next(index for index, column in enumerate(columns) if column is candidates[0])
             found[role] = index

@@ -193,17 +193,14 @@ def _table_texts(path: str | Path, kind: str, name: str | None) -> Iterator[tupl
     Raises:
         DataError: several columns can contain the texts, or the named one does not exist
     """
-    columns = sniff(path).columns
+    source = sniff(path)
     dialect, rows = records.read_table(path, kind)
     header = [cell.strip() for cell in dialect.header]
     index = column_number("--text-column", path, name, len(header), header)
-    has_header = name in header or sniff(path).has_header or header[0].lower() in records.TEXT_COLUMNS
+    has_header = name in header or source.has_header or header[0].lower() in records.TEXT_COLUMNS
     if index is None and len(header) > 1:
         usual = [k for k, cell in enumerate(header) if cell.lower() in records.TEXT_COLUMNS]
-        try:
-            found = roles.assign(columns, {roles.TEXT_ROLE: None})[roles.TEXT_ROLE]
-        except roles.UnclearColumnsError as error:
-            raise DataError(path, 1, str(error)) from None
+        found = roles.assign(path, source.columns, {roles.TEXT_ROLE: None}).get(roles.TEXT_ROLE)
         index = usual[0] if usual else found
         if index is None:
             names = ", ".join(map(repr, header[:8]))
