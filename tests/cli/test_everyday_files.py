@@ -167,10 +167,12 @@ def test_a_folder_of_tables_with_a_file_of_targets(
 
 
 @pytest.mark.parametrize("indent", [None, 1])
-def test_columns_of_json(indent: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("content", ["columns", "labels by text"])
+def test_objects_of_json(content: str, indent: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts, labels = zip(*REVIEWS, strict=True)
     path = tmp_path / "a.json"
-    path.write_text(json.dumps({"text": texts, "label": labels}, indent=indent))
+    columns = {"text": texts, "label": labels}
+    path.write_text(json.dumps(columns if content == "columns" else dict(REVIEWS), indent=indent))
     assert main(["look", str(path)]) == 0
     output = capsys.readouterr().out
     assert "60 texts, 2 labels" in output

@@ -67,8 +67,8 @@ def _kind_by_content(path: str | Path) -> str:
 def _kind_of_json_object(lines: Sequence[str]) -> str:
     """The kind of JSON that begins with an object: "jsonl" for one object per line, or "json".
 
-    The kind is "json" if the object spans several lines, or if it is the only one and contains a list of rows, or
-    columns.
+    The kind is "json" if the object spans several lines, or if it is the only one and contains a list of rows, columns,
+    or labelled texts.
     """
     try:
         first = json.loads(lines[0])
@@ -77,7 +77,7 @@ def _kind_of_json_object(lines: Sequence[str]) -> str:
     contains_rows = any(
         isinstance(value, list) and all(isinstance(item, list | dict) for item in value) for value in first.values()
     )
-    return "json" if len(lines) == 1 and (contains_rows or are_columns(first)) else "jsonl"
+    return "json" if len(lines) == 1 and (contains_rows or are_columns(first) or are_labels_by_text(first)) else "jsonl"
 
 
 def are_columns(content: Mapping[str, Any]) -> bool:
@@ -95,6 +95,23 @@ def are_columns(content: Mapping[str, Any]) -> bool:
     if len({len(column) for column in columns}) > 1 or any(isinstance(x, list | dict) for row in columns for x in row):
         return False
     return any(2 * sum(isinstance(x, str) and " " in x for x in column) > len(column) for column in columns)
+
+
+def are_labels_by_text(content: Mapping[str, Any]) -> bool:
+    """Whether a JSON object contains texts and their labels: the labels repeat, and most keys consist of several words.
+
+    Keys beyond ASCII are texts, too, because some languages are written without spaces.
+
+    Example:
+        >>> are_labels_by_text({"a fine day": "good", "a bad day": "bad", "a fine film": "good", "a bad film": "bad"})
+        True
+        >>> are_labels_by_text({"text": "a fine day", "label": "good"})
+        False
+    """
+    labels = list(content.values())
+    if not labels or not all(isinstance(label, str) for label in labels) or 2 * len({*labels}) > len(labels):
+        return False
+    return 2 * sum(" " in key or not key.isascii() for key in content) > len(content)
 
 
 def is_number(text: str) -> bool:

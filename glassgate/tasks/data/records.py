@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from glassgate.tasks.data.detect import are_columns, detect_kind
+from glassgate.tasks.data.detect import are_columns, are_labels_by_text, detect_kind
 from glassgate.tasks.data.dialect import Dialect, detect_dialect
 from glassgate.tasks.data.excel import excel_rows
 from glassgate.tasks.data.files import loading, readable_file
@@ -242,8 +242,13 @@ def _json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNa
 
 
 def _json(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNames]]:
-    """The rows in a JSON list, in the lists of a JSON object, such as the parts "train" and "test", or in columns."""
+    """The rows in a JSON list, in the lists of a JSON object, such as the parts "train" and "test", or in columns.
+
+    Each member of an object from texts to labels is a row `[text, label]`.
+    """
     rows = load_json(path)
+    if isinstance(rows, dict) and are_labels_by_text(rows):
+        rows = [[text, label] for text, label in rows.items()]
     if isinstance(rows, dict) and are_columns(rows):
         rows = [dict(zip(rows, values, strict=True)) for values in zip(*rows.values(), strict=True)]
     if isinstance(rows, dict):
