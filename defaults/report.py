@@ -67,7 +67,9 @@ which only the defaults and these models were trained:
 
 The direct model of forecasting is averaged with a ridge regression (`--ridge`). Dev data determines the share of the
 network: the slope of a regression of the errors of the ridge regression on the differences between the two forecasts,
-less two standard errors. {ties}
+less two standard errors. {ties} On small dev data, the share is
+cautious: with `--no-ridge`, the errors on airline passengers (0.0246), sunspots (0.410) and solar power (0.110) were
+smaller.
 
 Sources: the packages sktime 1.2.0, statsmodels 0.15.0 and vega_datasets 0.9.0; SST-2 from
 clairett/pytorch-sentiment-classification; Banking77 from PolyAI-LDN/task-specific-datasets.
