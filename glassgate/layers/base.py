@@ -11,6 +11,9 @@ from glassgate.layers.levels import Level
 from glassgate.layers.observed import Watcher
 from glassgate.layers.parts import HiddenSizes, Part
 
+MAX_SIGNATURES = 256
+"""The maximum number of call signatures for which a layer, or a frozen layer, caches prepared calls."""
+
 
 class Structure(NamedTuple):
     """The data that follow from the options of a layer.

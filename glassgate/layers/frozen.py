@@ -23,7 +23,7 @@ from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.traced_cells import current_equations, traced_array_step, why_not_traceable
 from glassgate.layers import states
 from glassgate.layers.arguments import checked_weights, default_states
-from glassgate.layers.base import BaseLayer
+from glassgate.layers.base import MAX_SIGNATURES, BaseLayer
 from glassgate.layers.frozen_call import FrozenCall
 from glassgate.layers.levels import Level, by_level, walk
 from glassgate.layers.parts import sizes_of
@@ -35,8 +35,6 @@ from glassgate.shapes import check_like, check_parameters, check_shape
 
 STRUCTURE = (*(option for option in OPTIONS if option != "hidden_size"), "num_directions", "output_size")
 """The attributes that a frozen layer has in common with `Recurrent`, besides `hidden_size`."""
-_MAX_SIGNATURES = 256
-"""The maximum number of call signatures for which a layer caches prepared calls."""
 
 
 class FrozenLayer(nn.Module):
@@ -277,7 +275,7 @@ class FrozenLayer(nn.Module):
         prepared = self._prepared.get(key, _NOT_PREPARED)
         if prepared is _NOT_PREPARED:
             prepared = FrozenCall.prepare(self.spec, self.packed, self.default_states, self.compute_dtype, input, hx)
-            if len(self._prepared) >= _MAX_SIGNATURES:
+            if len(self._prepared) >= MAX_SIGNATURES:
                 self._prepared.clear()
             self._prepared[key] = prepared
         return prepared

@@ -23,14 +23,11 @@ from glassgate.engines.memory import to_contiguous
 from glassgate.engines.torch_names import frame_callback
 from glassgate.layers import one_row
 from glassgate.layers.arguments import arrange_call, checked_weights, current_cell, directions_of_call
-from glassgate.layers.base import BaseLayer
+from glassgate.layers.base import MAX_SIGNATURES, BaseLayer
 from glassgate.layers.call import Call, CallOptions, LevelCall, Noise
 from glassgate.layers.lengths import packed_lengths, padded_lengths
 from glassgate.layers.levels import by_level
 from glassgate.layers.regularisers import draw, dropout_between_layers
-
-_MAX_SIGNATURES = 256
-"""The maximum number of call signatures for which a layer caches prepared calls."""
 
 _metadata = attrgetter("shape", "dtype", "is_cpu", "layout")
 _variable_metadata = attrgetter("shape", "dtype", "is_cpu")
@@ -176,11 +173,11 @@ class _CallCache:
             the prepared call. None at the first call with the signature, or if calls like this one are not prepared.
         """
         if key not in self._seen_keys:
-            if len(self._seen_keys) > 16 * _MAX_SIGNATURES:
+            if len(self._seen_keys) > 16 * MAX_SIGNATURES:
                 self._seen_keys.clear()
             self._seen_keys.add(key)
             return None
-        if key in self.calls or len(self.calls) >= _MAX_SIGNATURES:
+        if key in self.calls or len(self.calls) >= MAX_SIGNATURES:
             return None
         is_readable = _kernels_can_read(arguments, self.weights[0].dtype)
         call = self.calls[key] = _prepare(layer, arguments) if is_readable else None

@@ -178,7 +178,7 @@ def test_prepared_calls_under_autocast_give_the_same_bits(name, result):
 
 
 def test_the_number_of_prepared_signatures_is_limited(monkeypatch):
-    monkeypatch.setattr(prepared_calls, "_MAX_SIGNATURES", 2)
+    monkeypatch.setattr(prepared_calls, "MAX_SIGNATURES", 2)
     layer = gg.LSTM(6, 5).eval()
     for L in (20, 30, 40, 50, 20, 50):
         x = noise(L, L, 2, 6)
