@@ -199,7 +199,7 @@ class Cell(Drawable):
         return tuple(self.gates) if declaration is None else declaration.gates_that_read(half)
 
     def axis_size(self, axis: str) -> int | None:
-        """Return the size of an axis: the attribute with its name. None if there is no such attribute."""
+        """Return the size of an axis, the attribute with its name; None if the cell lacks the attribute."""
         size = getattr(self, axis, None)
         if size is None:
             return None

@@ -18,8 +18,8 @@ Rows = Sequence[Sequence[str]]
 def find_header(sequences: Sequence[Rows]) -> tuple[str, ...]:
     """Return the first row if it names the columns; otherwise nothing.
 
-    All its cells are usual names, or it is the only row whose label does not mark an entity, or its cells are in no
-    other row and one is longer than all labels in its column.
+    It names them if all its cells are usual names. It also does if its cells are words that no other row has in the
+    same column, and either labels of entities occur in other rows alone, or one cell is longer than each label below.
     """
     first, *rest = (row for rows in sequences for row in rows)
     if not rest or len(first) < 2:
@@ -103,8 +103,8 @@ def choose_token_column(sequences: Sequence[Rows], columns: Sequence[int]) -> tu
 def choose_label_column(sequences: Sequence[Rows], candidates: Sequence[int], tokens: int) -> tuple[int, list[int]]:
     """Return the column of the labels, and other columns that may contain labels.
 
-    The last column that marks entities is chosen or, failing that, the last one that is not constant. A column with
-    more than half as many values as there are distinct tokens, such as lemmas, is chosen only if there is no other.
+    The last column that marks entities is chosen or, failing that, the last one that is not constant. Columns with
+    more than half as many values as there are distinct tokens, such as lemmas, come last.
 
     Args:
         tokens: the column of the tokens

@@ -1,7 +1,8 @@
 """Records the named values of a step, and their gradients.
 
-Kernels compute the states after all steps, and the gradients of these states. A step reads no other results of earlier
-steps, so torch then computes the named values of all steps at once, with one row per step and sequence.
+Kernels compute the states after all steps, and the gradients of these states. The states
+are all that a step reads of earlier steps. torch therefore computes the named values of all steps at once, with one row
+per step and sequence.
 """
 
 from collections.abc import Sequence
