@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 import torch
 from torch import Tensor
 
-from glassgate.cell import Weights
+from glassgate.cell import Cell, Weights
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
 from glassgate.engines.plan import Plan
 from glassgate.engines.symbolic.costs import Costs
@@ -117,14 +117,53 @@ class Passes(Protocol):
         """
 
 
-class PreparedPasses(Passes, Protocol):
-    """The passes of all calls with one signature."""
+class CallPlan(Protocol):
+    """The static part of the calls of one direction that have one signature. `Plan` is one."""
+
+    @property
+    def cell(self) -> Cell:
+        """The cell, or its equations as a cell."""
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """The names of the parameters, in the order of the operands."""
+
+    @property
+    def noise(self) -> tuple[str, ...]:
+        """The names of the noise, in the order of the operands."""
+
+    @property
+    def operand_count(self) -> int:
+        """The number of operands of the direction."""
+
+    def describes(self, cell: Cell) -> bool:
+        """Whether a cell still has the equations of the plan. False if it has not been traced since its change."""
+
+
+class PreparedCalls(Protocol):
+    """The calls of a layer with one signature."""
+
+    @property
+    def plans(self) -> Sequence[CallPlan]:
+        """One per direction."""
+
+    def forward(
+        self, tensors: Sequence[Tensor], resets: Tensor | None, ragged: Any, recordings: Sequence[Recording] | None
+    ) -> Sequence[Sequence[Tensor]]:
+        """Run a call without a backward pass. The arguments and the first result are those of `Passes.forward`."""
 
     def ragged(self, lengths: Sequence[int] | PackedLengths) -> RaggedLayout:
         """The layout of a call whose sequences have these lengths.
 
         With `PackedLengths`, the input and the visible states are packed rows (S, W), and S may differ between calls.
         """
+
+
+class PreparedPasses(Passes, PreparedCalls, Protocol):
+    """The passes of all calls with one signature."""
+
+    @property
+    def plans(self) -> tuple[Plan, ...]: ...
 
 
 class Signature(NamedTuple):
@@ -309,6 +348,20 @@ class Freezer(Protocol):
 InputProduct = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
+Train = Callable[..., Sequence[Tensor]]
+"""Runs a prepared call that autograd records. Its arguments are `ragged`, `recordings` and `resets`, then the tensors;
+see `Passes.forward`, whose first result it returns."""
+
+
+class PreparedArrayCalls(PreparedCalls, Protocol):
+    """The calls with one signature of a layer whose cell declares axes."""
+
+    def train(
+        self, ragged: Any, recordings: Sequence[Recording] | None, resets: Tensor | None, *tensors: Tensor
+    ) -> Sequence[Tensor]:
+        """See `Train`."""
+
+
 class ArrayKernels(Protocol):
     """Kernels of cells that declare axes: the attribute `array_kernels` of a backend. They run calls without a plan."""
 
@@ -329,6 +382,17 @@ class ArrayKernels(Protocol):
             steps, directions, all_states: as for engines.
             product: computes x W^T + b from x (S, features), W (rows, features) and b (rows,) or None.
             recordings: one per direction; `all_states` is then true.
+        """
+
+    def prepare(
+        self, steps: Steps, directions: Sequence[Direction], signature: Signature, product: InputProduct
+    ) -> "PreparedArrayCalls | None":
+        """Prepare the calls with this signature. Return None if the kernels do not prepare such calls.
+
+        Args:
+            steps, directions: the arguments of one of these calls.
+            signature: the signature of the calls.
+            product: as in `run`.
         """
 
 

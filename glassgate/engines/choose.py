@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from glassgate.engines import processors, reference, torch_kernels
-from glassgate.engines.backend import PreparedPasses, Signature
+from glassgate.engines.backend import PreparedCalls, Signature, Train
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps, is_transformed, result_type
 from glassgate.engines.kernels import KernelEngine
 from glassgate.engines.memory import in_memory
@@ -248,21 +248,18 @@ def _why_not(name: str, steps: Steps, directions: list[Direction], all_states: b
     return engines()[name].why_not(steps, directions, all_states or record)
 
 
-def prepare(steps: Steps, directions: list[Direction], signature: Signature) -> tuple[str, PreparedPasses] | None:
-    """Prepare the passes of calls with this signature. Return the name of their backend, and the passes.
+def prepare(steps: Steps, directions: list[Direction], signature: Signature) -> tuple[Train, PreparedCalls] | None:
+    """Prepare the calls with this signature. Return a function that runs them in training, and the calls.
 
-    The result is None if no backend can run and prepare them.
+    The result is None if the engine that runs them does not prepare calls.
 
     Args:
         steps, directions: the arguments of one of these calls, as in `run`. All sequences have the same length.
         signature: the signature of the calls.
     """
     for name in preferred_engines(steps, directions) if _requested.name == "auto" else (_requested.name,):
-        if name in BACKENDS and KernelEngine(name).why_not(steps, directions) is None:
-            passes = KernelEngine(name).prepare(steps, directions, signature)
-            return None if passes is None else (name, passes)
-        if name == "torch" and torch_kernels.why_not(steps, directions) is None:
-            return None
+        if engines()[name].why_not(steps, directions, signature.all_states) is None:
+            return KernelEngine(name).prepare(steps, directions, signature) if name in BACKENDS else None
     return None
 
 

@@ -4,6 +4,7 @@ One operator runs the forward pass of all directions of a layer, and another ope
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -14,8 +15,10 @@ from glassgate.engines.backend import (
     ArrayKernels,
     Backend,
     CompiledLayer,
-    PreparedPasses,
+    InputProduct,
+    PreparedCalls,
     Signature,
+    Train,
 )
 from glassgate.engines.contract import (
     PLAIN_TYPES,
@@ -38,6 +41,11 @@ from glassgate.engines.traced_cells import why_not_traceable
 
 _MIN_ROWS, _MIN_PRODUCTS = 32, 8_000_000
 """The numbers of rows and of multiplications below which the call of a kernel takes longer than it saves."""
+
+
+def _is_large(x: Tensor, weight: Tensor) -> bool:
+    """Whether a kernel computes x W^T in less time than torch."""
+    return x.shape[0] >= _MIN_ROWS and x.shape[0] * weight.numel() >= _MIN_PRODUCTS
 
 
 class KernelEngine(NamedTuple):
@@ -129,7 +137,7 @@ class KernelEngine(NamedTuple):
         On an AMD processor, it takes 0.38 to 0.76 of the time of `linear`.
         """
         is_plain = type(weight) in PLAIN_TYPES and weight.dtype == x.dtype and not torch.is_autocast_enabled("cpu")
-        if not is_plain or x.shape[0] < _MIN_ROWS or x.shape[0] * weight.numel() < _MIN_PRODUCTS:
+        if not (is_plain and _is_large(x, weight)):
             return linear(x, weight, bias)
         layer = [input_product(weight, bias)]
         steps, operands, compiled = Steps(x, None, None), operands_of(layer), self.compile(layer)
@@ -138,9 +146,35 @@ class KernelEngine(NamedTuple):
             return autograd.run(*arguments, function=autograd.InputProductFunction)[0]
         return compiled.forward(steps, operands, False, False, x.dtype, None)[0]
 
-    def prepare(self, steps: Steps, directions: list[Direction], signature: Signature) -> PreparedPasses | None:
-        """Prepare the passes of calls with this signature. Return None if the backend does not prepare calls."""
-        if self._array_kernels(directions) is not None:
-            return None
+    def prepare(
+        self, steps: Steps, directions: list[Direction], signature: Signature
+    ) -> tuple[Train, PreparedCalls] | None:
+        """Prepare the calls with this signature. Return None if the backend does not prepare such calls."""
+        if (arrays := self._array_kernels(directions)) is not None:
+            weights = directions[0].weights
+            features = steps.data[:, : weights["weight_ih"].shape[1]]
+            product = self._prepare_product(features, weights["weight_ih"], weights.get("bias_ih"), signature.save)
+            calls = arrays.prepare(steps, directions, signature, product)
+            return None if calls is None else (calls.train, calls)
         dtype = result_type(steps.data.dtype, steps.data.device.type)
-        return self.compile(directions, signature.record).prepare(operands_of(directions), steps, dtype, signature)
+        passes = self.compile(directions, signature.record).prepare(operands_of(directions), steps, dtype, signature)
+        return None if passes is None else (partial(autograd.LayerFunction.apply, passes, self.name), passes)
+
+    def _prepare_product(self, x: Tensor, weight: Tensor, bias: Tensor | None, save: bool) -> InputProduct:
+        """A function that computes products of the shapes of x W^T + b, as `_product` does."""
+        if not _is_large(x, weight):
+            return linear
+        layer = [input_product(weight, bias)]
+        state, steps = layer[0].initial[0], Steps(x, None, None)
+        signature = Signature((len(x),), [tuple(state.shape)], save)
+        passes = self.compile(layer).prepare(operands_of(layer), steps, x.dtype, signature)
+        if passes is None:
+            return self._product
+
+        def run(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+            tensors = (x, weight, state) if bias is None else (x, weight, bias, state)
+            if save:
+                return autograd.InputProductFunction.apply(passes, self.name, None, (), None, *tensors)[0]
+            return passes.forward(tensors, None)[0][0]
+
+        return run

@@ -15,7 +15,13 @@ from glassgate.engines.symbolic.costs import Costs
 from glassgate.engines.symbolic.equations import Equations, NotEquations, parse
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.trace import Trace, build_trace
-from glassgate.engines.traced_cells import assume_constant, cached_equations, current_equations, intern_equations
+from glassgate.engines.traced_cells import (
+    assume_constant,
+    cached_equations,
+    current_equations,
+    intern_equations,
+    traced_cell,
+)
 
 T = TypeVar("T")
 
@@ -73,6 +79,10 @@ class Plan:
     def differentiable(self) -> list[bool]:
         """For each operand, whether it can have a gradient: False only for noise."""
         return [True] * (self.operand_count - len(self.noise)) + [False] * len(self.noise)
+
+    def describes(self, cell: Cell) -> bool:
+        """Whether a cell still has these equations. False if it has not been traced since its change."""
+        return traced_cell(cell).cached.get(self.equations.projected) is self.equations
 
     def direction(self, operands: Sequence[Tensor]) -> Direction:
         """The direction with these operands."""

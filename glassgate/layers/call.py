@@ -10,12 +10,10 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Cell
-from glassgate.engines.backend import PackedLengths, PreparedPasses
+from glassgate.engines.backend import CallPlan, PackedLengths, PreparedCalls, Train
 from glassgate.engines.contract import Recording, Result, Steps
 from glassgate.engines.memory import to_contiguous
-from glassgate.engines.plan import Plan
 from glassgate.engines.symbolic.conditions import CHANGES
-from glassgate.engines.torch_op.autograd import LayerFunction
 from glassgate.engines.traced_cells import traced_cell
 from glassgate.layers.base import BaseLayer
 from glassgate.layers.levels import Level, merge_of
@@ -37,10 +35,10 @@ class LevelCall(NamedTuple):
     """One level of a call."""
 
     level: Level
-    backend: str
-    """The name of the backend that has prepared the passes."""
-    passes: PreparedPasses
-    """The passes of all directions of the level."""
+    train: Train
+    """Runs the calls that autograd records."""
+    calls: PreparedCalls
+    """Runs the other calls."""
     cells: Sequence[Cell]
     """The cell of each direction."""
     noise: Sequence[Noise]
@@ -74,14 +72,14 @@ class _CheckedCell(NamedTuple):
     """A cell whose equations must not change between the calls of one signature."""
 
     cell: Cell
-    plan: Plan
+    plan: CallPlan
     type: type
     """Its class when it was traced."""
     holds: Callable[[Cell], bool]
     """Whether the values that its step reads are unchanged; see `Conditions.function`."""
 
     @staticmethod
-    def of(cell: Cell, plan: Plan) -> "_CheckedCell":
+    def of(cell: Cell, plan: CallPlan) -> "_CheckedCell":
         """Return a cell with the conditions of its latest trace."""
         traced = traced_cell(cell)
         return _CheckedCell(cell, plan, traced.type, traced.watch.conditions.function)
@@ -100,7 +98,7 @@ class Call:
         self._options, self._visible_count, self._drop = options, options.visible_count, options.drop
         self._dtype, self._transposed, self._default_states = options.dtype, options.transposed, options.default_states
         self._needs_grad, self._returns_output = options.needs_grad, not (options.records or options.returns_states)
-        plans = [plan for level in levels for plan in level.passes.plans]
+        plans = [plan for level in levels for plan in level.calls.plans]
         P, W, S = len(plans), len(plans[0].weights), len(plans[0].cell.state)
         self._is_stack, self._state_count, self._weight_count = P > 1, S, P * W
         self._by_state = [slice(k, None, S) for k in range(S)]
@@ -114,7 +112,7 @@ class Call:
             select = itemgetter(*chain.from_iterable(places[start : start + D])) if P > 1 else None
             merge, (adds_input, *_) = merge_of(level_call.level), level_call.level.residual
             self._levels.append((level_call, select, D * options.visible_count, merge, adds_input))
-        pairs = [pair for v in levels for pair in zip(v.cells, v.passes.plans, strict=True)]
+        pairs = [pair for v in levels for pair in zip(v.cells, v.calls.plans, strict=True)]
         distinct = {id(cell): (cell, plan) for cell, plan in pairs}
         self._cells = [_CheckedCell.of(cell, plan) for cell, plan in distinct.values()]
 
@@ -134,9 +132,7 @@ class Call:
         False if a cell has not been traced since its change. The next call without preparation traces this cell.
         """
         self._cells = [_CheckedCell.of(cell, plan) for cell, plan, *_ in self._cells]
-        return all(
-            [traced_cell(cell).cached.get(plan.equations.projected) is plan.equations for cell, plan, *_ in self._cells]
-        )
+        return all([plan.describes(cell) for cell, plan, *_ in self._cells])
 
     def __call__(
         self,
@@ -179,7 +175,7 @@ class Call:
         if self._is_stack:
             states_by_part = chain.from_iterable(map(Tensor.unbind, operands[self._weight_count :]))
             by_part = *operands[: self._weight_count], *states_by_part
-        for (level, backend, passes, _, noise), select, end, merge, adds_input in self._levels:
+        for (level, train, calls, _, noise), select, end, merge, adds_input in self._levels:
             if select is None:
                 tensors = (data, *by_part)
             else:
@@ -188,13 +184,13 @@ class Call:
                     data = (data if self._drop is None else self._drop(data)).to(own[0].dtype)
                 tensors = (data, *own)
             if noise:
-                tensors = _with_noise(tensors, passes.plans, noise)
-            ragged = None if lengths is None else passes.ragged(lengths)
+                tensors = _with_noise(tensors, calls.plans, noise)
+            ragged = None if lengths is None else calls.ragged(lengths)
             own_recordings = recordings and recordings[level.start : level.start + len(level.parts)]
             if self._needs_grad:
-                flat = LayerFunction.apply(passes, backend, ragged, own_recordings, resets, *tensors)
+                flat = train(ragged, own_recordings, resets, *tensors)
             else:
-                flat = passes.forward(tensors, resets, ragged, own_recordings)[0]
+                flat = calls.forward(tensors, resets, ragged, own_recordings)[0]
             every.append(flat)
             final += flat[end:]
             data = flat[0] if merge is None else merge(flat[: end : self._visible_count])
@@ -236,7 +232,7 @@ class Call:
         return value.transpose(0, 1) if self._options.transposed else value
 
 
-def _with_noise(tensors: Sequence[Tensor], plans: Sequence[Plan], noise: Sequence[Noise]) -> tuple[Tensor, ...]:
+def _with_noise(tensors: Sequence[Tensor], plans: Sequence[CallPlan], noise: Sequence[Noise]) -> tuple[Tensor, ...]:
     """Draw the noise of each direction, and insert it after the other operands of the direction."""
     remaining = iter(tensors)
     complete = [next(remaining)]

@@ -230,8 +230,8 @@ def _prepare(layer: BaseLayer, arguments: _Arguments) -> Call | one_row.TorchCal
     transposed = layout.batch_first and layout.rows > 1 and layout.length > 1
     is_packed = type(input) is PackedSequence
     leading = steps.data.shape[:1] if is_packed else (input.transpose(0, 1) if transposed else input).shape[:-1]
-    widths = [v.shape[-1] for v in initial_by_part[0]]
-    state_shapes = [(width,) if layout.unbatched else (layout.rows, width) for width in widths]
+    forms = [*parts[0].forms.values()]
+    state_shapes = [form.shape if layout.unbatched else (layout.rows, *form.shape) for form in forms]
     user_shapes = state_shapes if len(parts) > 1 else [(1, *shape) for shape in state_shapes]
     signature = Signature(tuple(leading), user_shapes, needs_grad, hx is None, all_states, recorded)
     levels, data = [], steps.data
@@ -251,15 +251,18 @@ def _prepare(layer: BaseLayer, arguments: _Arguments) -> Call | one_row.TorchCal
         levels.append(LevelCall(level, *chosen, cells, noise if any([own.fixed for own in noise]) else ()))
         # Only the shape of the next level's input is used, so the outputs need not be computed.
         data = data[:, :1].expand(-1, level.widths[0])
-    zeros, dropout = steps.data.new_zeros, layer.dropout if layer.training else 0.0
+    dropout = layer.dropout if layer.training else 0.0
     drop = dropout_between_layers(dropout, layer.variational_dropout, layout.rows)
-    default_states = () if hx is not None else tuple([zeros(len(parts), *shape) for shape in state_shapes])
+    default_states: tuple[Tensor, ...] = ()
+    if hx is None:
+        pairs = zip(state_shapes, forms, strict=True)
+        default_states = tuple([steps.data.new_full((len(parts), *shape), form.start) for shape, form in pairs])
     cast_dtype = dtype if casts else None
-    visible_count = len(widths) if all_states else 1
+    visible_count = len(forms) if all_states else 1
     options = CallOptions(
         layout, default_states, visible_count, transposed, cast_dtype, drop, needs_grad, return_states, recorded
     )
-    return Call(levels, options, len(widths) + len(restart_states))
+    return Call(levels, options, len(forms) + len(restart_states))
 
 
 def _needs_general_path(layer: BaseLayer, arguments: _Arguments, cell: Cell, dtype: torch.dtype) -> bool:
@@ -272,6 +275,7 @@ def _needs_general_path(layer: BaseLayer, arguments: _Arguments, cell: Cell, dty
         # With different lengths, the kernels reorder the rows of the input and the states, in the dtype of the
         # computation. They cannot reorder the rows of resets, noise and edits.
         (ragged and (arguments.mask or not is_computed_dtype or cell.noise or layer.glassgate.edits is not None))
+        or (ragged and cell.declaration is not None)
         or (all_states and (ragged or not is_computed_dtype))
         or (cell.noise and casts)  # noise must be drawn in the dtype of the user's input
         or (layer.learn_initial_state and arguments.hx is None)

@@ -1,6 +1,6 @@
 """The engine of cells whose states are arrays. The recurrence has kernels of its own."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import torch
@@ -9,7 +9,7 @@ from torch.nn.functional import linear
 
 from glassgate.cell import Cell, Weights
 from glassgate.cell_shapes import shapes_from_weights
-from glassgate.engines.backend import InputProduct
+from glassgate.engines.backend import InputProduct, Signature
 from glassgate.engines.contract import (
     Direction,
     Reason,
@@ -20,14 +20,14 @@ from glassgate.engines.contract import (
     is_transformed,
     result_type,
 )
+from glassgate.engines.llvm_cpu.arrays.parameters import parameters_of
+from glassgate.engines.llvm_cpu.arrays.prepared import ArrayPlan, PreparedArrays
 from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
 from glassgate.engines.llvm_cpu.arrays.recorder import Recorder
 from glassgate.engines.llvm_cpu.arrays.rows import Operands, Rows
 from glassgate.engines.llvm_cpu.arrays.run import CompiledArrays
 from glassgate.engines.llvm_cpu.processor import Processor, host
 from glassgate.engines.memory import COMPUTE_DTYPE
-from glassgate.engines.symbolic.arrays.evaluate import evaluate
-from glassgate.engines.symbolic.arrays.matrices import BIAS, WEIGHT
 from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.arrays.text import format_step
 from glassgate.engines.symbolic.step import refusal
@@ -80,6 +80,25 @@ def run(
     recorders = [None] * len(directions) if recordings is None else [*map(Recorder, recordings, directions)]
     pairs = zip(directions, recorders, strict=True)
     return [_run(steps, direction, all_states, product, recorder) for direction, recorder in pairs]
+
+
+def prepare(
+    steps: Steps, directions: Sequence[Direction], signature: Signature, product: InputProduct
+) -> PreparedArrays | None:
+    """See `ArrayKernels.prepare`."""
+    data, N, plans = steps.data, len(directions[0].initial[0]), list[ArrayPlan]()
+    if signature.record or COMPUTE_DTYPE.get(data.dtype) is not data.dtype or result_type(data.dtype) != data.dtype:
+        return None
+    for direction in directions:
+        weights, sizes = direction.weights, _sizes(direction)
+        program = program_of(direction, signature.all_states)
+        if program.noise:
+            return None
+        rows = layout_of(len(data), N, None)._replace(reverse=direction.reverse, shape=signature.leading_shape)
+        compiled = compiled_arrays(program, data.dtype, host().full_precision)
+        state_count = len(direction.initial) + len(direction.restart)
+        plans.append(ArrayPlan(direction.cell, sizes, tuple(weights), state_count, compiled, rows))
+    return PreparedArrays(tuple(plans), product)
 
 
 @assume_constant
@@ -189,7 +208,8 @@ def layout_of(row_count: int, N: int, batch_sizes: tuple[int, ...] | None) -> Ro
     with torch.inference_mode(False):  # later calls may differentiate
         sizes = torch.tensor([N] * (row_count // max(N, 1)) if batch_sizes is None else batch_sizes, dtype=torch.int64)
         lengths = (sizes[:, None] > torch.arange(N)).sum(0)
-        return Rows(sizes.cumsum(0) - sizes, lengths, False, None, int(sizes.sum()) == row_count)
+        is_dense = int(sizes.sum()) == row_count
+        return Rows(sizes.cumsum(0) - sizes, lengths, False, None, is_dense, (row_count,))
 
 
 def _sizes(direction: Direction) -> tuple[int, int]:
@@ -222,34 +242,6 @@ def _program_of(step: ArrayStep, all_states: bool, records: bool, name: str) -> 
         return ArrayProgram(step, all_states, records)
     except NotTraceable as error:
         return str(refusal(name, str(error)))
-
-
-def parameters_of(program: ArrayProgram, weights: Mapping[str, Tensor]) -> list[Tensor]:
-    """The parameters that the kernels read, with their axes.
-
-    Args:
-        program: the passes.
-        weights: the parameters of the layer by name. Those that the step does not read may be missing.
-    """
-    step = program.step
-    halves = {name: "h" if name in (WEIGHT, BIAS) else "" for name in (WEIGHT, BIAS, *weights)}
-
-    def own(name: str, gate: str | None) -> Tensor:
-        if gate is None:
-            return weights[name]
-        gates = [g for g in step.gates if halves[name] in step.reads[g]]
-        counts = [program.width(step.gates[g]) for g in gates]
-        if name not in weights:
-            return weights[WEIGHT].new_zeros(program.width(step.gates[gate]))  # a layer without biases
-        return weights[name].split(counts)[gates.index(gate)]
-
-    if not program.invariants:
-        return [own(*key) for key in program.parameter_axes]
-    leaves = {("parameter", *key): own(*key).view(1, *shape) for key, shape in program.invariant_leaves.items()}
-    leaves = leaves or {("like",): torch.zeros(1, dtype=torch.float64)}  # for the dtype of values without parameters
-    computed = evaluate(program.sizes, program.invariants.values(), leaves)
-    invariants = dict(zip(program.invariants, [v[0] for v in computed], strict=True))
-    return [invariants[key[0]] if key[0] in invariants else own(*key) for key in program.parameter_axes]
 
 
 @lru_cache(256)

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.contract import Steps
-from glassgate.engines.llvm_cpu.arrays.engine import compiled_arrays, parameters_of, rows_of
+from glassgate.engines.llvm_cpu.arrays.engine import compiled_arrays, rows_of
+from glassgate.engines.llvm_cpu.arrays.parameters import parameters_of
 from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
 from glassgate.engines.llvm_cpu.arrays.rows import Operands, Rows
 from glassgate.engines.llvm_cpu.arrays.run import CompiledArrays

@@ -15,6 +15,7 @@ from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.engines.input_product import input_product
 from glassgate.engines.llvm_cpu.arrays import engine
 from glassgate.engines.llvm_cpu.arrays.kernel import HEADER
+from glassgate.engines.llvm_cpu.arrays.parameters import parameters_of
 from glassgate.engines.llvm_cpu.arrays.rows import Operands
 from glassgate.engines.llvm_cpu.native import compile_native
 from glassgate.engines.llvm_cpu.packed import BoundSteps, NativeStepper, PackedLayer
@@ -79,7 +80,7 @@ class PackedArrays:
         launches += product.launches
         rows = engine.layout_of(S, N, None)._replace(reverse=direction.reverse)
         noise = engine.noise_rows(program, direction, rows, S).to(dtype).contiguous()
-        parameters = [v.contiguous() for v in engine.parameters_of(program, weights)]
+        parameters = [v.contiguous() for v in parameters_of(program, weights)]
         operands = Operands(product.output, x if program.inputs else x.new_empty(0), noise, states, states, parameters)
         output = empty((S, states[0].shape[1]), dtype)
         compiled = engine.compiled_arrays(program, dtype, host().full_precision)

@@ -16,6 +16,7 @@ class Rows(NamedTuple):
         reverse: whether time runs backwards.
         resets: (S,) the mask of rows before which the states are reset; None without resets.
         is_dense: whether every row belongs to a sequence.
+        shape: the shape of the rows in the results of each step: (S,), or (L, N) for sequences of equal length.
     """
 
     starts: Tensor
@@ -23,6 +24,7 @@ class Rows(NamedTuple):
     reverse: bool
     resets: Tensor | None
     is_dense: bool
+    shape: tuple[int, ...]
 
     @property
     def sequences(self) -> Tensor:
@@ -48,10 +50,11 @@ class Operands(NamedTuple):
     """The operands of a call; all are contiguous and have the dtype of the kernels.
 
     Attributes:
-        gates: (S, width) the pre-activations of all rows.
-        inputs: (S, H_in) the inputs of a cell that reads them; otherwise (0,).
+        gates: (*rows, width) the pre-activations of all rows. Here (*rows,) is `Rows.shape`.
+        inputs: (*rows, H_in) the inputs of a cell that reads them; otherwise (0,).
         noise: (S, width) the random numbers of all rows; otherwise (0,).
-        initial, restart: (N, width) the states before the first step, and after a reset, by state.
+        initial, restart: (N, width) the states before the first step, and after a reset, by state. They may have the
+            axes of the state instead of its width, and other axes of size 1.
         parameters: the parameters of the cell.
     """
 

@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Mapping, Sequence
 from itertools import islice
+from math import prod
 from typing import Any
 
 import torch
@@ -48,7 +49,7 @@ class CompiledArrays:
         self._saved_size = sum(program.size(program.states[name]) for name in program.kept_states)
 
     def __call__(self, rows: Rows, operands: Operands, recorder: Recorder | None = None) -> tuple[Tensor, ...]:
-        """Return the results of each row, (S, width), then the final states, (N, width).
+        """Return the results of each row, (*rows, width), then the final states, in the shapes of the initial states.
 
         Args:
             rows: the rows.
@@ -73,9 +74,9 @@ class CompiledArrays:
 
     def forward(self, rows: Rows, operands: Operands, save: bool) -> tuple[tuple[Tensor, ...], Tensor]:
         """Run the forward pass. Return its results, and the saved states."""
-        gates, final = operands.gates, [v.detach().clone() for v in operands.initial]
+        gates, final, program = operands.gates, [v.clone() for v in operands.initial], self.program
         make = gates.new_empty if rows.is_dense else gates.new_zeros
-        results = [make(len(gates), v.shape[1]) for v in final[: len(self.program.outputs)]]
+        results = [make(*rows.shape, program.width(program.step.state[name])) for name in program.outputs]
         saved = gates.new_empty(self.saved_size(len(rows.starts), len(rows.lengths)) if save else 0)
         arguments = [*results, *final, *operands.restart, *operands.parameters]
         threads.run(self._launches(self.kernels.forward, rows, saved, operands, [[]] * self._parts(rows), arguments))
@@ -90,14 +91,15 @@ class CompiledArrays:
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Run the backward pass. Return the gradients of `Operands.flat`, and of all states if these are stored."""
         gates, program, count = operands.gates, self.program, len(self.program.outputs)
+        S = prod(rows.shape)
         empty = torch.empty_like if rows.is_dense else torch.zeros_like
         d_gates, d_inputs = empty(gates), empty(operands.inputs)
         shared = [program.size(axes) for axes in program.shared.values()]
-        d_shared = gates.new_zeros(len(gates), program.heads, sum(shared))
+        d_shared = gates.new_zeros(S, program.heads, sum(shared))
         d_initial = [v.clone(memory_format=torch.contiguous_format) for v in d_results[count:]]
         d_restart = [torch.zeros_like(v) for v in d_initial]
         make = gates.new_empty if rows.is_dense else gates.new_zeros
-        factors = [make(len(gates), program.heads, program.size(axes)) for axes in program.factors.values()]
+        factors = [make(S, program.heads, program.size(axes)) for axes in program.factors.values()]
         d_by_job = [
             gates.new_zeros(self._jobs(rows), program.size(axes))
             for key, axes in program.parameter_axes.items()
@@ -105,7 +107,8 @@ class CompiledArrays:
         ]
         work = [gates.new_empty((self.chunk + 1) * self.kernels.slot) for _ in range(self._parts(rows))]
         arguments = [d_gates, d_inputs, d_shared, *d_results[:count], *d_initial, *operands.restart, *d_restart]
-        d_states = [make(len(gates), v.shape[1]) for v in d_initial] if program.records else []
+        widths = map(program.width, program.step.state.values()) if program.records else ()
+        d_states = [make(*rows.shape, width) for width in widths]
         arguments += [*operands.parameters, *d_by_job, *d_states, *factors]
         threads.run(self._launches(self.kernels.backward, rows, saved, operands, [[v] for v in work], arguments))
         self._add_heads(d_shared, d_gates, d_inputs)
@@ -123,7 +126,7 @@ class CompiledArrays:
             widths = [self.program.width(axes) for axes in blocks.values()]
             if widths:
                 names = [f"{prefix}{name}" for name in blocks]
-                by_name |= dict(zip(names, d.split(widths, 1), strict=True))
+                by_name |= dict(zip(names, d.flatten(0, -2).split(widths, 1), strict=True))
         shared = [program.size(axes) for axes in program.shared.values()]
         for name, total in zip(program.shared, d_shared.sum(1).split(shared, 1), strict=True):
             by_name[name].copy_(total)
@@ -204,23 +207,26 @@ class CompiledArrays:
         def shape(axes: Sequence[str]) -> list[int]:
             return [-1, *(sizes[axis] for axis in axes)]
 
+        gates = operands.gates.flatten(0, -2)
         blocks: list[tuple[str, Mapping[str, Sequence[str]], Tensor]] = [
-            ("ih", program.gates, operands.gates),
-            ("input", program.inputs, operands.inputs),
+            ("ih", program.gates, gates),
+            ("input", program.inputs, operands.inputs.flatten(0, -2) if program.inputs else operands.inputs),
             ("noise", program.noise, operands.noise),
         ]
         keys = program.parameter_axes
         parameters = {("parameter", *key): v[None] for key, v in zip(keys, operands.parameters, strict=True)}
-        states, lengths, count = [*operands.initial], rows.lengths, len(program.outputs)
+        lengths, count, N = rows.lengths, len(program.outputs), len(rows.lengths)
+        states, restart = ([v.reshape(N, -1) for v in group] for group in (operands.initial, operands.restart))
         outputs: list[tuple[Tensor, list[Tensor]]] = []
+        resets = None if rows.resets is None else rows.resets.flatten()
         for k in range(len(rows.starts)):
             (alive,) = torch.nonzero(lengths > k, as_tuple=True)
             t = lengths[alive] - 1 - k if rows.reverse else torch.full_like(alive, k)
             index = rows.starts[t] + alive
             before = [v[alive] for v in states]
-            if rows.resets is not None:
-                mask = rows.resets[index, None]
-                before = [torch.where(mask, r[alive], v) for r, v in zip(operands.restart, before, strict=True)]
+            if resets is not None:
+                mask = resets[index, None]
+                before = [torch.where(mask, r[alive], v) for r, v in zip(restart, before, strict=True)]
             leaves: dict[tuple[Any, ...], Tensor] = dict(parameters)
             for op, axes_by_name, values in blocks:
                 widths = [self.program.width(axes) for axes in axes_by_name.values()]
@@ -233,10 +239,11 @@ class CompiledArrays:
             new = [v.reshape(len(alive), -1) for v in new_states(step, leaves, len(alive))]
             states = [v.index_copy(0, alive, n) for v, n in zip(states, new, strict=True)]
             outputs.append((index, new[:count]))
-        results = [operands.gates.new_zeros(len(operands.gates), v.shape[1]) for v in states[:count]]
+        results = [gates.new_zeros(len(gates), v.shape[1]) for v in states[:count]]
         for index, values_of_step in outputs:
             results = [v.index_copy(0, index, n) for v, n in zip(results, values_of_step, strict=True)]
-        return (*results, *states)
+        final = [v.view_as(initial) for v, initial in zip(states, operands.initial, strict=True)]
+        return (*(v.view(*rows.shape, -1) for v in results), *final)
 
 
 class _ArraysFunction(torch.autograd.Function):
