@@ -384,6 +384,14 @@ class ArrayKernels(Protocol):
             recordings: one per direction; `all_states` is then true.
         """
 
+    def multiplies_faster(self, rows: int, products: int) -> bool:
+        """Whether a kernel computes the product of the input in less time than torch.
+
+        Args:
+            rows: the number of rows of the input.
+            products: the number of multiplications.
+        """
+
     def prepare(
         self, steps: Steps, directions: Sequence[Direction], signature: Signature, product: InputProduct
     ) -> "PreparedArrayCalls | None":

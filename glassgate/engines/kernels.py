@@ -32,6 +32,7 @@ from glassgate.engines.contract import (
     results_of,
 )
 from glassgate.engines.input_product import input_product
+from glassgate.engines.memory import LARGE, empty
 from glassgate.engines.plan import format_plans, operands_of, plan_of
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.torch_names import dispatch_mode_count, frame_callback
@@ -39,13 +40,14 @@ from glassgate.engines.torch_op import autograd, transforms
 from glassgate.engines.torch_op.operators import format_layer
 from glassgate.engines.traced_cells import why_not_traceable
 
-_MIN_ROWS, _MIN_PRODUCTS = 32, 8_000_000
-"""The numbers of rows and of multiplications below which the call of a kernel takes longer than it saves."""
 
-
-def _is_large(x: Tensor, weight: Tensor) -> bool:
-    """Whether a kernel computes x W^T in less time than torch."""
-    return x.shape[0] >= _MIN_ROWS and x.shape[0] * weight.numel() >= _MIN_PRODUCTS
+def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Compute x W^T + b as `linear` does. In inference, a large result is in memory without page faults."""
+    needs_grad = torch.is_grad_enabled() and any([v is not None and v.requires_grad for v in (x, weight, bias)])
+    if needs_grad or x.shape[0] * weight.shape[0] * x.itemsize < LARGE:
+        return linear(x, weight, bias)
+    out = empty((x.shape[0], weight.shape[0]), x.dtype)
+    return torch.mm(x, weight.t(), out=out) if bias is None else torch.addmm(bias, x, weight.t(), out=out)
 
 
 class KernelEngine(NamedTuple):
@@ -114,7 +116,7 @@ class KernelEngine(NamedTuple):
                 "gates; call torch.compile before the block"
             )
         if (arrays := self._array_kernels(directions)) is not None:
-            return arrays.run(steps, directions, all_states, self._product, recordings)
+            return arrays.run(steps, directions, all_states, partial(self._product, arrays), recordings)
         if is_transformed():
             return results_of(directions, transforms.run(self.name, steps, directions), True, all_states)
         data, batch_sizes, resets = steps
@@ -131,14 +133,12 @@ class KernelEngine(NamedTuple):
                 flat = compiled.forward(steps, operands, all_states, False, dtype, recordings)
         return results_of(directions, flat, all_states or save, all_states)
 
-    def _product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Compute x W^T + b, (S, rows), as the output of a layer whose step returns its pre-activations.
-
-        On an AMD processor, it takes 0.38 to 0.76 of the time of `linear`.
-        """
-        is_plain = type(weight) in PLAIN_TYPES and weight.dtype == x.dtype and not torch.is_autocast_enabled("cpu")
-        if not (is_plain and _is_large(x, weight)):
+    def _product(self, arrays: ArrayKernels, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Compute x W^T + b, (S, rows), or the output of a layer whose step returns its pre-activations."""
+        if type(weight) not in PLAIN_TYPES or weight.dtype != x.dtype or torch.is_autocast_enabled("cpu"):
             return linear(x, weight, bias)
+        if not arrays.multiplies_faster(x.shape[0], x.shape[0] * weight.numel()):
+            return _multiply(x, weight, bias)
         layer = [input_product(weight, bias)]
         steps, operands, compiled = Steps(x, None, None), operands_of(layer), self.compile(layer)
         if torch.is_grad_enabled() and (x.requires_grad or any([v.requires_grad for v in operands])):
@@ -153,23 +153,26 @@ class KernelEngine(NamedTuple):
         if (arrays := self._array_kernels(directions)) is not None:
             weights = directions[0].weights
             features = steps.data[:, : weights["weight_ih"].shape[1]]
-            product = self._prepare_product(features, weights["weight_ih"], weights.get("bias_ih"), signature.save)
+            arguments = features, weights["weight_ih"], weights.get("bias_ih"), signature.save
+            product = self._prepare_product(arrays, *arguments)
             calls = arrays.prepare(steps, directions, signature, product)
             return None if calls is None else (calls.train, calls)
         dtype = result_type(steps.data.dtype, steps.data.device.type)
         passes = self.compile(directions, signature.record).prepare(operands_of(directions), steps, dtype, signature)
         return None if passes is None else (partial(autograd.LayerFunction.apply, passes, self.name), passes)
 
-    def _prepare_product(self, x: Tensor, weight: Tensor, bias: Tensor | None, save: bool) -> InputProduct:
+    def _prepare_product(
+        self, arrays: ArrayKernels, x: Tensor, weight: Tensor, bias: Tensor | None, save: bool
+    ) -> InputProduct:
         """A function that computes products of the shapes of x W^T + b, as `_product` does."""
-        if not _is_large(x, weight):
-            return linear
+        if not arrays.multiplies_faster(x.shape[0], x.shape[0] * weight.numel()):
+            return _multiply
         layer = [input_product(weight, bias)]
         state, steps = layer[0].initial[0], Steps(x, None, None)
         signature = Signature((len(x),), [tuple(state.shape)], save)
         passes = self.compile(layer).prepare(operands_of(layer), steps, x.dtype, signature)
         if passes is None:
-            return self._product
+            return partial(self._product, arrays)
 
         def run(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
             tensors = (x, weight, state) if bias is None else (x, weight, bias, state)

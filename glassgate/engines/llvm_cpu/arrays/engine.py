@@ -26,7 +26,7 @@ from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
 from glassgate.engines.llvm_cpu.arrays.recorder import Recorder
 from glassgate.engines.llvm_cpu.arrays.rows import Operands, Rows
 from glassgate.engines.llvm_cpu.arrays.run import CompiledArrays
-from glassgate.engines.llvm_cpu.processor import Processor, host
+from glassgate.engines.llvm_cpu.processor import Processor, host, is_known_to_mkl
 from glassgate.engines.memory import COMPUTE_DTYPE
 from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.arrays.text import format_step
@@ -34,6 +34,9 @@ from glassgate.engines.symbolic.step import refusal
 from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.engines.traced_cells import assume_constant, traced_array_step
 from glassgate.shapes import ShapeError
+
+_MIN_ROWS, _MIN_PRODUCTS = 32, 8_000_000
+"""The numbers of rows and of multiplications below which the call of a kernel takes longer than it saves."""
 
 
 def why_not(steps: Steps, directions: Sequence[Direction], all_states: bool) -> Reason | None:
@@ -80,6 +83,11 @@ def run(
     recorders = [None] * len(directions) if recordings is None else [*map(Recorder, recordings, directions)]
     pairs = zip(directions, recorders, strict=True)
     return [_run(steps, direction, all_states, product, recorder) for direction, recorder in pairs]
+
+
+def multiplies_faster(rows: int, products: int) -> bool:
+    """See `ArrayKernels.multiplies_faster`."""
+    return not is_known_to_mkl() and rows >= _MIN_ROWS and products >= _MIN_PRODUCTS
 
 
 def prepare(
