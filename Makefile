@@ -99,7 +99,7 @@ claims: .venv/installed
 
 check: .venv/installed
 	@$(MAKE) --no-print-directory --jobs=2 lint demo-in-a-hurry
-	@for system in win32 darwin; do $(bin)/mypy --platform $$system --cache-dir .mypy_cache/$$system || exit; done
+	@for system in win32 darwin; do $(bin)/mypy --platform $$system --cache-dir .mypy_cache/$$system -p glassgate || exit; done
 	@$(MAKE) --no-print-directory test-all
 
 lint: .venv/installed

@@ -1,4 +1,1 @@
-"""Compares the speed and memory of Glassgate with those of other programs (peers).
-
-`python -m benchmarks` measures the rows of rows.py. README.md describes the method.
-"""
+"""The page on speed and its measurements. `python -m benchmarks` runs `experiments.speed`."""

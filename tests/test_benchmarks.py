@@ -11,16 +11,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import gpu, limited, report, results, worker
-from benchmarks.__main__ import main, on_engine, run
-from benchmarks.gpu_parts import Case
-from benchmarks.interleaved import Budget, PeerError, run_interleaved
-from benchmarks.measure import Bench
-from benchmarks.row import Point, Row
-from benchmarks.rows import ROWS, against_torch
-from benchmarks.workload import Workload
 from experiments.common.environment import ROOT, environment
+from experiments.common.store import Store
 from experiments.common.summaries import quartiles
+from experiments.speed import gpu, report, worker
+from experiments.speed.__main__ import STUDIES, main, on_engine, run
+from experiments.speed.gpu_parts import Case
+from experiments.speed.interleaved import Budget, PeerError, run_interleaved
+from experiments.speed.measure import Bench
+from experiments.speed.row import Point, Row
+from experiments.speed.rows import ROWS, against_torch
+from experiments.speed.studies import limited
+from experiments.speed.workload import Workload
 
 TINY = [Workload(3, 2, 4), Workload(4, 1, 5, ragged=True)]
 SHORT = Budget(0.0, sample=0.001, patience=1)
@@ -54,7 +56,7 @@ def test_a_run_writes_figures_with_errors_and_continues_with_missing_points(benc
         for name in ("ours", "nn.LSTM"):
             assert 0 < point["contenders"][name]["error"] < 1e-5
             assert point["contenders"][name]["seconds"] > 0
-    table = report.table([both])
+    table = report.page([both])
     assert "| a tiny LSTM | nn.LSTM | **" in table  # bold, because the target is 1e9
     assert "| >= 1e+09 |" in table
     assert "2 of 2" in table
@@ -69,15 +71,14 @@ def test_a_failed_point_has_the_last_line_of_the_error(bench, tmp_path):
     first, second = contents(tmp_path)["points"]
     assert "has no attribute 'Absent'" in first["missing"]
     assert second["missing"] == "another: KeyError: 'FourGates'"
-    assert "**missing**" in report.table([contents(tmp_path)])
+    assert "**missing**" in report.page([contents(tmp_path)])
 
 
-def test_a_figure_of_another_version_of_the_code_is_measured_again(tmp_path):
-    store = results.Store(tmp_path, ROW, {"environment": {"code": "a"}, "quick": False})
-    store.add(ROW.points[0], {"figure": 1.0})
-    assert not results.Store(tmp_path, ROW, {"environment": {"code": "a"}, "quick": False}).lacks(ROW.points[0])
-    assert results.Store(tmp_path, ROW, {"environment": {"code": "b"}, "quick": False}).lacks(ROW.points[0])
-    assert store.lacks(ROW.points[1])
+def test_a_figure_of_another_version_of_the_code_is_measured_again():
+    first, second = ROW.points
+    settings = [{"environment": {"code": code}, "quick": False} for code in "ab"]
+    assert ROW.key(first, settings[0]) == ROW.key(replace(first), dict(settings[0]))
+    assert len({str(ROW.key(point, setting)) for point in (first, second) for setting in settings}) == 4
 
 
 @pytest.mark.parametrize("name", ["output", "c_n", "grad weight_hh_l0"])
@@ -159,14 +160,13 @@ def test_peers_may_have_ten_times_the_error_of_glassgate(tmp_path):
 
 def test_the_plots_are_generated_from_the_files(tmp_path):
     pytest.importorskip("matplotlib", reason="the plot needs the extra bench")
-    setting = {"environment": environment(1), "quick": False}
-    store = results.Store(tmp_path, ROW, setting)
+    store, setting = Store(tmp_path), {"environment": environment(1), "quick": False}
     details = {"ours": {"error": 1e-7, "seconds": 1.0}, "nn.LSTM": {"error": 2e-7, "seconds": 2.0}}
     figure = {"figure": 2.0, "low": 1.9, "high": 2.1, "against": "nn.LSTM", "rounds": 3, "contenders": details}
-    store.add(ROW.points[0], figure)
     memory = replace(ROW, name="memory", against="nn.LSTM", cost=True)
     unchecked = figure | {"contenders": {"ours": {"bytes": 1.0}, "nn.LSTM": {"bytes": 2.0}}}
-    results.Store(tmp_path, memory, {"environment": environment(1), "quick": False}).add(ROW.points[0], unchecked)
+    for row, values in ((ROW, figure), (memory, unchecked)):
+        store.add(row.name, {"key": "1"}, {"at": row.points[0].at, **values}, **row.head, **setting)
     report.write(tmp_path)
     assert "| a tiny LSTM | nn.LSTM | **2** |" in (tmp_path / "table.md").read_text()
     for plot in ("plot.png", "by-size.png"):
@@ -203,9 +203,12 @@ def test_a_control_group_sets_the_limit_and_contains_the_process(version, file, 
 def test_the_gpu_benchmarks_need_a_gpu_and_their_page_has_a_table(tmp_path):
     if not torch.cuda.is_available():
         with pytest.raises(SystemExit, match="expected a CUDA GPU, found none"):
-            gpu.main(tmp_path / "gpu.json")
-    rows = [{"case": "LSTM", "ours": [1.25, 3.0]}, {"case": "GRU", "ours": [1.0, 2.5], "other": [0.5, 1.5]}]
-    text = gpu.page({"chip": "a chip", "versions": {"torch": "2.13"}, "plain": rows})
+            gpu.main(tmp_path)
+    store = Store(tmp_path)
+    about = {"chip": "a chip", "versions": {"torch": "2.13"}}
+    store.add("gpu", {"part": "plain", "case": "LSTM"}, {"ours": [1.25, 3.0]}, **about)
+    store.add("gpu", {"part": "plain", "case": "GRU"}, {"ours": [1.0, 2.5], "other": [0.5, 1.5]})
+    text = gpu.page(store.read("gpu"))
     assert "Measured on one a chip, PyTorch 2.13" in text
     assert "| case | ours | other |\n|---|---|---|\n| LSTM | 1.25 / 3 |  |\n| GRU | 1 / 2.5 | 0.5 / 1.5 |" in text
 
@@ -222,13 +225,13 @@ def test_the_gpu_benchmarks_stop_after_the_time_limit_and_continue_in_the_next_r
     monkeypatch.setattr(gpu, "PARTS", {"part": part})
     monkeypatch.setattr(gpu, "is_interpreted", lambda: True)
     monkeypatch.setattr(gpu, "LIMIT", -1.0)
-    gpu.main(tmp_path / "gpu.json", quick=True)
+    gpu.main(tmp_path, quick=True)
     assert measured == []
     monkeypatch.setattr(gpu, "LIMIT", 600.0)
-    (tmp_path / "gpu.json").write_text(json.dumps({"chip": gpu.chip(), "part": [{"case": "a", "number": 7}]}))
-    gpu.main(tmp_path / "gpu.json", quick=True)
+    Store(tmp_path).add("gpu", {"part": "part", "case": "a"}, {"number": 7}, chip=gpu.chip())
+    gpu.main(tmp_path, quick=True)
     assert measured == ["b", "c"]
-    assert [row["number"] for row in json.loads((tmp_path / "gpu.json").read_text())["part"]] == [7, 0, 1]
+    assert [point["number"] for point in Store(tmp_path).points("gpu")] == [7, 0, 1]
 
 
 def test_a_failed_case_of_the_gpu_benchmarks_does_not_stop_the_others(tmp_path, monkeypatch):
@@ -247,20 +250,20 @@ def test_a_failed_case_of_the_gpu_benchmarks_does_not_stop_the_others(tmp_path, 
     monkeypatch.setattr(gpu, "is_interpreted", lambda: True)
 
     def rows():
-        gpu.main(tmp_path / "gpu.json", quick=True)
-        return json.loads((tmp_path / "gpu.json").read_text())["part"]
+        gpu.main(tmp_path, quick=True)
+        return [{k: v for k, v in p.items() if k not in gpu.OMITTED} for p in Store(tmp_path).points("gpu")]
 
     failed = {"case": "b", "error": "RuntimeError: out of memory"}
     assert rows() == [{"case": "a", "number": 1}, failed, {"case": "c", "number": 1}]
     broken.clear()
     assert rows()[1] == {"case": "b", "number": 1}
     with pytest.raises(SystemExit, match="expected parts among part, got speed"):
-        gpu.main(tmp_path / "gpu.json", quick=True, parts=["speed"])
+        gpu.main(tmp_path, quick=True, parts=["speed"])
     broken.add("d")
     monkeypatch.setitem(gpu.PARTS, "part", lambda bench: [Case("d", lambda: case("d"))])
     monkeypatch.setattr(gpu, "is_usable", lambda device: False)
     with pytest.raises(SystemExit, match="the GPU cannot be used after d; run the command again"):
-        gpu.main(tmp_path / "gpu.json", quick=True)
+        gpu.main(tmp_path, quick=True)
 
 
 @pytest.mark.gpu
@@ -268,7 +271,31 @@ def test_the_gpu_benchmarks_run_in_the_interpreter(tmp_path):
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     command = [sys.executable, "-m", "benchmarks", "gpu", "--quick", "--out", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
-    results = json.loads((tmp_path / "gpu.json").read_text())
-    assert {*gpu.PARTS} <= results.keys()
-    assert not [row for name in gpu.PARTS for row in results[name] if "error" in row]
-    assert all(row["output"] < 1e-2 for row in results["errors"])
+    points = Store(tmp_path).points("gpu")
+    assert {point["part"] for point in points} == {*gpu.PARTS}
+    assert not [point for point in points if "error" in point]
+    assert all(point["output"] < 1e-2 for point in points if point["part"] == "errors")
+
+
+def test_the_store_keeps_one_point_per_key_and_refuses_files_of_other_versions(tmp_path):
+    store = Store(tmp_path)
+    store.add("file", {"case": "a", "seed": 1}, {"value": 1}, chip="x")
+    store.add("file", {"case": "b", "seed": 1}, {"value": 2})
+    store.add("file", {"case": "a", "seed": 1}, {"value": 3})
+    assert store.read("file")["chip"] == "x"
+    assert [point["value"] for point in store.points("file")] == [3, 2]
+    assert store.find("file", {"seed": 1})["value"] == 2
+    assert store.find("file", {"seed": 2}) is None
+    assert len((tmp_path / "file.json").read_text().splitlines()) == 4  # a line per point
+    store.keep("file", [{"case": "b"}, {"case": "c"}])
+    assert [point["case"] for point in Store(tmp_path).points("file")] == ["b"]
+    (tmp_path / "file.json").write_text('{"chip": "x", "part": []}')
+    with pytest.raises(SystemExit, match=r"file.json: expected a list of points, got a file of another version"):
+        store.points("file")
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_each_study_has_options_and_a_description(name, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main([name, "--help"])
+    assert f"usage: python -m benchmarks {name}" in capsys.readouterr().out

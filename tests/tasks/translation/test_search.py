@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import glassgate as gg
-from benchmarks.translation import PlainTranslator
+from experiments.speed.studies.translation import PlainTranslator
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.translation.network import Translator
 from glassgate.tasks.translation.options import TranslationOptions
