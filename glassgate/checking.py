@@ -13,6 +13,7 @@ from glassgate.cell_shapes import example_sizes
 from glassgate.declarations import first_other_shape, refused_projection, shared_names, unread_weights
 from glassgate.engines.choose import choose, engine
 from glassgate.engines.reference_step import advance
+from glassgate.engines.symbolic.ops import RowSum
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.layers.arguments import arrange_call, directions_of_call
 from glassgate.layers.stack import Recurrent
@@ -326,7 +327,7 @@ def _check_engines(cell: Cell) -> list[Finding]:
     pairs = zip(run("cpu"), run("reference"), strict=True)
     difference = max(float((a - b).abs().max() / b.abs().max().clamp_min(1e-30)) for a, b in pairs)
     # The rounding error of a sum decides whether the step of extreme numbers is infinite or NaN.
-    sums = cell.declaration is not None or any(node.op == "row_sum" for node in equations_of(cell).nodes)
+    sums = cell.declaration is not None or any(isinstance(node.op, RowSum) for node in equations_of(cell).nodes)
     equal_at_extremes = sums or _engines_agree_at_extremes(cell)
     where = "for very large or small numbers" if difference < 1e-8 else f"by {difference:.1e} of the largest value"
     explanation = f"they differ {where}; this is a bug in glassgate, please report the cell"

@@ -6,7 +6,7 @@ Each function returns the fault and its remedy, or an empty string.
 import linecache
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -18,8 +18,9 @@ from glassgate.cell import Cell
 from glassgate.cell_locals import trace_locals
 from glassgate.cell_shapes import example_sizes
 from glassgate.engines.choose import engine
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.step import array_step
-from glassgate.engines.symbolic.values import NotTraceable
+from glassgate.engines.symbolic.values import NotTraceable, Symbolic
 from glassgate.engines.traced_cells import current_equations
 from glassgate.layers.stack import Recurrent
 
@@ -33,21 +34,21 @@ def unread_weights(cell: Cell) -> str:
     Cells that cannot be traced are not checked.
     """
     try:
-        nodes: Iterable[Any]
+        nodes: Sequence[Symbolic]
         if cell.declaration is None:
             nodes = current_equations(cell).nodes
         else:
             nodes = array_step(cell, *example_sizes(cell, INPUTS, UNITS)).values
     except NotTraceable:
         return ""
-    read = {op: {node.label for node in nodes if node.op == op} for op in ("ih", "hh", "parameter")}
-    halves = {"ih": "x", "hh": "h"} if cell.recurrent else {"ih": "x"}
-    unread = [
-        f"the rows of weight_{half} for {_enumerate(gates)}"
-        for half, letter in halves.items()
-        if (gates := [gate for gate in cell.gates_that_read(letter) if gate not in read[half]])
-    ]
-    unread += [f"the parameter {name!r}" for name in cell.parameters if name not in read["parameter"]]
+    operations = [node.op for node in nodes]
+    unread = []
+    for half, letter, kind in (("ih", "x", ops.InputHalf), ("hh", "h", ops.RecurrentHalf)):
+        gates = [gate for gate in cell.gates_that_read(letter) if kind(gate) not in operations]
+        if gates and (cell.recurrent or half == "ih"):
+            unread.append(f"the rows of weight_{half} for {_enumerate(gates)}")
+    read = {op.name for op in operations if isinstance(op, ops.Parameter)}
+    unread += [f"the parameter {name!r}" for name in cell.parameters if name not in read]
     if not unread:
         return ""
     return (

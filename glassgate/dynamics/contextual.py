@@ -12,16 +12,17 @@ from torch.autograd.forward_ad import make_dual, unpack_dual
 
 from glassgate.cell import Named, PreActivations
 from glassgate.engines.axes import PER_ROW, PROJECTED, UNITS
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.evaluate import compute_elementwise
 from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.graph_cell import GraphCell
-from glassgate.engines.symbolic.operations import MASKS, OPERATIONS
+from glassgate.engines.symbolic.operations import MASKS
 
 NEITHER, PHRASE, CONTEXT, BOTH = range(4)
 """The indices of the four values of a node: from the biases alone, with the phrase, with its context, and with both."""
 _LINEAR = frozenset({"add", "sub", "neg", "detach"})
-_CONSTANTS = frozenset({"size", "constant", "parameter"})
+_CONSTANTS = ops.Size | ops.Constant | ops.Parameter
 """Leaves that do not depend on the input."""
 
 
@@ -73,31 +74,31 @@ class ContextualCell(GraphCell):
 
         def leaf(node: Node) -> Any:
             match node.op:
-                case "ih":
-                    value, phrase = _value_and_phrase(getattr(a.ih, node.label))
-                    bias = self._bias.get(node.label)
+                case ops.InputHalf(gate):
+                    value, phrase = _value_and_phrase(getattr(a.ih, gate))
+                    bias = self._bias.get(gate)
                     return four_values(
                         phrase, value, torch.zeros_like(value) if bias is None else bias.expand_as(value)
                     )
-                case "state":
-                    value, phrase = _value_and_phrase(getattr(s, node.label))
+                case ops.State(name):
+                    value, phrase = _value_and_phrase(getattr(s, name))
                     return four_values(phrase, value, torch.zeros_like(value))
-                case "hh":
+                case ops.RecurrentHalf(gate):
                     (vector,) = node.inputs
                     if vector not in products:
                         products[vector] = a.hh(step.value(vector))
-                    return getattr(products[vector], node.label)
-                case "hr":
+                    return getattr(products[vector], gate)
+                case ops.Projection():
                     return projection(step.value(node.inputs[0]))
-                case "row_sum":
+                case ops.RowSum():
                     return step.value(node.inputs[0]).sum(-1, keepdim=True)
-                case "parameter":
-                    value = getattr(p, node.label)
-                    return value if node.gate is None else getattr(value, node.gate)
-                case "size":
-                    return float(next(iter(a.ih if node.label == UNITS.name else s)).shape[-1])
-                case "constant":
-                    return torch.full_like(next(iter(s if node.axis == PROJECTED else a.ih)), node.number)
+                case ops.Parameter(name, of_gate):
+                    value = getattr(p, name)
+                    return value if of_gate is None else getattr(value, of_gate)
+                case ops.Size(axis):
+                    return float(next(iter(a.ih if axis == UNITS.name else s)).shape[-1])
+                case ops.Constant(number):
+                    return torch.full_like(next(iter(s if node.axis == PROJECTED else a.ih)), number)
             raise AssertionError(f"a step in eval mode has no {node.op}")
 
         step, states = _Step(leaf, self._gate_nodes, self._dependent), set(self.equations.states)
@@ -145,8 +146,8 @@ class _Step:
 
     def add(self, node: Node) -> None:
         """Compute a node from its inputs, which must have been added before."""
-        if node.op not in OPERATIONS:
-            self._source[node] = None if node.op in _CONSTANTS else node
+        if not isinstance(node.op, str):
+            self._source[node] = None if isinstance(node.op, _CONSTANTS) else node
             self._values[node] = self._leaf(node)
             return
         sources = {self._source[arg] for arg in node.inputs} - {None}
@@ -155,7 +156,7 @@ class _Step:
             self._values[node] = compute_elementwise(node.op, tuple(args), None)
             self._source[node] = next(iter(sources), None)
         else:
-            self._values[node], self._source[node] = self._combine(node), node
+            self._values[node], self._source[node] = self._combine(node, node.op), node
         if node.axis == PER_ROW and self._source[node] is not None and not self._is_linear(node):
             self._values[node], self._source[node] = _all_context(self._values[node]), node
 
@@ -164,17 +165,17 @@ class _Step:
         constant = [not isinstance(arg, Node) or self._source[arg] is None for arg in node.args]
         return node.op in _LINEAR or (node.op == "mul" and any(constant)) or (node.op == "div" and constant[1])
 
-    def _combine(self, node: Node) -> Tensor:
+    def _combine(self, node: Node, op: str) -> Tensor:
         """The four values of an operation on values with different sources."""
         args: list[Any] = [self._operand(arg) if isinstance(arg, Node) else arg for arg in node.args]
-        if node.op == "div":
+        if op == "div":
             args[1] = _all_context(args[1])
-        elif node.op == "mul":
+        elif op == "mul":
             for k, (arg, other) in enumerate((node.args, node.args[::-1])):
                 if arg in self._gate_nodes and other in self._dependent:
                     args[k] = _all_context(args[k])
-        values: Tensor = compute_elementwise(node.op, tuple(args), None)
-        if node.op != "mul":
+        values: Tensor = compute_elementwise(op, tuple(args), None)
+        if op != "mul":
             return values
         return four_values(values[PHRASE] - values[NEITHER], values[BOTH], values[NEITHER])
 

@@ -12,6 +12,7 @@ from torch.nn.functional import pad
 from glassgate.cell import Weights
 from glassgate.engines.axes import PER_ROW, PROJECTED, UNITS
 from glassgate.engines.reference_step import linear
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.evaluate import evaluate
 from glassgate.engines.symbolic.graph import Node
@@ -153,25 +154,24 @@ class Linearization:
 
         def leaf(node: Node, args: tuple[Tensor, ...]) -> Tensor:
             match node.op:
-                case "ih":
-                    return ih_by_gate[node.label]
-                case "state":
-                    return before[node.label]
-                case "hh":
-                    bias = self._block("bias_hh", node.label) if "bias_hh" in self.weights else None
-                    return linear(args[0], self._recurrent[node.label], bias)
-                case "hr":
+                case ops.InputHalf(gate):
+                    return ih_by_gate[gate]
+                case ops.State(name):
+                    return before[name]
+                case ops.RecurrentHalf(gate):
+                    bias = self._block("bias_hh", gate) if "bias_hh" in self.weights else None
+                    return linear(args[0], self._recurrent[gate], bias)
+                case ops.Projection():
                     return linear(args[0], self.weights["weight_hr"])
-                case "row_sum":
+                case ops.RowSum():
                     return args[0].sum(1, keepdim=True)
-                case "parameter":
-                    name, gate = node.label, node.gate
-                    value = self.weights[name] if gate is None else self._block(name, gate)
+                case ops.Parameter(name, of_gate):
+                    value = self.weights[name] if of_gate is None else self._block(name, of_gate)
                     return value.expand(input.shape[0], -1)
-                case "size":
-                    return input.new_full((input.shape[0], 1), widths[node.label])
-                case "constant":
-                    return input.new_full((input.shape[0], widths[node.axis.name]), node.number)
+                case ops.Size(axis):
+                    return input.new_full((input.shape[0], 1), widths[axis])
+                case ops.Constant(number):
+                    return input.new_full((input.shape[0], widths[node.axis.name]), number)
             raise AssertionError(f"a step in eval mode has no {node.op}")
 
         return evaluate(self.equations.nodes, leaf, input.dtype)
@@ -187,26 +187,26 @@ class Linearization:
     ) -> dict[str, StateDerivative]:
         """The derivative of a node, by label; empty if it is zero."""
         match node.op:
-            case "state":
-                return {DIRECT: before[node.label]}
-            case "ih" if d_input is not None:
-                return {DIRECT: StateDerivative({}, self._block("weight_ih", node.label) @ d_input)}
-            case "hh":
-                weight = self._recurrent[node.label]
+            case ops.State(name):
+                return {DIRECT: before[name]}
+            case ops.InputHalf(gate) if d_input is not None:
+                return {DIRECT: StateDerivative({}, self._block("weight_ih", gate) @ d_input)}
+            case ops.RecurrentHalf(gate):
+                weight = self._recurrent[gate]
                 return {label: part.matmul(weight, size) for label, part in d[node.inputs[0]].items()}
-            case "hr":
+            case ops.Projection():
                 weight = self.weights["weight_hr"]
                 return {label: part.matmul(weight, size) for label, part in d[node.inputs[0]].items()}
-            case "row_sum":
+            case ops.RowSum():
                 return {label: part.sum(size) for label, part in d[node.inputs[0]].items()}
-        operation = OPERATIONS.get(node.op)
-        if operation is None or operation.derivative is None:
+        derivative = OPERATIONS[node.op].derivative if isinstance(node.op, str) else None
+        if derivative is None:
             return {}
         by_label: dict[str, StateDerivative] = {}
         y = values[node]
         args = [values[arg] if isinstance(arg, Node) else arg for arg in node.args]
         ones = torch.ones_like(y)
-        partials = operation.derivative(ones, y, *args)
+        partials = derivative(ones, y, *args)
         for arg, partial in zip(node.args, partials, strict=True):
             if isinstance(arg, Node) and isinstance(partial, Tensor):
                 for label, part in d[arg].items():

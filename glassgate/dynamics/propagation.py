@@ -9,6 +9,7 @@ from torch.overrides import TorchFunctionMode
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Node, make
 from glassgate.engines.symbolic.operations import MASKS, OPERATIONS
+from glassgate.engines.symbolic.ops import Constant, Parameter, RowSum, Size
 from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
 
 MIN_MAGNITUDE = 1e-6
@@ -47,7 +48,7 @@ def relevance_equations(equations: Equations, gates: set[Node]) -> Equations:
     scales = _scaling_nodes(equations, gates)
 
     def rule(node: Node, args: tuple[Any, ...]) -> Node | None:
-        if node in scales or not node.inputs or node.op in ("hh", "hr", "row_sum", "where", *MASKS):
+        if node in scales or not node.inputs or not isinstance(node.op, str) or node.op in ("where", *MASKS):
             return None
         read = [arg if isinstance(arg, Node) else None for arg in node.args]
         is_constant = [arg is None or arg in scales for arg in read]
@@ -77,7 +78,7 @@ def relevance_equations(equations: Equations, gates: set[Node]) -> Equations:
 
 def _detach(value: Any) -> Any:
     """The same value as a constant."""
-    is_number = not isinstance(value, Node) or value.op in ("size", "constant")
+    is_number = not isinstance(value, Node) or isinstance(value.op, Size | Constant)
     return value if is_number else make("detach", value)
 
 
@@ -90,15 +91,17 @@ def _scaling_nodes(equations: Equations, gates: set[Node]) -> set[Node]:
     scaling: set[Node] = set()
 
     def is_scaling(node: Node) -> bool:
-        if node in gates or node.op in ("size", "constant"):
+        if node in gates or isinstance(node.op, Size | Constant):
             return True
-        if node.op == "row_sum":
+        if isinstance(node.op, RowSum):
             return node.inputs[0] in scaling
-        if node.op not in OPERATIONS or node.op in MASKS:
+        if not isinstance(node.op, str) or node.op in MASKS:
             return False
-        if all(arg in scaling or arg.op in MASKS or arg.op == "parameter" for arg in node.inputs):
+        if all(arg in scaling or arg.op in MASKS or isinstance(arg.op, Parameter) for arg in node.inputs):
             return True
-        return len(node.inputs) == 1 and node.op not in ("add", "sub", "mul", "div") and _is_nonzero_at_zero(node)
+        return (
+            len(node.inputs) == 1 and node.op not in ("add", "sub", "mul", "div") and _is_nonzero_at_zero(node.op, node)
+        )
 
     for node in equations.nodes:
         if is_scaling(node):
@@ -106,7 +109,7 @@ def _scaling_nodes(equations: Equations, gates: set[Node]) -> set[Node]:
     return scaling
 
 
-def _is_nonzero_at_zero(node: Node) -> bool:
+def _is_nonzero_at_zero(op: str, node: Node) -> bool:
     """Whether an elementwise function f of one value has f(0) != 0."""
     args = [torch.zeros(()) if isinstance(arg, Node) else torch.tensor(arg) for arg in node.args]
-    return bool(OPERATIONS[node.op].compute(*args) != 0)
+    return bool(OPERATIONS[op].compute(*args) != 0)

@@ -14,6 +14,7 @@ from glassgate.engines.guards import add_guards
 from glassgate.engines.symbolic.costs import Costs
 from glassgate.engines.symbolic.equations import Equations, NotEquations, parse
 from glassgate.engines.symbolic.graph_cell import GraphCell
+from glassgate.engines.symbolic.ops import SavedKind
 from glassgate.engines.symbolic.trace import Trace, build_trace
 from glassgate.engines.traced_cells import (
     assume_constant,
@@ -103,19 +104,17 @@ class Plan:
         """The width of each state. The first state, the output, has the width of the projection."""
         return dict.fromkeys(self.cell.state, sizes.H) | {self.cell.state[0]: sizes.P}
 
-    def kept_widths(self, sizes: "Sizes") -> dict[str, int]:
-        """The widths of the buffers that the forward pass keeps for the backward pass in addition to the states.
-
-        - "ih", "hh": the input and recurrent terms of pre-activations, or values computed from them.
-        - "row": row sums.
-        - "hr": the projected output.
-        - "kept": other values.
-        """
+    def kept_widths(self, sizes: "Sizes") -> dict[SavedKind, int]:
+        """The widths of the buffers that the forward pass keeps for the backward pass in addition to the states."""
         trace, H = self.trace, sizes.H
-        columns = {"ih": len(trace.ih) * H, "hh": len(trace.hh_only) * H, "row": trace.row_count}
-        columns["hr"] = sizes.P if ("hr", 0) in trace.saved else 0
-        columns["kept"] = trace.kept_count * H
-        return {name: n for name, n in columns.items() if n}
+        widths = {
+            SavedKind.INPUT: len(trace.ih) * H,
+            SavedKind.RECURRENT: len(trace.hh_only) * H,
+            SavedKind.ROW_SUM: trace.saved_count(SavedKind.ROW_SUM),
+            SavedKind.PROJECTED: trace.saved_count(SavedKind.PROJECTED) * sizes.P,
+            SavedKind.KEPT: trace.saved_count(SavedKind.KEPT) * H,
+        }
+        return {kind: width for kind, width in widths.items() if width}
 
 
 class Sizes(NamedTuple):

@@ -1,6 +1,6 @@
 """Checks that the equations of a cell compute the same values and gradients as its step, on random numbers."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -9,7 +9,8 @@ from torch import Tensor
 
 from glassgate.cell import Cell, Named, PreActivations, RecurrentTerm, Weights
 from glassgate.engines.reference_step import advance
-from glassgate.engines.symbolic.arrays.evaluate import Key, new_states
+from glassgate.engines.symbolic import ops
+from glassgate.engines.symbolic.arrays.evaluate import Leaves, new_states
 from glassgate.engines.symbolic.arrays.matrices import BIAS, WEIGHT, with_sums
 from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.equations import Equations
@@ -44,11 +45,13 @@ def first_array_difference(cell: Cell, step: ArrayStep) -> str | None:
 
 def _first_array_difference(cell: Cell, step: ArrayStep) -> str | None:
     generator, step = torch.Generator().manual_seed(0), with_sums(step)
-    blocks: dict[Key, tuple[int, tuple[str, ...]]] = {("ih", name): (_ROWS, axes) for name, axes in step.gates.items()}
-    blocks |= {("state", name): (_ROWS, axes) for name, axes in step.state.items()}
-    blocks |= {("input", name): (_ROWS, axes) for name, axes in step.inputs.items()}
-    blocks |= {("noise", *value.args): (_ROWS, value.axes) for value in step.values if value.op == "noise"}
-    blocks |= {("parameter", *value.args): (1, value.axes) for value in step.values if value.op == "parameter"}
+    blocks: dict[ops.Leaf, tuple[int, tuple[str, ...]]] = {
+        ops.InputHalf(name): (_ROWS, axes) for name, axes in step.gates.items()
+    }
+    blocks |= {ops.State(name): (_ROWS, axes) for name, axes in step.state.items()}
+    blocks |= {ops.Input(name): (_ROWS, axes) for name, axes in step.inputs.items()}
+    blocks |= {value.op: (_ROWS, value.axes) for value in step.values if isinstance(value.op, ops.Noise)}
+    blocks |= {value.op: (1, value.axes) for value in step.values if isinstance(value.op, ops.Parameter)}
     for draw in (_normal, _positive):
         leaves = {
             key: draw(generator, (rows, *[step.sizes[axis] for axis in axes])) for key, (rows, axes) in blocks.items()
@@ -61,11 +64,12 @@ def _first_array_difference(cell: Cell, step: ArrayStep) -> str | None:
     return None
 
 
-def _new_states_of_cell(cell: Cell, step: ArrayStep, values: Mapping[Key, Tensor]) -> Sequence[Tensor]:
+def _new_states_of_cell(cell: Cell, step: ArrayStep, values: Leaves) -> Sequence[Tensor]:
     like = next(iter(values.values()))
 
     def parameter(name: str) -> Any:
-        own = {key[2]: v[0] for key, v in values.items() if key[:2] == ("parameter", name)}
+        parameters = {op: v[0] for op, v in values.items() if isinstance(op, ops.Parameter)}
+        own = {op.gate: v for op, v in parameters.items() if op.name == name}
         if cell.parameters[name].per_gate:
             blocks = {gate: [step.sizes[axis] for axis in axes] for gate, axes in step.gates.items()}
             return Named(blocks, [own[g] if g in own else like.new_zeros(shape) for g, shape in blocks.items()])
@@ -78,27 +82,27 @@ def _new_states_of_cell(cell: Cell, step: ArrayStep, values: Mapping[Key, Tensor
         for name in names:
             shape = [step.sizes[axis] for axis in step.gates[name]]
             result = u.new_zeros(len(u), *shape)
-            if ("parameter", WEIGHT, name) in values:
-                matrix = values["parameter", WEIGHT, name].reshape(prod(shape), -1)
-                result = (u.flatten(1) @ matrix.T).view(result.shape) + values["parameter", BIAS, name]
+            if ops.Parameter(WEIGHT, name) in values:
+                matrix = values[ops.Parameter(WEIGHT, name)].reshape(prod(shape), -1)
+                result = (u.flatten(1) @ matrix.T).view(result.shape) + values[ops.Parameter(BIAS, name)]
             results.append(result)
         return Named(names, results)
 
-    def leaves(op: str) -> Named:
-        own = {key[1]: v * 1.0 for key, v in values.items() if key[0] == op}
+    def leaves(kind: type[ops.Leaf]) -> Named:
+        own = {op.name: v * 1.0 for op, v in values.items() if isinstance(op, kind)}
         return Named(own, own.values())
 
-    ih, s = leaves("ih"), leaves("state")
+    ih, s = leaves(ops.InputHalf), leaves(ops.State)
     hh = RecurrentTerm(product, next(iter(s))) if cell.recurrent else None
     reads = {name: half for name, half in step.reads.items() if half != "xh" and cell.recurrent}
-    drawn = {name: 1.0 for name in cell.noise} | leaves("noise").__dict__
-    inputs = leaves("input") if step.inputs else None
+    drawn = {name: 1.0 for name in cell.noise} | leaves(ops.Noise).__dict__
+    inputs = leaves(ops.Input) if step.inputs else None
     a = PreActivations(ih, hh, Named(drawn, drawn.values()), reads=reads, input=inputs)
     return cell.new_state(a, s, Named(cell.parameters, map(parameter, cell.parameters)))
 
 
 def _array_results(
-    step: ArrayStep, function: Callable[[Mapping[Key, Tensor]], Sequence[Tensor]], leaves: Mapping[Key, Tensor]
+    step: ArrayStep, function: Callable[[Leaves], Sequence[Tensor]], leaves: Leaves
 ) -> dict[str, Tensor]:
     """The new states, and the gradients of their weighted sum with respect to all leaves."""
     leaves = {key: v.clone().requires_grad_() for key, v in leaves.items()}
@@ -106,7 +110,7 @@ def _array_results(
     total: Any = sum((v * (k + 1 + v.detach().sign())).sum() for k, v in enumerate(new))
     d = torch.autograd.grad(total, list(leaves.values()), allow_unused=True, materialize_grads=True)
     values = {f"state {name!r}": v.detach() for name, v in zip(step.state, new, strict=True)}
-    return values | {f"the gradient of {key[1]!r}": v.detach() for key, v in zip(leaves, d, strict=True)}
+    return values | {f"the gradient of {leaf.name!r}": v.detach() for leaf, v in zip(leaves, d, strict=True)}
 
 
 def _normal(generator: torch.Generator, shape: tuple[int, ...]) -> Tensor:

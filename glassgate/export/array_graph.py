@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 from torch import Tensor
 
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.evaluate import evaluate
 from glassgate.engines.symbolic.arrays.matrices import BIAS, WEIGHT, with_sums
 from glassgate.engines.symbolic.arrays.rewrite import in_primitives
@@ -21,16 +22,24 @@ from glassgate.export.network import ArraySpec
 Axes = tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Fixed(ops.Op):
+    """A value that depends only on parameters. `number` counts such values."""
+
+    symbol = "fixed"
+    number: int
+
+
 @dataclass(frozen=True, eq=False)
 class ArrayGraph:
-    """One step in primitive operations, without the operation "hh": recurrent products are sums.
+    """One step in primitive operations, without recurrent products: these are sums.
 
     Attributes:
         sizes: the size of each axis.
         state: the axes of each state.
         states: the new states, by name.
         constants: the values that depend only on parameters and that others read, with their axes. They are leaves with
-            the operation "fixed".
+            the operation `Fixed`.
     """
 
     sizes: Mapping[str, int]
@@ -41,7 +50,8 @@ class ArrayGraph:
     @property
     def values(self) -> list[Value]:
         """The values that depend on rows, each after its inputs."""
-        return [v for v in topological_order([*self.states.values()]) if v.op not in ("fixed", "constant")]
+        values = topological_order([*self.states.values()])
+        return [value for value in values if not isinstance(value.op, Fixed | ops.Constant)]
 
 
 def array_graph(spec: ArraySpec) -> ArrayGraph:
@@ -52,14 +62,15 @@ def array_graph(spec: ArraySpec) -> ArrayGraph:
     values = topological_order(states)
     fixed: set[Value] = set()
     for value in values:
-        if value.op in ("parameter", "constant") or (value.inputs and fixed.issuperset(value.inputs)):
+        is_leaf = isinstance(value.op, ops.Parameter | ops.Constant)
+        if is_leaf or (value.inputs and fixed.issuperset(value.inputs)):
             fixed.add(value)
     read = {arg for v in values if v not in fixed for arg in v.inputs} | {*states}
-    constants = [v for v in values if v in fixed and v in read and v.op != "constant"]
+    constants = [v for v in values if v in fixed and v in read and not isinstance(v.op, ops.Constant)]
     parameters = _Parameters(spec, step)
-    parts = {(v.op, *v.args): parameters(*v.args)[None] for v in values if v.op == "parameter"}
+    parts: dict[ops.Leaf, Tensor] = {v.op: parameters(v.op)[None] for v in values if isinstance(v.op, ops.Parameter)}
     numbers = evaluate(step.sizes, constants, parts) if constants else []
-    leaves = {value: Value("fixed", (k,), value.axes, value.name) for k, value in enumerate(constants)}
+    leaves = {value: Value(Fixed(k), (), value.axes, value.name) for k, value in enumerate(constants)}
     new = rewrite_graph(states, lambda value, _: leaves.get(value))
     arrays = {leaves[v]: n[0].numpy() for v, n in zip(constants, numbers, strict=True)}
     return ArrayGraph(
@@ -78,16 +89,15 @@ def input_places(spec: ArraySpec, graph: ArrayGraph, gates: str, x: str, start: 
         start: the expression of the index at which the input of the step begins in `x`; "" for 0.
     """
     shapes = spec.inputs
-    blocks = {
-        ("ih", name): (gates, at, "") for name, at in _starts(shapes.declaration.gates_that_read("x"), shapes.rows("x"))
-    }
+    rows = _starts(shapes.declaration.gates_that_read("x"), shapes.rows("x"))
+    blocks: dict[ops.Operation, tuple[str, int, str]] = {ops.InputHalf(name): (gates, at, "") for name, at in rows}
     blocks |= {
-        ("input", name): (x, at, start) for name, at in _starts(shapes.inputs, map(prod, shapes.inputs.values()))
+        ops.Input(name): (x, at, start) for name, at in _starts(shapes.inputs, map(prod, shapes.inputs.values()))
     }
     places = {}
     for leaf in graph.values:
-        if leaf.op in ("ih", "input"):
-            array, at, base = blocks[leaf.op, leaf.label]
+        if leaf.op in blocks:
+            array, at, base = blocks[leaf.op]
             base = " + ".join([*([base] if base else []), *([str(at)] if at else [])])
             places[leaf] = Place(array, strides_of(leaf.axes, graph.sizes), base)
     return places
@@ -107,8 +117,9 @@ class _Parameters:
         self._readers = {WEIGHT: shapes.declaration.gates_that_read("h")}
         self._readers[BIAS] = self._readers[WEIGHT]
 
-    def __call__(self, name: str, gate: str | None) -> Tensor:
+    def __call__(self, parameter: ops.Parameter) -> Tensor:
         """A parameter, or the part of it that belongs to a gate."""
+        name, gate = parameter.name, parameter.gate
         weights, gates = self.spec.weights, self.spec.inputs.gates
         if gate is None:
             return weights[name]

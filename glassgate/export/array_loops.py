@@ -10,6 +10,7 @@ import numpy as np
 
 from glassgate.engines.lowering.expressions import CONDITION, EQUALITY, PRODUCT, SUM, Dialect, Expression, Names
 from glassgate.engines.lowering.nests import Axes, Nest
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.value import Value
 from glassgate.engines.symbolic.operations import MASKS
 from glassgate.export.array_graph import ArrayGraph
@@ -109,7 +110,7 @@ class _Printer:
         self.axes = self.nests.loops(nest)
         self.at: Position = {axis: Expression(loops.indices[axis]) for axis in nest.axes}
         self.own = {*nest.reductions, *nest.kept}
-        self.roots = [value.args[0] for value in nest.reductions]
+        self.roots = [arg for value in nest.reductions for arg in value.inputs]
         self.roots += [value for value in nest.kept if not self.nests.is_moved(value)]
         self.roots += [store.value for store in nest.stores]
         self.variables = dict(loops.variables)
@@ -128,7 +129,7 @@ class _Printer:
         loops.variables |= {v: self.totals.get(v) or self.variables[v] for v in values if not v.axes}
 
     def _start(self, value: Value) -> str:
-        return self.dialect.number(0.0 if value.op == "sum" else float("-inf")).text
+        return self.dialect.number(0.0 if isinstance(value.op, ops.Sum) else float("-inf")).text
 
     def _clear(self, value: Value) -> Iterator[str]:
         index, count = self.loops.indices[value.axes[0]], prod(self.sizes[axis] for axis in value.axes)
@@ -163,7 +164,8 @@ class _Printer:
         yield from map(self._accumulate, self.nest.reductions)
         for value in self.nest.kept:
             if self.nests.is_moved(value):
-                yield self._cumulate(value)
+                assert isinstance(value.op, ops.CumulativeSum)
+                yield self._cumulate(value, value.op)
             elif value.axes:
                 yield f"{self.loops.places[value].element(self.at).text} = {self._number(value).text};"
         for store in self.nest.stores:
@@ -184,14 +186,14 @@ class _Printer:
     def _accumulate(self, value: Value) -> str:
         """The line that adds to a reduction."""
         place = self.totals.get(value) or self.loops.places[value].element(self.at).text
-        number = self.read(value.args[0], self.at)
-        if value.op == "sum":
+        number = self.read(value.inputs[0], self.at)
+        if isinstance(value.op, ops.Sum):
             return f"{place} += {number.text};"
         return f"{place} = {self.dialect.apply('maximum', [Expression(place), number]).text};"
 
-    def _cumulate(self, value: Value) -> str:
+    def _cumulate(self, value: Value, op: ops.CumulativeSum) -> str:
         """The line that writes an element of a cumulative sum."""
-        x, axis, reverse = value.args
+        (x,), axis, reverse = value.inputs, op.axis, op.reverse
         place, index = self.loops.places[value], self.at[axis]
         at: Position = self.at
         if reverse:
@@ -208,8 +210,8 @@ class _Printer:
         """The expression of a value at a position."""
         if not isinstance(value, Value):
             return self.dialect.number(float(value))
-        if value.op == "constant":
-            return self.dialect.number(float(value.args[0]))
+        if isinstance(value.op, ops.Constant):
+            return self.dialect.number(value.op.number)
         if value in self.variables:
             return Expression(self.variables[value])
         if value in self.loops.graph.constants:
@@ -229,6 +231,7 @@ class _Printer:
         return self.dialect.apply("where", [text, self.dialect.number(1.0), self.dialect.number(0.0)])
 
     def _expression(self, value: Value) -> Expression:
+        assert isinstance(value.op, str)
         return self.dialect.apply(value.op, [self.read(arg, self.at) for arg in value.args])
 
     def _constant(self, value: Value, at: Position) -> Expression:
@@ -243,21 +246,25 @@ class _Printer:
 
     def _view(self, value: Value, at: Position) -> Expression:
         """An element of a part of an axis, of merged axes, or of a concatenation."""
-        x = value.args[0]
-        if value.op == "index":
-            moved = {}
-            for axis, each in zip(x.axes, value.args[1], strict=True):
-                position = linear(at, dict(each.terms), each.offset)
-                if each.modulus is not None:
-                    position = Expression(f"{position.as_operand(PRODUCT)} % {each.modulus}", PRODUCT)
-                moved[axis] = position
-            return self.read(x, moved)
-        if value.op == "merge":
-            merged, new = value.args[1:]
-            return self.read(x, {**at, **self._divided(at[new], merged)})
-        *values, axis, parts = value.args
+        match value.op:
+            case ops.Gather(indices):
+                (x,), moved = value.inputs, dict[str, Expression]()
+                for axis, each in zip(x.axes, indices, strict=True):
+                    position = linear(at, dict(each.terms), each.offset)
+                    if each.modulus is not None:
+                        position = Expression(f"{position.as_operand(PRODUCT)} % {each.modulus}", PRODUCT)
+                    moved[axis] = position
+                return self.read(x, moved)
+            case ops.Merge(axes, into):
+                return self.read(value.inputs[0], {**at, **self._divided(at[into], axes)})
+            case ops.Concatenate(axis, parts):
+                return self._part(value, axis, parts, at)
+        raise AssertionError(f"{value.op} is not a view")
+
+    def _part(self, value: Value, axis: str, parts: Axes, at: Position) -> Expression:
+        """An element of a concatenation."""
         start, choices = 0, []
-        for part_value, part in zip(values, parts, strict=True):
+        for part_value, part in zip(value.inputs, parts, strict=True):
             index = at[axis] if not start else Expression(f"{at[axis].as_operand(SUM)} - {start}", SUM)
             start += self.sizes[part]
             choices.append((start, self.read(part_value, {**at, part: index})))

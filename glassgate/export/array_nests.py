@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 
 from glassgate.engines.lowering.nests import Axes, Division, Memory, Nest, Store
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.value import Value
-from glassgate.export.array_graph import ArrayGraph
-
-LEAVES = ("ih", "state", "input", "edit", "fixed", "constant")
+from glassgate.export.array_graph import ArrayGraph, Fixed
 
 
 class Nests(Division):
@@ -29,30 +28,30 @@ class Nests(Division):
 
     def is_leaf(self, value: Value) -> bool:
         """Whether a value is read from an array, or is a constant."""
-        return value.op in LEAVES
+        return isinstance(value.op, ops.Leaf | ops.Constant | Fixed)
 
     def reduces(self, value: Value) -> bool:
         """Whether a value is a sum or a maximum."""
-        return value.op in ("sum", "max")
+        return isinstance(value.op, ops.Sum | ops.Max)
 
     def is_view(self, value: Value) -> bool:
         """Whether a value is a part of an axis, a merged axis or a concatenation."""
-        return value.op in ("index", "merge", "cat")
+        return isinstance(value.op, ops.Gather | ops.Merge | ops.Concatenate)
 
     def is_moved(self, value: Value) -> bool:
         """Whether a value is a cumulative sum."""
-        return value.op == "cumsum"
+        return isinstance(value.op, ops.CumulativeSum)
 
     def is_computed(self, value: Value) -> bool:
         """Whether a value is computed from its arguments by an expression."""
-        return not (self.is_leaf(value) or self.is_view(value) or self.reduces(value) or self.is_moved(value))
+        return isinstance(value.op, str)
 
     def can_replace(self, state: str) -> bool:
         """Whether a new state can be written over the old one: nothing reads an element of it afterwards."""
         storing = next(k for k, nest in enumerate(self.all) if any(s.memory.name == state for s in nest.stores))
         for nest in self.all[storing:]:
             for leaf, is_moved in self._leaves(nest):
-                is_own = leaf.op == "state" and leaf.args == (state,)
+                is_own = leaf.op == ops.State(state)
                 if is_own and (nest is not self.all[storing] or is_moved or {*leaf.axes} != {*nest.axes}):
                     return False
         return True
@@ -76,7 +75,7 @@ class Nests(Division):
         The product of a constant matrix and a vector has the loop over the rows inside, so that compilers vectorise it.
         """
         factors = [arg for v in nest.reductions for arg in v.inputs[0].inputs if {*arg.axes} == {*nest.axes}]
-        if len(nest.axes) > 1 and factors and all(factor.op == "fixed" for factor in factors):
-            reduced = [axis for axis in nest.axes if all(axis in value.args[1] for value in nest.reductions)]
+        if len(nest.axes) > 1 and factors and all(isinstance(factor.op, Fixed) for factor in factors):
+            reduced = [axis for axis in nest.axes if not any(axis in value.axes for value in nest.reductions)]
             return (*reduced, *(axis for axis in nest.axes if axis not in reduced))
         return nest.axes

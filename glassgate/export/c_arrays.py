@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
+from glassgate.engines.symbolic import ops
 from glassgate.export.array_graph import array_graph, input_places
 from glassgate.export.array_loops import Loops, Statements
 from glassgate.export.array_places import Place, strides_of
@@ -50,7 +51,7 @@ class ArrayFunction:
         new = {name: names.new(f"new_{name}") for name in spec.widths}
         gates, rows = names.new("gates"), sum(spec.inputs.rows("x"))
         places = input_places(spec, graph, gates, "x")
-        states = {leaf: arrays[leaf.label] for leaf in graph.values if leaf.op == "state"}
+        states = {leaf: arrays[leaf.op.name] for leaf in graph.values if isinstance(leaf.op, ops.State)}
         places |= {leaf: Place(array, strides_of(leaf.axes, sizes)) for leaf, array in states.items()}
         targets = dict[str, Place]()
         matrix = self._matrix(gates, rows) if rows else []

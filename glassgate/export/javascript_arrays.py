@@ -1,11 +1,12 @@
 """Emits the JavaScript function that computes one step of a direction whose cell declares axes."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.arrays.value import Value, make
 from glassgate.engines.symbolic.rewrite import rewrite_graph
@@ -24,6 +25,13 @@ STATEMENTS = Statements(
     array="const {} = new Float64Array({});",
     quotient="Math.trunc({} / {})",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Edit(ops.Leaf):
+    """Numbers of an edit, which a script sets before a step."""
+
+    symbol = "edit"
 
 
 class ArrayEmitter:
@@ -59,11 +67,11 @@ class ArrayEmitter:
         now = {name: names.new(f"now_{name}") for name in graph.state}
         starts = {name: names.new(f"at_{name}") for name in graph.state}
         row = names.new("at_x")
-        edits = {leaf.label: names.new(leaf.label) for leaf in graph.values if leaf.op == "edit"}
+        edits = {leaf.op.name: names.new(leaf.op.name) for leaf in graph.values if isinstance(leaf.op, Edit)}
         places = input_places(spec, graph, gates, "x", row)
         for leaf in graph.values:
-            if leaf.op in ("state", "edit"):
-                array = before[leaf.label] if leaf.op == "state" else edits[leaf.label]
+            if isinstance(leaf.op, ops.State | Edit):
+                array = (before if isinstance(leaf.op, ops.State) else edits)[leaf.op.name]
                 places[leaf] = Place(array, strides_of(leaf.axes, graph.sizes))
         targets = {
             name: Place(now[name], strides_of(axes, graph.sizes), starts[name]) for name, axes in graph.state.items()
@@ -104,7 +112,7 @@ def editable(step: ArrayStep) -> ArrayStep:
             owners.setdefault(value, name)
 
     def edited(name: str, value: Value) -> Value:
-        scale, replacement = (Value("edit", (f"{kind}_{name}",), step.state[name]) for kind in (SCALE, REPLACEMENT))
+        scale, replacement = (Value(Edit(f"{kind}_{name}"), (), step.state[name]) for kind in (SCALE, REPLACEMENT))
         result: Value = make("where", make("lt", replacement, NO_REPLACEMENT), replacement, make("mul", value, scale))
         return result
 

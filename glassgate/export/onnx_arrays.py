@@ -8,16 +8,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.rewrite import in_primitives
 from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.arrays.tensor import ROWS
-from glassgate.engines.symbolic.arrays.value import Index, Value
-from glassgate.engines.symbolic.operations import MASKS, OPERATIONS
+from glassgate.engines.symbolic.arrays.value import Value
+from glassgate.engines.symbolic.operations import MASKS
+from glassgate.engines.symbolic.ops import Index
 from glassgate.engines.symbolic.values import topological_order
 from glassgate.export.network import ArraySpec
 from glassgate.export.onnx_elementwise import elementwise, number
@@ -135,8 +137,8 @@ class StepEmitter:
         self.op, self.outer, self.step, self.weights, self.dtype = op, outer, step, weights, dtype
         self.sizes = step.sizes
         self.emitted: dict[Value, Emitted] = {}
-        self.leaves: dict[tuple[str, str], ir.Value] = {}
-        """The gates, states and inputs by operation and name, (N, width)."""
+        self.leaves: dict[ops.Leaf, ir.Value] = {}
+        """The gates, states and inputs by operation, (N, width)."""
         self.recurrent: dict[Value, dict[str, ir.Value]] = {}
         """The recurrent product of each vector, by gate."""
 
@@ -153,19 +155,19 @@ class StepEmitter:
         """
         op, step = self.op, self.step
         if "gates" in rows:
-            self.leaves |= self._split("ih", rows["gates"], self._gates_that_read("x"))
+            self.leaves |= _leaves(ops.InputHalf, self._split(rows["gates"], self._gates_that_read("x")))
         if step.inputs:
-            self.leaves |= self._split("input", rows["x"], step.inputs)
+            self.leaves |= _leaves(ops.Input, self._split(rows["x"], step.inputs))
         if "reset" in rows:
             reset = op.unsqueeze(rows["reset"], 1)
             states = [op("Where", reset, first, old) for first, old in zip(restart, states, strict=True)]
-        self.leaves |= {("state", name): value for name, value in zip(step.state, states, strict=True)}
+        self.leaves |= _leaves(ops.State, dict(zip(step.state, states, strict=True)))
         self.batch = op("Shape", states[0], start=0, end=1)
         primitive = in_primitives(step.states)
         results = [primitive[value] for value in step.states]
         values = topological_order(results)
         uses = Counter(arg for value in values for arg in value.inputs)
-        is_factor = {v.args[0] for v in values if v.op == "sum" and uses[v.args[0]] == 1 and self._is_product(v)}
+        is_factor = {v.inputs[0] for v in values if self._is_product(v) and uses[v.inputs[0]] == 1}
         for value in values:
             if value not in is_factor:
                 self.emitted[value] = self._emit(value)
@@ -181,29 +183,49 @@ class StepEmitter:
     def _count(self, axes: Axes) -> int:
         return prod(self.sizes[axis] for axis in axes)
 
-    def _split(self, kind: str, value: ir.Value, blocks: Mapping[str, Axes]) -> dict[tuple[str, str], ir.Value]:
+    def _split(self, value: ir.Value, blocks: Mapping[str, Axes]) -> dict[str, ir.Value]:
         """The columns of a value (N, columns) by name."""
         parts = [value]
         if len(blocks) > 1:
             counts = [*map(self._count, blocks.values())]
             parts = [*self.op.several("Split", len(counts), value, self.op.constant(counts), axis=1)]
-        return {(kind, name): part for name, part in zip(blocks, parts, strict=True)}
+        return dict(zip(blocks, parts, strict=True))
 
     def _emit(self, value: Value) -> Emitted:
-        op, args = value.op, value.args
-        if op in ("ih", "state", "input"):
-            return self._with_axes(self.leaves[op, args[0]], value.axes)
-        if op == "parameter":
-            return self._parameter(value, *args)
-        if op == "constant":
-            full = np.full(self._shape(value.axes), args[0], self.dtype.numpy())
-            return Emitted(self.outer.constant(full), value.axes)
-        if op == "hh":
-            return self._with_axes(self._product_with_state(args[1])[args[0]], value.axes)
-        if op in OPERATIONS:
-            return self._elementwise(value)
-        result: Emitted = getattr(self, f"_{op}")(value, *args)
-        return result
+        match value.op:
+            case str(name):
+                return self._elementwise(value, name)
+            case ops.Parameter(weight, of_gate):
+                return self._parameter(value, weight, of_gate)
+            case ops.Leaf():
+                return self._with_axes(self.leaves[value.op], value.axes)
+            case ops.Constant(number):
+                full = np.full(self._shape(value.axes), number, self.dtype.numpy())
+                return Emitted(self.outer.constant(full), value.axes)
+            case ops.RecurrentHalf(gate):
+                return self._with_axes(self._product_with_state(value.inputs[0])[gate], value.axes)
+            case ops.Concatenate(axis, parts):
+                return self._concatenate(value, axis, parts)
+            case ops.Sum(axes) if value.inputs[0] not in self.emitted:
+                a, b = value.inputs[0].inputs
+                return self._matrix_product(self.emitted[a], self.emitted[b], axes)
+        x = self.emitted[value.inputs[0]]
+        match value.op:
+            case ops.Sum(axes):
+                return self._reduce("ReduceSum", x, axes, value.name)
+            case ops.Max(axes):
+                return self._max(x, axes, value.name)
+            case ops.CumulativeSum(axis, reverse):
+                op = self._ops(x)
+                position = _integer(op, x.axes.index(axis))
+                return Emitted(op("CumSum", x.value, position, reverse=int(reverse), name=value.name), x.axes)
+            case ops.Gather(indices):
+                return self._gather(x, value.inputs[0].axes, indices)
+            case ops.Merge(merged, into):
+                rest = tuple(axis for axis in x.axes if axis not in merged)
+                op, axes = self._ops(x), (*rest, into)
+                return Emitted(op("Reshape", self._over(x, (*rest, *merged)), op.constant(self._shape(axes))), axes)
+        raise AssertionError(f"a step has no {value.op}")
 
     def _ops(self, *args: Emitted) -> Operators:
         """Where an operation on these arguments is emitted."""
@@ -252,16 +274,16 @@ class StepEmitter:
                     products.append(op("Reshape", op("MatMul", vector, blocks), op.constant([0, count])))
                 product = op.concat(products, 1)
             product = op("Add", product, self.weights["bias_hh"]) if "bias_hh" in self.weights else product
-            self.recurrent[u] = {name: part for (_, name), part in self._split("hh", product, gates).items()}
+            self.recurrent[u] = self._split(product, gates)
         return self.recurrent[u]
 
-    def _elementwise(self, value: Value) -> Emitted:
+    def _elementwise(self, value: Value, name: str) -> Emitted:
         args = [self.emitted[arg] if isinstance(arg, Value) else arg for arg in value.args]
         tensors = [arg for arg in args if isinstance(arg, Emitted)]
         op, rows = self._ops(*tensors), (ROWS,) if any(ROWS in arg.axes for arg in tensors) else ()
         axes = rows + value.axes
         operands = [self._over(a, axes) if isinstance(a, Emitted) else number(op, float(a), self.dtype) for a in args]
-        return Emitted(elementwise(op, value.op, operands, self.dtype, value.name), axes)
+        return Emitted(elementwise(op, name, operands, self.dtype, value.name), axes)
 
     def _over(self, x: Emitted, axes: Axes) -> ir.Value:
         """The tensor with its axes in this order, and with axes of size 1 between them where they are missing."""
@@ -280,20 +302,13 @@ class StepEmitter:
         shape = [self.batch if axis == ROWS else op.constant([self.sizes[axis]]) for axis in axes]
         return op("Expand", value, op.concat(shape, 0))
 
-    def _sum(self, value: Value, x: Value, axes: Axes) -> Emitted:
-        if x not in self.emitted:
-            a, b = x.inputs
-            return self._matrix_product(self.emitted[a], self.emitted[b], axes)
-        return self._reduce("ReduceSum", self.emitted[x], axes, value.name)
-
-    def _max(self, value: Value, x: Value, axes: Axes) -> Emitted:
+    def _max(self, arg: Emitted, axes: Axes, name: str | None) -> Emitted:
         """ReduceMax, plus NaN if a number is NaN, which runtimes may ignore."""
-        arg = self.emitted[x]
         op = self._ops(arg)
         nan = op("Where", op("IsNaN", arg.value), arg.value, number(op, 0.0, self.dtype))
         largest = self._reduce("ReduceMax", arg, axes)
         sum_of_nan = self._reduce("ReduceSum", Emitted(nan, arg.axes), axes)
-        return Emitted(op("Add", largest.value, sum_of_nan.value, name=value.name), largest.axes)
+        return Emitted(op("Add", largest.value, sum_of_nan.value, name=name), largest.axes)
 
     def _reduce(self, kind: str, x: Emitted, axes: Axes, name: str | None = None) -> Emitted:
         op, positions = self._ops(x), [x.axes.index(axis) for axis in axes]
@@ -302,7 +317,9 @@ class StepEmitter:
 
     def _is_product(self, value: Value) -> bool:
         """Whether a sum is a matrix product: of two values that both have the summed axes."""
-        x, over = value.args
+        if not isinstance(value.op, ops.Sum):
+            return False
+        (x,), over = value.inputs, value.op.axes
         if x.op != "mul" or len(x.inputs) != 2 or any(arg.op in MASKS for arg in x.inputs):
             return False
         a, b = x.inputs
@@ -336,17 +353,10 @@ class StepEmitter:
         op, shape = self._ops(x), self._shape(batch) + [prod(self._shape(group)) for group in groups]
         return op("Reshape", value, op.constant(shape))
 
-    def _cumsum(self, value: Value, x: Value, axis: str, reverse: bool) -> Emitted:
-        arg = self.emitted[x]
-        op = self._ops(arg)
-        position = _integer(op, arg.axes.index(axis))
-        return Emitted(op("CumSum", arg.value, position, reverse=int(reverse), name=value.name), arg.axes)
-
-    def _index(self, value: Value, x: Value, indices: Sequence[Index]) -> Emitted:
+    def _gather(self, x: Emitted, own_axes: Axes, indices: Sequence[Index]) -> Emitted:
         """A new order, a part, or another name of each axis: one Gather per axis that is not only renamed."""
-        arg = self.emitted[x]
-        op, result, axes = self._ops(arg), arg.value, [*arg.axes]
-        for axis, each in zip(x.axes, indices, strict=True):
+        op, result, axes = self._ops(x), x.value, [*x.axes]
+        for axis, each in zip(own_axes, indices, strict=True):
             at, own = axes.index(axis), [name for name, _ in each.terms]
             position = each.offset + sum(
                 factor * np.arange(self.sizes[name]).reshape([-1 if name == other else 1 for other in own])
@@ -358,16 +368,13 @@ class StepEmitter:
             axes[at : at + 1] = [f"{name} of {axis}" for name in own]  # a new name may equal one that is replaced later
         return Emitted(result, tuple(axis.partition(" of ")[0] for axis in axes))
 
-    def _merge(self, value: Value, x: Value, merged: Axes, new: str) -> Emitted:
-        arg = self.emitted[x]
-        rest = tuple(axis for axis in arg.axes if axis not in merged)
-        op, axes = self._ops(arg), (*rest, new)
-        return Emitted(op("Reshape", self._over(arg, (*rest, *merged)), op.constant(self._shape(axes))), axes)
-
-    def _cat(self, value: Value, *args: Any) -> Emitted:
-        *values, axis, parts = args
-        tensors = [self.emitted[each] for each in values]
+    def _concatenate(self, value: Value, axis: str, parts: Axes) -> Emitted:
+        tensors = [self.emitted[each] for each in value.inputs]
         rest = tuple(a for a in value.axes if a != axis)
         rest = (ROWS, *rest) if any(ROWS in tensor.axes for tensor in tensors) else rest
         full = [self._full(tensor, (*rest, part)) for tensor, part in zip(tensors, parts, strict=True)]
         return Emitted(self._ops(*tensors).concat(full, len(rest)), (*rest, axis))
+
+
+def _leaves(kind: type[ops.Leaf], values: Mapping[str, ir.Value]) -> dict[ops.Leaf, ir.Value]:
+    return {kind(name): value for name, value in values.items()}

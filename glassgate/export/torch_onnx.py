@@ -70,6 +70,7 @@ def arrays(
     from onnxscript import evaluator
 
     from glassgate.engines.symbolic.arrays.text import parse_step
+    from glassgate.engines.symbolic.ops import Noise
     from glassgate.export.onnx_arrays import emit_steps
     from glassgate.export.onnx_layer import Call
     from glassgate.export.onnx_ops import Operators
@@ -80,7 +81,7 @@ def arrays(
     (gates, inputs, _), states = rows, len(parsed.state)
     initial, restart = operands[:states], operands[states : 2 * states]
     is_restarted = resets is not None and any(a is not b for a, b in zip(initial, restart, strict=True))
-    if is_restarted or any(value.op == "noise" for value in parsed.values):
+    if is_restarted or any(isinstance(value.op, Noise) for value in parsed.values):
         raise ExportError("torch.onnx.export: restart= and noise cannot be exported; call model.eval() first")
     layout = _Rows(op, gates, batch_sizes, initial[0])
     sequences = {"gates": layout.padded(gates)} if any("x" in half for half in parsed.reads.values()) else {}

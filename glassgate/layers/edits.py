@@ -16,13 +16,14 @@ from torch import Tensor
 from glassgate.cell import Cell, Noise
 from glassgate.engines.contract import Direction
 from glassgate.engines.memory import move_to_device
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.cell import ArrayCell
 from glassgate.engines.symbolic.arrays.edit import editable_axes, edited_step
 from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.arrays.value import Value
 from glassgate.engines.symbolic.arrays.value import make as make_array
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import Node
+from glassgate.engines.symbolic.graph import Node, leaf
 from glassgate.engines.symbolic.graph import make as make_node
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.rewrite import make_names_unique
@@ -281,7 +282,7 @@ def edited_equations(before: Equations, numbers: EditedValues) -> Equations:
 
     def edited(name: str, node: Node) -> Node:
         value: Node = _edited_value(
-            numbers[name][0], node, lambda kind: Node("noise", (), node.axis, (f"{kind}_{name}",), f"{kind}_{name}")
+            numbers[name][0], node, lambda kind: leaf(ops.Noise(f"{kind}_{name}"), node.axis, f"{kind}_{name}")
         )
         return value
 

@@ -179,4 +179,4 @@ class Call:
         return values
 
     def _columns(self, name: str) -> list[int]:
-        return [key[1] for key in self.plan.trace.saved if key[0] == name]
+        return [value.number for value in self.plan.trace.saved if value.kind == name]

@@ -9,8 +9,9 @@ from glassgate.cell import Cell
 from glassgate.engines.axes import PROJECTED, UNITS
 from glassgate.engines.reference_step import recurrent_product
 from glassgate.engines.symbolic import evaluate as symbolic
-from glassgate.engines.symbolic.graph import Graph, Node
-from glassgate.engines.symbolic.values import topological_order
+from glassgate.engines.symbolic import ops
+from glassgate.engines.symbolic.graph import Node
+from glassgate.engines.symbolic.trace import Graph
 
 
 def evaluate(
@@ -20,8 +21,8 @@ def evaluate(
 
     Args:
         graph: a forward or backward graph of the cell.
-        weights: the layer's parameters by name; `bias_hh` belongs to the products `hh` and `sum`.
-        leaf: returns the value of a leaf: a node `ih`, `state`, `parameter`, `noise`, `saved` or `grad`.
+        weights: the layer's parameters by name; `bias_hh` belongs to the recurrent products.
+        leaf: returns the value of a leaf or of a saved value.
     """
     units = {UNITS: weights["weight_ih"].shape[0] // len(cell.gates), PROJECTED: len(weights.get("weight_hr", ()))}
 
@@ -39,23 +40,23 @@ def evaluate(
 
     def compute(node: Node, args: tuple) -> Tensor:
         match node.op:
-            case "hh":
-                return rows(node.label, *args)
-            case "sum":
-                return leaf(Node("ih", (), UNITS, node.labels)) + rows(node.label, *args)
-            case "hr":
+            case ops.RecurrentHalf(gate):
+                return rows(gate, *args)
+            case ops.PreActivation(gate):
+                return leaf(Node(ops.InputHalf(gate), (), UNITS)) + rows(gate, *args)
+            case ops.Projection():
                 return args[0] @ weights["weight_hr"].T
-            case "hh_t":
-                return transposed(node.labels, *args)
-            case "hr_t":
+            case ops.RecurrentTranspose(gates):
+                return transposed(gates, *args)
+            case ops.ProjectionTranspose():
                 return args[0] @ weights["weight_hr"]
-            case "row_sum":
+            case ops.RowSum():
                 return args[0].sum(-1, keepdim=True)
-            case "size":
-                return torch.tensor(float(units[UNITS if node.label == UNITS.name else PROJECTED]), dtype=torch.float64)
-            case "constant":
-                return torch.full((units.get(node.axis, 1),), args[0], dtype=torch.float64)
+            case ops.Size(axis):
+                return torch.tensor(float(units[UNITS if axis == UNITS.name else PROJECTED]), dtype=torch.float64)
+            case ops.Constant(number):
+                return torch.full((units.get(node.axis, 1),), number, dtype=torch.float64)
             case _:
                 return leaf(node)
 
-    return symbolic.evaluate(topological_order(graph.outputs.values()), compute, torch.float64)
+    return symbolic.evaluate(graph.nodes, compute, torch.float64)

@@ -10,6 +10,7 @@ from glassgate.cell import Named
 from glassgate.cell_axes import Gate, Parameter
 from glassgate.cell_shapes import shapes_of
 from glassgate.engines.reference_step import Step
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.differentiate import gradient
 from glassgate.engines.symbolic.arrays.evaluate import Evaluation
 from glassgate.engines.symbolic.arrays.rewrite import in_primitives
@@ -39,15 +40,15 @@ def check_against_autograd(cell, hidden_size, input_size=INPUTS):
     def draw(shape, rows=ROWS):
         return torch.randn((*([] if rows is None else [rows]), *shape), dtype=torch.float64, requires_grad=True)
 
-    leaves = {("state", name): draw(shape) for name, shape in shapes.state.items()}
+    leaves = {ops.State(name): draw(shape) for name, shape in shapes.state.items()}
     gates = {name: draw(shapes.gates[name]) for name in shapes.declaration.gates_that_read("x")}
-    leaves |= {("ih", name): v for name, v in gates.items()}
+    leaves |= {ops.InputHalf(name): v for name, v in gates.items()}
     inputs = {name: draw(shape) for name, shape in shapes.inputs.items()}
-    leaves |= {("input", name): v for name, v in inputs.items()}
+    leaves |= {ops.Input(name): v for name, v in inputs.items()}
     for name, parameter in cell.parameters.items():
         if not parameter.per_gate:
-            weights[name] = leaves["parameter", name, None] = draw(shapes.of(parameter.axes), None)
-    states = tuple(leaves["state", name] for name in cell.state)
+            weights[name] = leaves[ops.Parameter(name)] = draw(shapes.of(parameter.axes), None)
+    states = tuple(leaves[ops.State(name)] for name in cell.state)
     step = Step(cell, weights, hidden_size)
     expected = step(Named(gates, gates.values()), states, {}, Named(inputs, inputs.values()) if inputs else None)
     d_new = [torch.randn_like(v) for v in expected]
@@ -55,15 +56,16 @@ def check_against_autograd(cell, hidden_size, input_size=INPUTS):
     d_expected = dict(zip(leaves, torch.autograd.grad(loss, [*leaves.values()], materialize_grads=True), strict=True))
 
     def products(value, u):
-        gate, names, counts = value.label, shapes.declaration.gates_that_read("h"), shapes.rows("h")
+        names, counts = shapes.declaration.gates_that_read("h"), shapes.rows("h")
         rows = dict(zip(names, weights["weight_hh"].split(counts), strict=True))
-        if value.op == "hh_t":
-            return (u.flatten(1) @ rows[gate]).unflatten(1, shapes.state[cell.state[0]])
+        if isinstance(value.op, ops.RecurrentTranspose):
+            return (u.flatten(1) @ rows[value.op.gates[0]]).unflatten(1, shapes.state[cell.state[0]])
+        gate = value.op.gate
         bias = dict(zip(rows, weights["bias_hh"].split(counts), strict=True))[gate]
         return (u.flatten(1) @ rows[gate].T + bias).unflatten(1, shapes.gates[gate])
 
-    values = {key: (v[None] if key[0] == "parameter" else v).detach() for key, v in leaves.items()}
-    values |= {("grad", name): d for name, d in zip(cell.state, d_new, strict=True)}
+    values = {key: (v[None] if isinstance(key, ops.Parameter) else v).detach() for key, v in leaves.items()}
+    values |= {ops.Gradient(name): d for name, d in zip(cell.state, d_new, strict=True)}
     evaluation, derived = Evaluation(graph.sizes, values, products), gradient(graph)
     primitive = in_primitives([*graph.states, *derived.leaves.values()])
     evaluation(primitive.values())
@@ -75,10 +77,10 @@ def check_against_autograd(cell, hidden_size, input_size=INPUTS):
         if key not in derived.leaves:
             assert not true.any(), f"the gradient of {key} is missing"
             continue
-        axes = next(v.axes for v in graph.values if (v.op, *v.args) == key)
+        axes = next(v.axes for v in graph.values if v.op == key)
         d = evaluation.over(primitive[derived.leaves[key]], axes)
-        d = d.sum(0).expand_as(true) if key[0] == "parameter" else d.expand_as(true)
-        if key[0] == "parameter" and len(evaluation.over(primitive[derived.leaves[key]], axes)) == 1:
+        d = d.sum(0).expand_as(true) if isinstance(key, ops.Parameter) else d.expand_as(true)
+        if isinstance(key, ops.Parameter) and len(evaluation.over(primitive[derived.leaves[key]], axes)) == 1:
             d = d * ROWS
         torch.testing.assert_close(
             d, true, rtol=1e-10, atol=1e-10, msg=lambda text, key=key: f"gradient of {key}: {text}"
@@ -147,7 +149,8 @@ def test_a_graph_equals_its_step(name):
 
 def test_the_delta_rule_has_no_positions():
     graph = check_against_autograd(DeltaRule(2, 4, 3), 6)
-    assert {value.op for value in graph.values} <= {"ih", "state", "mul", "add", "sub", "div", "sqrt", "sigmoid", "sum"}
+    kinds = {value.op if isinstance(value.op, str) else type(value.op) for value in graph.values}
+    assert kinds <= {ops.InputHalf, ops.State, ops.Sum, "mul", "add", "sub", "div", "sqrt", "sigmoid"}
     assert graph.named["S"].axes == ("heads", "key", "value")
     assert not graph.joined
 

@@ -9,8 +9,9 @@ import glassgate as gg
 from glassgate import cells
 from glassgate.engines.axes import UNITS
 from glassgate.engines.symbolic.equations import NotEquations, parse
-from glassgate.engines.symbolic.graph import Node
+from glassgate.engines.symbolic.graph import leaf
 from glassgate.engines.symbolic.graph_cell import GraphCell
+from glassgate.engines.symbolic.ops import Parameter
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.layers.regularisers import Noisy
 from tests.compare import check, measure, noise
@@ -73,7 +74,7 @@ def test_a_replaced_value_is_read_by_all_its_readers():
         results.append(measure({"output": layer(noise(1, 5, 2, 3))[0]}, dict(layer.named_parameters())))
     check(*results)
     held = equations_of(cells.GRU()).replaced(
-        {"z": lambda z: z + Node("parameter", (), UNITS, ("more",))}, parameters={"more": gg.Parameter(0.5)}
+        {"z": lambda z: z + leaf(Parameter("more"), UNITS)}, parameters={"more": gg.Parameter(0.5)}
     )
     layer = gg.Recurrent(GraphCell(held), 3, 4)
     assert layer.more_l0.shape == (4,)

@@ -16,7 +16,8 @@ from glassgate.cell import Cell, Noise, Parameter
 from glassgate.engines.axes import PER_ROW
 from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.reference_step import advance, recurrent_product
-from glassgate.engines.symbolic.graph import Node
+from glassgate.engines.symbolic import ops
+from glassgate.engines.symbolic.graph import Node, gate_of
 from glassgate.engines.symbolic.operations import OPERATIONS
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.engines.symbolic.trace import Trace, build_trace
@@ -48,13 +49,12 @@ class Step:
         traced = build_trace(equations_of(self.cell, self.projected), COSTS)
         values = {name: v.detach() for name, v in self.leaves.items()}
         forward = evaluate(traced.forward, self.cell, values, self._leaf)
-        new = [forward[traced.forward.outputs["state", k]] for k in range(len(self.cell.state))]
+        new = [forward[node] for node in traced.forward.states]
         kept = {key: forward[node] for key, node in traced.saved.items()}
         backward = evaluate(
-            traced.backward, self.cell, values, lambda n: kept[n.key] if n.op == "saved" else self._leaf(n)
+            traced.backward, self.cell, values, lambda n: kept[n.op] if isinstance(n.op, ops.Saved) else self._leaf(n)
         )
-        columns = {key: backward[node] for key, node in traced.backward.outputs.items()}
-        return self._results(new, self._assembled(traced, columns))
+        return self._results(new, self._assembled(traced, backward))
 
     def _results(self, new, d) -> dict[str, Tensor]:
         gradients = {f"d {name}": v for name, v in zip(self.leaves, d, strict=True) if not name.endswith("_ih")}
@@ -64,38 +64,40 @@ class Step:
 
     def _leaf(self, node: Node) -> Tensor:
         match node.op:
-            case "grad":
-                return self.d_new[node.label]
-            case "noise":
-                return self.factors[node.label]
-            case "state":
-                return self.leaves[f"{node.label} before"].detach()
-            case "ih":
-                return self._rows(self.leaves["ih"], node.label).detach()
-            case "parameter":
-                return self._rows(self.leaves[node.label], node.gate).detach()
+            case ops.Gradient(state):
+                return self.d_new[state]
+            case ops.Noise(name):
+                return self.factors[name]
+            case ops.State(state):
+                return self.leaves[f"{state} before"].detach()
+            case ops.InputHalf(gate):
+                return self._rows(self.leaves["ih"], gate).detach()
+            case ops.Parameter(name, gate):
+                return self._rows(self.leaves[name], gate).detach()
         raise AssertionError(f"unknown leaf {node.op}")
 
     def _rows(self, v: Tensor, gate: str | None) -> Tensor:
         return v if gate is None else v.chunk(len(self.cell.gates), -1)[self.cell.gates.index(gate)]
 
-    def _assembled(self, traced: Trace, columns: dict) -> list[Tensor]:
-        """Return the gradients of all leaves. Autograd computes them from a sum that has the columns as gradients."""
+    def _assembled(self, traced: Trace, values: dict[Node, Tensor]) -> list[Tensor]:
+        """Return the gradients of all leaves. Autograd computes them from a sum that has the results as gradients."""
         leaves, total = self.leaves, torch.zeros((), dtype=torch.float64, requires_grad=True)
-        lefts = dict(zip(traced.left, (columns["left", k] for k in range(len(traced.left))), strict=True))
-        for k, product in enumerate([*traced.hh_only, *traced.shared]):
-            gate, (u,) = product.label, product.inputs
+        d = traced.backward
+        lefts = {u: values[node] for u, node in zip(traced.left, d.left, strict=True)}
+        products, d_pre = [*traced.hh_only, *traced.shared], [values[node] for node in d.d_pre]
+        for product, d_product in zip(products, d_pre, strict=False):
+            gate, (u,) = gate_of(product), product.inputs
             left = lefts.get(u, leaves[f"{self.cell.state[0]} before"]).detach()
             hh = recurrent_product(left, leaves["weight_hh"], leaves["bias_hh"], self.cell.heads)
-            total = total + (self._rows(hh, gate) * columns["d_pre", k]).sum()
-        for k, gate in enumerate(traced.ih):
-            total = total + (self._rows(leaves["ih"], gate) * columns["d_pre", len(traced.hh_only) + k]).sum()
-        for k, name in enumerate(self.cell.state):
-            total = total + (leaves[f"{name} before"] * columns.get(("d_state", k), 0.0)).sum()
-        for k, (name, gate) in zip(traced.parameter_numbers, traced.parameters, strict=True):
-            total = total + (self._rows(leaves[name], gate) * columns["d_parameter", k]).sum()
-        if self.projected:
-            total = total + (F.linear(columns["raw", 0], leaves["weight_hr"]) * columns["d_hr", 0]).sum()
+            total = total + (self._rows(hh, gate) * d_product).sum()
+        for gate, d_ih in zip(traced.ih, d_pre[len(traced.hh_only) :], strict=True):
+            total = total + (self._rows(leaves["ih"], gate) * d_ih).sum()
+        for name, node in zip(self.cell.state, d.d_states, strict=True):
+            total = total + (leaves[f"{name} before"] * values[node]).sum()
+        for k, parameter in zip(traced.parameter_numbers, traced.parameters, strict=True):
+            total = total + (self._rows(leaves[parameter.name], parameter.gate) * values[d.d_parameters[k]]).sum()
+        for raw, d_hr in zip(d.raw, d.d_hr, strict=True):
+            total = total + (F.linear(values[raw], leaves["weight_hr"]) * values[d_hr]).sum()
         return list(torch.autograd.grad(total, leaves.values(), materialize_grads=True))
 
 
@@ -170,7 +172,7 @@ def test_graphs_equal_step_and_autograd(name):
 def saved_names(cell: Cell) -> dict:
     """The names of the values that the forward pass saves, by column."""
     saved = build_trace(equations_of(cell), COSTS).saved
-    return {key: node.name for key, node in saved.items() if node.axis != PER_ROW}
+    return {(key.kind, key.number): node.name for key, node in saved.items() if node.axis != PER_ROW}
 
 
 def test_the_saved_values():
@@ -322,10 +324,11 @@ def test_values_have_the_names_of_the_steps_variables():
 
 def test_the_backward_graph_reads_exactly_the_saved_values():
     traced = build_trace(equations_of(Everything()), COSTS)
-    read = {node.key for node in traced.backward.nodes if node.op == "saved"}
+    read = {node.op for node in traced.backward.nodes if isinstance(node.op, ops.Saved)}
     assert read == set(traced.saved)
-    assert build_trace(equations_of(Clipped(), projected=True), COSTS).saved.keys() >= {("hr", 0)}
-    assert ("hr", 0) not in build_trace(equations_of(cells.LSTM(), projected=True), COSTS).saved
+    projected = ops.Saved(ops.SavedKind.PROJECTED, 0)
+    assert projected in build_trace(equations_of(Clipped(), projected=True), COSTS).saved
+    assert projected not in build_trace(equations_of(cells.LSTM(), projected=True), COSTS).saved
 
 
 def test_callbacks_of_the_garbage_collection_are_not_traced():

@@ -12,6 +12,7 @@ from torch import Tensor
 
 import glassgate as gg
 from glassgate.engines.llvm_cpu.costs import COSTS
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.evaluate import evaluate
 from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.operations import COMPOSED, OPERATIONS, PRIMITIVES
@@ -66,23 +67,25 @@ def test_compositions_and_gradients_in_primitives(dtype: torch.dtype) -> None:
 
     def leaf(node: Node, args: tuple[object, ...]) -> Tensor:
         match node.op:
-            case "state":
-                return states[node.label]
-            case "saved":
-                return saved[node.key]
-            case "grad":
-                return one if node.label.startswith("x_") else zero
+            case ops.State(name):
+                return states[name]
+            case ops.Saved():
+                return saved[node.op]
+            case ops.Gradient(state):
+                return one if state.startswith("x_") else zero
+            case ops.Constant(number):
+                return torch.full_like(zero, number)
             case _:
-                assert node.op in ("ih", "constant"), node
-                return torch.full_like(zero, node.number) if node.op == "constant" else zero
+                assert isinstance(node.op, ops.InputHalf), node
+                return zero
 
     forward = evaluate(trace.forward.nodes, leaf, dtype)
     saved |= {key: forward[node] for key, node in trace.saved.items()}
     backward = evaluate(trace.backward.nodes, leaf, dtype)
     got = {}
-    for k, name in enumerate(layer.cell.state):
-        got[name] = forward[trace.forward.outputs["state", k]].expand_as(states[name])
-        got[f"grad {name}"] = backward[trace.backward.outputs["d_state", k]].expand_as(states[name])
+    for name, new, d in zip(layer.cell.state, trace.forward.states, trace.backward.d_states, strict=True):
+        got[name] = forward[new].expand_as(states[name])
+        got[f"grad {name}"] = backward[d].expand_as(states[name])
     check(got, ALL, dtype)
 
 

@@ -67,7 +67,7 @@ class GradientTable(NamedTuple):
             restart,
             [(width, width * sizes.bytes) for width in widths],
             (kernel_plan.zeros.data_ptr(), 0),
-            plan.trace.gradient_counts["d_parameter"] * H,
+            len(plan.trace.backward.d_parameters) * H,
             kernel_plan.zeros[0],
             tuple(kernel_plan.recorded_widths.items()),
         )
@@ -88,11 +88,11 @@ def custom_parameter_gradients(plan: Plan, H: int, names: Collection[str], d_par
         return {}
     sums = d_parameter.sum(0)
     for name in needed:
-        indices = [k for k, (parameter, _) in enumerate(trace.parameters) if parameter == name]
+        indices = [k for k, parameter in enumerate(trace.parameters) if parameter.name == name]
         if indices:
             columns = [trace.parameter_numbers[k] for k in indices]
             rows = torch.cat([sums[column * H : (column + 1) * H] for column in columns])
-            gates_of_blocks = tuple(trace.parameters[k][1] or "" for k in indices)
+            gates_of_blocks = tuple(trace.parameters[k].gate or "" for k in indices)
             d[name] = _in_gate_order(rows, cell.gates if cell.parameters[name].per_gate else ("",), gates_of_blocks)
     return d
 

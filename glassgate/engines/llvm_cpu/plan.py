@@ -79,7 +79,7 @@ class KernelPlan:
             inputs=self._inputs(),
             states=self._state_arguments(Kind.STATE),
             initial=self._state_arguments(Kind.INITIAL),
-            kept=tuple(address(self.buffers.column((name, 0)).buffer) for name in kept),
+            kept=tuple(address(self.buffers.of_saved(kind)) for kind in kept),
             recorded=[address(Buffer(Kind.GATE, gate)) for gate in trace.recorded],
         )
         self._state_starts = [starts(self.buffers.of_state(Kind.STATE, name)) for name in cell.state]

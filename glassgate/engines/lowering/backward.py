@@ -4,6 +4,7 @@ from functools import reduce
 
 from glassgate.engines.lowering.forward import Form, PassLowering, axes_of
 from glassgate.engines.lowering.ir import Pass, Port, Role, Value
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.trace import Trace
@@ -42,22 +43,22 @@ class _Backward(PassLowering):
             d_restart = {
                 s: build.carry(f"d_{s}_restart", self._zeros("N", axis)) for s, axis in self.axis_of_state.items()
             }
-        count = self.trace.gradient_counts["d_parameter"]
-        sums = [build.carry(f"d_parameter_{k}", self._zeros("N", "H")) for k in range(count)]
-        for node in self.graph.nodes:
+        graph = self.trace.backward
+        sums = [build.carry(f"d_parameter_{k}", self._zeros("N", "H")) for k, _ in enumerate(graph.d_parameters)]
+        for node in graph.nodes:
             args = tuple(self.values[arg] if isinstance(arg, Node) else arg for arg in node.args)
             self.values[node] = self._value(node, args)
         next_values: dict[Value, Value] = {}
-        for k, state in enumerate(self.cell.state):
-            d = self.result("d_state", k)
+        for state, node in zip(self.cell.state, graph.d_states, strict=True):
+            d = self.in_every_row(node)
             if self.form.resets:
                 resets = build.read(self.resets)
                 d_reset = build.elementwise("where", resets, d, 0.0)
                 next_values[d_restart[state]] = build.elementwise("add", d_restart[state], d_reset)
                 d = build.elementwise("where", resets, 0.0, d)
             next_values[carries[state]] = d
-        for k, total in enumerate(sums):
-            next_values[total] = build.elementwise("add", total, self.result("d_parameter", k))
+        for total, node in zip(sums, graph.d_parameters, strict=True):
+            next_values[total] = build.elementwise("add", total, self.in_every_row(node))
         self._write_sequences()
         finals = build.end_loop(next_values)
         for state in self.cell.state:
@@ -82,9 +83,9 @@ class _Backward(PassLowering):
     def _declare_states(self) -> None:
         """Declare states, kept values and gradients as inputs. Shift a state if steps read its previous value."""
         build, trace = self.build, self.trace
-        read = {node.label for node in self.graph.nodes if node.op == "state"}
-        read |= {u.label for u, _ in self.left_operands() if self._column_of_operand(u) is None}
-        saved = {self.cell.state[key[1]] for key in trace.saved if key[0] == "state"}
+        operands = [u for u, _ in self.left_operands() if self._column_of_operand(u) is None]
+        read = {node.op.name for node in (*trace.backward.nodes, *operands) if isinstance(node.op, ops.State)}
+        saved = {self.cell.state[value.number] for value in trace.saved if value.kind is ops.SavedKind.STATE}
         axes = {s: ("T", "N", axis) for s, axis in self.axis_of_state.items()}
         self.states = {
             s: build.input(Port(Role.STATES, s), axes[s], name=f"{s}_all") for s in axes if s in read | saved
@@ -109,18 +110,17 @@ class _Backward(PassLowering):
     def _value(self, node: Node, args: tuple[Value | float, ...]) -> Value:
         build, name = self.build, node.name or ""
         match node.op:
-            case "state":
-                return build.read(self.states_before[node.label])
-            case "saved" if node.label == "state":
-                return build.read(self.states[self.cell.state[node.key[1]]])
-            case "saved":
-                return build.read(self.kept_values[node.key])
-            case "grad":
-                state = node.label
+            case ops.State(state):
+                return build.read(self.states_before[state])
+            case ops.Saved(ops.SavedKind.STATE, k):
+                return build.read(self.states[self.cell.state[k]])
+            case ops.Saved():
+                return build.read(self.kept_values[node.op])
+            case ops.Gradient(state):
                 return build.elementwise("add", build.read(self.d_states[state]), self.d_next[state], name=name)
-            case "hh_t":
-                return self._left_operand_gradient(dict(zip(node.labels, node.inputs, strict=True)), name)
-            case "hr_t":
+            case ops.RecurrentTranspose(gates):
+                return self._left_operand_gradient(dict(zip(gates, node.inputs, strict=True)), name)
+            case ops.ProjectionTranspose():
                 (d_hr,) = node.inputs
                 return build.contract(self.in_every_row(d_hr), self.weights["weight_hr"], axes_of(d_hr), name)
         return self.value_of_common_node(node, args)
@@ -136,20 +136,25 @@ class _Backward(PassLowering):
 
     def _write_sequences(self) -> None:
         """Write the sequences that are read after the loop, and the recorded gradients."""
-        build = self.build
+        build, trace, graph = self.build, self.trace, self.trace.backward
         if self.gate_of_column:
-            d = [self.result("d_pre", k) for k in range(len(self.gate_of_column))]
+            d = [*map(self.in_every_row, graph.d_pre)]
             d_pre = build.stack(d, self.axis_of_gates[tuple(self.gate_of_column)], "d_pre")
             self.d_pre = build.write(d_pre, port=Port(Role.D_PRE))
-            if self.trace.records_factors:
+            if trace.records_factors:
                 self.outputs[Port(Role.D_GATE, "d_pre")] = self.d_pre
-        for name, k in self.graph.outputs:
-            if name in ("left", "raw", "d_hr"):
-                port = Port(Role(name), str(k))
-                self.sequences[port] = build.write(self.result(name, k), f"{name}{k}", port)
-            elif name in ("d_gate", "d_new"):
-                role = Role.D_GATE if name == "d_gate" else Role.D_NEW
-                self.outputs[Port(role, str(k))] = build.write(self.result(name, k), f"{name}_{k}")
+        for role, nodes in ((Role.LEFT, graph.left), (Role.UNPROJECTED, graph.raw), (Role.D_PROJECTED, graph.d_hr)):
+            for k, node in enumerate(nodes):
+                port = Port(role, str(k))
+                self.sequences[port] = build.write(self.in_every_row(node), f"{role.value}{k}", port)
+        recorded = [
+            *((Role.D_GATE, gate, node) for gate, node in zip(trace.recorded, graph.d_gates, strict=True)),
+            *((Role.D_NEW, state, node) for state, node in zip(self.cell.state, graph.d_new, strict=False)),
+            *((Role.D_GATE, name, node) for name, node in trace.factors.items()),
+        ]
+        for role, name, node in recorded:
+            prefix = "d_gate" if role is Role.D_GATE else "d_new"
+            self.outputs[Port(role, name)] = build.write(self.in_every_row(node), f"{prefix}_{name}")
 
     def _columns(self, gates: tuple[str, ...], columns: list[int], name: str) -> Value:
         """Some columns of `d_pre`: the gradients of the matrix products of these gates at every step."""
@@ -178,7 +183,11 @@ class _Backward(PassLowering):
         for u, gates in self.left_operands():
             d = self._columns(gates, [k for k in (self.column_of(u, gate) for gate in gates) if k is not None], "d_hh")
             k = self._column_of_operand(u)
-            left = self.states_before[u.label] if k is None else self.sequences[Port(Role.LEFT, str(k))]
+            if k is None:
+                assert isinstance(u.op, ops.State)
+                left = self.states_before[u.op.name]
+            else:
+                left = self.sequences[Port(Role.LEFT, str(k))]
             left = self.split_heads(left, self.output_axis, is_left=True)
             parts.append((gates, self._weight_gradient(self.split_heads(d, "H"), left, "d_weight_hh")))
             biases.append((gates, build.sum(self._split_groups(d), self.row_axes)))
@@ -197,9 +206,9 @@ class _Backward(PassLowering):
     def _parameter_gradients(self, sums: list[Value]) -> None:
         for name, spec in self.cell.parameters.items():
             by_gate = [
-                (gate, sums[column])
-                for (parameter, gate), column in zip(self.trace.parameters, self.trace.parameter_numbers, strict=True)
-                if parameter == name
+                (parameter.gate, sums[column])
+                for parameter, column in zip(self.trace.parameters, self.trace.parameter_numbers, strict=True)
+                if parameter.name == name
             ]
             if spec.per_gate:
                 self._output_from_blocks(name, {gate or "": [value] for gate, value in by_gate})

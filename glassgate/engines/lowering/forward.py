@@ -6,9 +6,9 @@ from typing import NamedTuple
 from glassgate.engines.axes import PER_ROW, Axis
 from glassgate.engines.lowering.builder import Builder
 from glassgate.engines.lowering.ir import Pass, Port, Role, Value
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import Node, SavedKey
-from glassgate.engines.symbolic.operations import OPERATIONS
+from glassgate.engines.symbolic.graph import Node, gate_of
 from glassgate.engines.symbolic.trace import Trace
 
 
@@ -51,9 +51,9 @@ def axes_of(node: Node) -> tuple[str, ...]:
     return () if node.axis == PER_ROW else (node.axis.name,)
 
 
-def kept_port(key: SavedKey) -> Port:
-    """The port of a value that the forward pass keeps for the backward pass, by its key in `Trace.saved`."""
-    return Port(Role.KEPT, f"{key[0]}{key[1]}")
+def kept_port(value: ops.Saved) -> Port:
+    """The port of a value that the forward pass keeps for the backward pass."""
+    return Port(Role.KEPT, f"{value.kind}{value.number}")
 
 
 class PassLowering:
@@ -66,11 +66,10 @@ class PassLowering:
 
     def __init__(self, cell: Equations, trace: Trace, form: Form, backward: bool) -> None:
         self.cell, self.trace, self.form = cell, trace, form
-        self.graph = trace.backward if backward else trace.forward
         self.values: dict[Node, Value] = {}
         self.axis_of_state = {state: axis.name for state, axis in cell.axes.items()}
         self.products = [*trace.hh_only, *trace.shared]
-        self.gate_of_column = [*(node.label for node in self.products), *trace.ih_only]
+        self.gate_of_column = [*map(gate_of, self.products), *trace.ih_only]
         """The gate of each column of `d_pre`, the gradients of the pre-activations."""
         self.ih_gates = tuple(gate for gate in cell.gates if gate in trace.ih)
         self.axis_of_gates: dict[tuple[str, ...], str] = {cell.gates: "G"}
@@ -97,12 +96,12 @@ class PassLowering:
 
     def _gates_with_gradients(self) -> list[tuple[str, ...]]:
         """For each gradient of a left operand, the gates over which it is summed. Detached gates are omitted."""
-        sums = [node.labels for node in self.trace.backward.nodes if node.op == "hh_t"]
-        return [tuple(gate for gate in self.cell.gates if gate in gates) for gates in sums]
+        sums = [node.op for node in self.trace.backward.nodes if isinstance(node.op, ops.RecurrentTranspose)]
+        return [tuple(gate for gate in self.cell.gates if gate in op.gates) for op in sums]
 
     def column_of(self, u: Node, gate: str) -> int | None:
         """The column of `d_pre` for the product of a row vector and the weights of a gate; None if there is none."""
-        return next((k for k, node in enumerate(self.products) if node.label == gate and node.inputs[0] is u), None)
+        return next((k for k, node in enumerate(self.products) if gate_of(node) == gate and node.inputs[0] is u), None)
 
     def _axes(self) -> list[Axis]:
         cell, K = self.cell, self.cell.heads
@@ -176,21 +175,21 @@ class PassLowering:
         """The value of a node whose operation occurs in both the forward and the backward graph."""
         build, name = self.build, node.name or ""
         match node.op:
-            case "parameter":
-                weight, gate = self.weights[node.label], node.gate
+            case str(op):
+                return build.elementwise(op, *args, name=name)
+            case ops.Parameter(parameter, gate):
+                weight = self.weights[parameter]
                 return weight if gate is None else build.block(weight, "G", self.cell.gates.index(gate), name)
-            case "noise":
-                value = self.noise[node.label]
+            case ops.Noise(noise):
+                value = self.noise[noise]
                 return build.read(value) if "T" in value.type.axes else value
-            case "size":
-                return build.size(node.label, name)
-            case "constant":
-                return build.broadcast(build.constant(node.number), axes_of(node), name)
-            case "row_sum":
-                assert isinstance(args[0], Value)
-                return build.sum(args[0], axes_of(node.inputs[0]), name)
-        assert node.op in OPERATIONS, node
-        return build.elementwise(node.op, *args, name=name)
+            case ops.Size(axis):
+                return build.size(axis, name)
+            case ops.Constant(number):
+                return build.broadcast(build.constant(number), axes_of(node), name)
+            case ops.RowSum():
+                return build.sum(self.values[node.inputs[0]], axes_of(node.inputs[0]), name)
+        raise AssertionError(f"a pass has no {node.op}")
 
     def apply_resets(self, resets: Value | None, restart: Value, x: Value, name: str) -> Value:
         """Replace the previous state `x` by `restart` in the rows with a reset. Return x if `resets` is None."""
@@ -200,13 +199,9 @@ class PassLowering:
         """The value of a node, broadcast to all rows and units."""
         return self.build.broadcast(self.values[node], ("N", *axes_of(node)))
 
-    def result(self, name: str, k: int | str) -> Value:
-        """An output of the graph, broadcast to all rows and units."""
-        return self.in_every_row(self.graph.outputs[name, k])
-
-    def kept_ports(self) -> dict[SavedKey, Port]:
+    def kept_ports(self) -> dict[ops.Saved, Port]:
         """The port of each value that the forward pass keeps for the backward pass, except states."""
-        return {key: kept_port(key) for key in self.trace.saved if key[0] != "state"}
+        return {value: kept_port(value) for value in self.trace.saved if value.kind is not ops.SavedKind.STATE}
 
 
 class _Forward(PassLowering):
@@ -223,18 +218,18 @@ class _Forward(PassLowering):
         name = "{}_prev" if resets is None else "{}_carried"
         carries = {state: build.carry(name.format(state), initial) for state, initial in self.initial.items()}
         self.states_before = {s: self.apply_resets(resets, self.restart[s], v, f"{s}_prev") for s, v in carries.items()}
-        for node in self.graph.nodes:
+        for node in trace.forward.nodes:
             args = tuple(self.values[arg] if isinstance(arg, Node) else arg for arg in node.args)
             self.values[node] = self._value(node, args)
         next_values, outputs = {}, {}
-        for k, state in enumerate(self.cell.state):
-            new = self.result("state", k)
+        for state, node in zip(self.cell.state, trace.forward.states, strict=True):
+            new = self.in_every_row(node)
             next_values[carries[state]] = new
             outputs[Port(Role.STATES, state)] = build.write(new, state)
         for key, port in self.kept_ports().items() if self.form.save else ():
             outputs[port] = build.write(build.broadcast(self.values[trace.saved[key]], "N"))
-        for gate in trace.recorded:
-            outputs[Port(Role.GATE, gate)] = build.write(self.result("gate", gate), f"gate_{gate}")
+        for gate, node in zip(trace.recorded, trace.forward.gates, strict=True):
+            outputs[Port(Role.GATE, gate)] = build.write(self.in_every_row(node), f"gate_{gate}")
         finals = build.end_loop(next_values)
         outputs |= {Port(Role.FINAL, state): finals[carries[state]] for state in self.cell.state}
         return build.finish(outputs)
@@ -242,17 +237,20 @@ class _Forward(PassLowering):
     def _value(self, node: Node, args: tuple[Value | float, ...]) -> Value:
         build, name = self.build, node.name or ""
         match node.op:
-            case "state":
-                return self.states_before[node.label]
-            case "ih":
-                return self._input_term(node.label, name)
-            case "hh":
-                return self._recurrent_term(node, name)
-            case "sum":
-                gate = node.label
-                terms = self._input_term(gate, f"{gate}_ih"), self._recurrent_term(node, f"{gate}_hh")
+            case ops.State(state):
+                return self.states_before[state]
+            case ops.InputHalf(gate):
+                return self._input_term(gate, name)
+            case ops.RecurrentHalf(gate):
+                term = self._recurrent_term(gate, node.inputs[0], "")
+                if not self.form.bias:
+                    return term
+                bias = build.block(self.weights["bias_hh"], "G", self.cell.gates.index(gate))
+                return build.elementwise("add", term, bias, name=name)
+            case ops.PreActivation(gate):
+                terms = self._input_term(gate, f"{gate}_ih"), self._recurrent_term(gate, node.inputs[0], f"{gate}_hh")
                 return build.elementwise("add", *terms, name=name)
-            case "hr":
+            case ops.Projection():
                 (raw,) = node.inputs
                 return build.contract(self.in_every_row(raw), self.weights["weight_hr"], axes_of(raw), name)
         return self.value_of_common_node(node, args)
@@ -266,7 +264,7 @@ class _Forward(PassLowering):
         if not self.form.bias:
             return products
         bias = self.weight_rows("bias_ih", gates)
-        shared = {node.label for node in self.trace.shared}
+        shared = {*map(gate_of, self.trace.shared)}
         if shared == {*gates}:
             bias = build.elementwise("add", bias, self.weight_rows("bias_hh", gates), name="bias")
         elif shared:
@@ -283,8 +281,9 @@ class _Forward(PassLowering):
         gates = self.ih_gates
         return self.build.block(self.build.read(self.ih), self.axis_of_gates[gates], gates.index(gate), name)
 
-    def _recurrent_term(self, node: Node, name: str) -> Value:
-        build, gate, (u,) = self.build, node.label, node.inputs
+    def _recurrent_term(self, gate: str, u: Node, name: str) -> Value:
+        """The rows of a gate of W_hh u."""
+        build = self.build
         gates = self.gates_of_operand[u]
         if u not in self.product_of_operand:
             left = self.split_heads(self.in_every_row(u), self.output_axis, is_left=True)
@@ -292,10 +291,4 @@ class _Forward(PassLowering):
                 left, self.weight_rows("weight_hh", gates), "J" if self.cell.heads == 1 else "V", "Wh"
             )
             self.product_of_operand[u] = self.join_heads(product, "H")
-        term = build.block(
-            self.product_of_operand[u], self.axis_of_gates[gates], gates.index(gate), "" if node.op == "hh" else name
-        )
-        if node.op == "sum" or not self.form.bias:
-            return term
-        bias = build.block(self.weights["bias_hh"], "G", self.cell.gates.index(gate))
-        return build.elementwise("add", term, bias, name=name)
+        return build.block(self.product_of_operand[u], self.axis_of_gates[gates], gates.index(gate), name)

@@ -16,8 +16,9 @@ import torch
 
 from glassgate.engines.axes import UNITS
 from glassgate.engines.lowering.expressions import Dialect, Expression, Names
-from glassgate.engines.symbolic.graph import Node
+from glassgate.engines.symbolic.graph import Node, leaf
 from glassgate.engines.symbolic.operations import ARITY, MASKS
+from glassgate.engines.symbolic.ops import State
 from glassgate.engines.symbolic.values import topological_order
 
 V = TypeVar("V")
@@ -133,12 +134,12 @@ class _Graph(NamedTuple):
     """The operations of a function, each after its operands. The last one is the result."""
 
     parameters: tuple[Node, ...]
-    nodes: tuple[Node, ...]
+    operations: dict[Node, str]
 
 
 @cache
 def _graph(op: str, function: Function) -> _Graph:
-    parameters = tuple(Node("state", (), UNITS, (name,), name) for name in "xyz"[: ARITY[op]])
+    parameters = tuple(leaf(State(name), UNITS, name) for name in "xyz"[: ARITY[op]])
     names: dict[str, Any] = {}
 
     def note_names(frame: FrameType, event: str, _: Any) -> None:
@@ -154,7 +155,7 @@ def _graph(op: str, function: Function) -> _Graph:
     for name, node in names.items():
         if isinstance(node, Node):
             node.name = node.name or name
-    return _Graph(parameters, tuple(node for node in topological_order([result]) if node.op != "state"))
+    return _Graph(parameters, {node: node.op for node in topological_order([result]) if isinstance(node.op, str)})
 
 
 def decompose(op: str, arguments: Sequence[V], apply: Callable[[str, list[V | float], bool], V]) -> V:
@@ -167,10 +168,11 @@ def decompose(op: str, arguments: Sequence[V], apply: Callable[[str, list[V | fl
     """
     graph = _graph(op, DECOMPOSED[op])
     values = dict(zip(graph.parameters, arguments, strict=True))
-    for node in graph.nodes:
+    *_, result = graph.operations
+    for node, op in graph.operations.items():
         operands = [values[arg] if isinstance(arg, Node) else arg for arg in node.args]
-        values[node] = apply(node.op, operands, node is graph.nodes[-1])
-    return values[graph.nodes[-1]]
+        values[node] = apply(op, operands, node is result)
+    return values[result]
 
 
 class Assignment(NamedTuple):
@@ -195,17 +197,18 @@ def function_lines(op: str, function: Function, dialect: Dialect) -> Iterator[As
         >>> [line.text for line in function_lines("sigmoid", sigmoid, TRITON)]
         ['1.0 / (1.0 + tl.exp(-x))']
     """
-    parameters, nodes = _graph(op, function)
-    uses = Counter(arg for node in nodes for arg in node.inputs)
+    parameters, operations = _graph(op, function)
+    *_, result = operations
+    uses = Counter(arg for node in operations for arg in node.inputs)
     texts = {node: Expression(node.name or "") for node in parameters}
     names = Names(dialect, {expression.text for expression in texts.values()})
-    for node in nodes:
+    for node, operation in operations.items():
         operands = [texts[arg] if isinstance(arg, Node) else dialect.number(arg) for arg in node.args]
-        expression = dialect.apply(node.op, operands)
-        if node is nodes[-1]:
-            yield Assignment("", expression.text, node.op in MASKS)
+        expression = dialect.apply(operation, operands)
+        if node is result:
+            yield Assignment("", expression.text, operation in MASKS)
         elif node.name or uses[node] > 1 or len(expression.text) > MAX_LENGTH:
             texts[node] = Expression(names.new(node.name or "v"))
-            yield Assignment(texts[node].text, expression.text, node.op in MASKS)
+            yield Assignment(texts[node].text, expression.text, operation in MASKS)
         else:
             texts[node] = expression

@@ -13,21 +13,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.value import Value
 from glassgate.engines.symbolic.values import NotTraceable, topological_order
 
 Axes = tuple[str, ...]
 
 
-class Memory(NamedTuple):
-    """An array in memory.
+@dataclass(frozen=True, slots=True)
+class Memory(ops.Leaf):
+    """An array in memory, and the operation of the values that are read from it.
 
     Attributes:
         name: the name of the array.
         axes: the names of its axes, in the order of its elements; the last axis is contiguous.
     """
 
-    name: str
+    symbol = "memory"
     axes: Axes
 
 
@@ -128,7 +130,7 @@ class Division(ABC):
         """The values where the elements of a view are stored, except numbers; of other values themselves."""
         if self.is_view(value):
             return {root for arg in value.inputs for root in self.roots(arg)}
-        return set() if value.op == "constant" else {value}
+        return set() if isinstance(value.op, ops.Constant) else {value}
 
     def axes(self, item: Value | Store) -> Axes:
         """The axes of the nest that computes an item, outermost first."""

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from glassgate.engines.symbolic.operations import MASKS, OPERATIONS, PRIMITIVES
+from glassgate.engines.symbolic.operations import MASKS, PRIMITIVES
+from glassgate.engines.symbolic.ops import Operation
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,12 +25,12 @@ class Costs:
     carry: float
     keep: float
 
-    def of(self, op: str) -> float:
+    def of(self, op: Operation) -> float:
         """The cost of an operation; zero for "detach", boolean results and operations that are not elementwise.
 
         An operation that is composed of several costs as much as the most expensive primitive.
         """
-        if op not in OPERATIONS or op in MASKS or op == "detach":
+        if not isinstance(op, str) or op in MASKS or op == "detach":
             return 0.0
         if op not in PRIMITIVES:
             return max(self.operations.values(), default=self.other)

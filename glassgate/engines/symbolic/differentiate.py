@@ -5,8 +5,9 @@ from collections import defaultdict
 from functools import reduce
 
 from glassgate.engines.axes import PER_ROW, PROJECTED, UNITS, Axis
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import Node, broadcast, row_sum, size
+from glassgate.engines.symbolic.graph import Node, broadcast, gate_of, leaf, row_sum, size
 from glassgate.engines.symbolic.operations import OPERATIONS
 from glassgate.engines.symbolic.values import topological_order
 
@@ -29,13 +30,13 @@ def gradients(
     products_of: defaultdict[Node, list[tuple[Node, Node]]] = defaultdict(list)
     """For each node that recurrent products read, pairs of a product and its gradient."""
     for name, state in zip(cell.state, states, strict=True):
-        terms[state].append(Node("grad", (), state.axis, (name,)))
+        terms[state].append(leaf(ops.Gradient(name), state.axis))
     d: dict[Node, Node] = {}
     for node in reversed(topological_order(states)):
         if node in products_of:
             products, d_products = zip(*sorted(products_of[node], key=lambda pair: column[pair[0]]), strict=True)
-            gates = tuple(product.label for product in products)
-            terms[node].append(Node("hh_t", d_products, node.axis, gates))
+            transpose = ops.RecurrentTranspose(tuple(map(gate_of, products)))
+            terms[node].append(Node(transpose, d_products, node.axis))
         for axis in (UNITS, PROJECTED):
             if (node, axis) in terms_over_units:
                 total = reduce(operator.add, terms_over_units[node, axis])
@@ -45,13 +46,15 @@ def gradients(
         total = d[node] = reduce(operator.add, terms[node])
         if total.name is None and node.name is not None:
             total.name = f"d_{node.name}"
-        if node.op in ("hh", "sum"):
-            products_of[node.inputs[0]].append((node, broadcast(total, UNITS)))
-        elif node.op == "hr":
-            terms[node.inputs[0]].append(Node("hr_t", (broadcast(total, PROJECTED),), UNITS))
-        elif node.op == "row_sum":
-            terms[node.inputs[0]].append(total)
-        elif derivative := node.op in OPERATIONS and OPERATIONS[node.op].derivative:
+        match node.op:
+            case ops.Product():
+                products_of[node.inputs[0]].append((node, broadcast(total, UNITS)))
+            case ops.Projection():
+                terms[node.inputs[0]].append(Node(ops.ProjectionTranspose(), (broadcast(total, PROJECTED),), UNITS))
+            case ops.RowSum():
+                terms[node.inputs[0]].append(total)
+        derivative = OPERATIONS[node.op].derivative if isinstance(node.op, str) else None
+        if derivative is not None:
             args = [replay[arg] if isinstance(arg, Node) else arg for arg in node.args]
             for arg, term in zip(node.args, derivative(total, replay[node], *args), strict=True):
                 if isinstance(arg, Node) and isinstance(term, Node):

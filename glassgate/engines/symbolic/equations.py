@@ -8,6 +8,7 @@ from typing import Any
 
 from glassgate.cell import Noise, Parameter
 from glassgate.engines.axes import PER_ROW, PROJECTED, UNITS, Axis
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.operations import ARITY, MASKS
 from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
@@ -15,8 +16,6 @@ from glassgate.engines.symbolic.values import topological_order
 
 FORMAT = 1
 """The version of the text format. `parse` rejects other versions."""
-LEAVES = {"ih": 1, "state": 1, "parameter": 2, "noise": 1, "size": 1, "constant": 1}
-"""The kinds of leaves in the graph of a step, with the number of arguments of each kind."""
 _AXES = {axis.name: axis for axis in (UNITS, PROJECTED, PER_ROW)}
 
 
@@ -79,7 +78,7 @@ class Equations:
             "heads": int(self.heads),
             "projected": self.projected,
             "nodes": [
-                [n.op, n.axis.name, n.name, *_labels(n), *(_format_argument(arg, index) for arg in n.args)]
+                [n.op if isinstance(n.op, str) else n.op.symbol, n.axis.name, n.name, *_contents(n, index)]
                 for n in self.nodes
             ],
             "states": [index[node] for node in self.states],
@@ -97,8 +96,8 @@ class Equations:
 
         Args:
             changes: for each value to replace, by name (see `named`), a function from the old value to the new one.
-            parameters, noise: additional leaves that the new values read: `Node("parameter", (), UNITS, (name,))` and
-                `Node("noise", (), UNITS, (name,))`.
+            parameters, noise: additional leaves that the new values read: `leaf(ops.Parameter(name), UNITS)` and
+                `leaf(ops.Noise(name), UNITS)`.
 
         Raises:
             KeyError: no value has one of these names.
@@ -121,14 +120,13 @@ class Equations:
         return replace(self, parameters=parameters, noise=noise, states=states, gate_values=gate_values)
 
 
-def _labels(node: Node) -> tuple[str | None, ...]:
-    """The labels in the text: the gate of a parameter without one is null."""
-    return (node.label, node.gate) if node.op == "parameter" else node.labels
-
-
-def _format_argument(arg: Node | float, index: Mapping[Node, int]) -> int | str:
-    """Convert an argument to JSON: a node to its index, a number to "=" and hexadecimal digits."""
-    return index[arg] if isinstance(arg, Node) else f"={arg.hex()}"
+def _contents(node: Node, index: Mapping[Node, int]) -> list[str | int | None]:
+    """The fields of an operation and its arguments as JSON: nodes as indices, numbers as "=" and hexadecimal digits."""
+    own = () if isinstance(node.op, str) else node.op.contents
+    return [
+        index[part] if isinstance(part, Node) else f"={part.hex()}" if isinstance(part, float) else part
+        for part in (*own, *node.args)
+    ]
 
 
 class NotEquations(ValueError):
@@ -175,11 +173,14 @@ def _parse_content(content: Any) -> Equations:
     if any(n.state not in (*state, None) for n in noise.values()):
         raise ValueError("noise for an unknown state")
     projected = _expect(bool, content["projected"])
-    known = {"ih": gates, "hh": gates, "state": state, "noise": noise, "parameter": parameters}
+    known = {
+        ops.InputHalf: gates, ops.RecurrentHalf: gates, ops.State: state, ops.Noise: noise, ops.Parameter: parameters,
+        ops.Size: (UNITS.name, PROJECTED.name),
+    }  # fmt: skip
     nodes: list[Node] = []
     for entry in content["nodes"]:
         nodes.append(_parse_node(entry, nodes, known, gates))
-        if not projected and (nodes[-1].op == "hr" or nodes[-1].axis == PROJECTED):
+        if not projected and (isinstance(nodes[-1].op, ops.Projection) or nodes[-1].axis == PROJECTED):
             raise ValueError("a projected value in equations without a projection")
     states = tuple(nodes[_expect(int, k)] for k in content["states"])
     axes = [PROJECTED if projected and k == 0 else UNITS for k in range(len(state))]
@@ -193,38 +194,51 @@ def _parse_content(content: Any) -> Equations:
     return Equations(gates, state, parameters, noise, recurrent, heads, projected, states, gate_values)
 
 
-def _parse_node(entry: Any, earlier: list[Node], known: Mapping[str, Iterable[str]], gates: tuple[str, ...]) -> Node:
-    op, axis_name, name, *arguments = entry
+def _parse_node(
+    entry: Any, earlier: list[Node], known: Mapping[type[ops.Op], Iterable[str]], gates: tuple[str, ...]
+) -> Node:
+    symbol, axis_name, name, *arguments = entry
     if axis_name not in _AXES or not (name is None or _expect(str, name).isidentifier()):
         raise ValueError(f"a value with the invalid name {name!r} or axis {axis_name!r}")
     axis = _AXES[axis_name]
-    args = tuple(_parse_argument(arg, earlier) for arg in arguments)
-    inputs, labels = [arg for arg in args if isinstance(arg, Node)], [arg for arg in args if isinstance(arg, str)]
-    if op in ARITY:
-        fits = len(args) == ARITY[op] and len(inputs) + sum(isinstance(arg, float) for arg in args) == ARITY[op]
+    parts = [_parse_argument(arg, earlier) for arg in arguments]
+    inputs = [part for part in parts if isinstance(part, Node)]
+    if symbol in ARITY:
+        fits = len(parts) == ARITY[symbol] and all(isinstance(part, Node | float) for part in parts)
         input_axes = {arg.axis for arg in inputs} - {PER_ROW} or {PER_ROW}
         fits = fits and bool(inputs) and axis == input_axes.pop()
-        are_masks = [isinstance(arg, Node) and arg.op in MASKS for arg in args]
-        mask_count = {"where": 1, "logical_not": 1, "logical_and": 2, "logical_or": 2}.get(op, 0)
-        fits = fits and are_masks == [True] * mask_count + [False] * (len(args) - mask_count)
-    elif op == "row_sum":
-        fits = len(args) == len(inputs) == 1 and axis == PER_ROW and inputs[0].axis != PER_ROW
-    elif op == "hr":
-        fits = len(args) == len(inputs) == 1 and axis == PROJECTED and inputs[0].axis == UNITS
-    elif op == "hh":
-        fits = len(args) == 2 and len(inputs) == 1 and args[0] in gates and args[1] is inputs[0] and axis == UNITS
-    elif op == "constant":
-        fits = len(args) == 1 and isinstance(args[0], float)
-    elif op == "size":
-        fits = args in ((UNITS.name,), (PROJECTED.name,)) and axis == PER_ROW
-    elif op == "parameter":
-        fits = len(args) == 2 and args[0] in known[op] and (args[1] is None or args[1] in gates) and axis == UNITS
+        are_masks = [isinstance(part, Node) and part.op in MASKS for part in parts]
+        mask_count = {"where": 1, "logical_not": 1, "logical_and": 2, "logical_or": 2}.get(symbol, 0)
+        fits = fits and are_masks == [True] * mask_count + [False] * (len(parts) - mask_count)
+        node = Node(symbol, tuple(parts), axis, name)
     else:
-        fits = op in LEAVES and len(args) == 1 and args[0] in known[op]
+        own = [part for part in parts if not isinstance(part, Node)]
+        node = Node(ops.BY_SYMBOL[symbol](*own), tuple(inputs), axis, name)
+        fits = len(own) <= 2 and all(isinstance(part, Node) for part in parts[len(own) :]) and _fits(node, known, gates)
     if not fits:
         raise ValueError(f"the invalid value {entry!r}")
-    operands = tuple([arg for arg in args if isinstance(arg, Node | float)])
-    return Node(op, operands, axis, tuple(labels), name)
+    return node
+
+
+def _fits(node: Node, known: Mapping[type[ops.Op], Iterable[str]], gates: tuple[str, ...]) -> bool:
+    """Whether the fields, the arguments and the axis of an operation fit each other."""
+    axis, input_axes = node.axis, [arg.axis for arg in node.inputs]
+    match node.op:
+        case ops.RowSum():
+            return axis == PER_ROW and len(input_axes) == 1 and input_axes != [PER_ROW]
+        case ops.Projection():
+            return axis == PROJECTED and input_axes == [UNITS]
+        case ops.RecurrentHalf(gate):
+            return gate in gates and len(input_axes) == 1 and axis == UNITS
+        case ops.Constant(number):
+            return isinstance(number, float) and not input_axes
+        case ops.Size(name):
+            return name in known[ops.Size] and axis == PER_ROW and not input_axes
+        case ops.Parameter(name, gate):
+            return name in known[ops.Parameter] and gate in (None, *gates) and axis == UNITS and not input_axes
+        case ops.Leaf(name):
+            return name in known.get(type(node.op), ()) and not input_axes
+    return False
 
 
 def _parse_argument(arg: Any, earlier: list[Node]) -> Any:

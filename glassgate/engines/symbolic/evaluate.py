@@ -31,7 +31,7 @@ def evaluate(
     values: dict[Node, Any] = {}
     for node in nodes:
         args = tuple([values[arg] if isinstance(arg, Node) else arg for arg in node.args])
-        result = compute_elementwise(node.op, args, dtype) if node.op in OPERATIONS else special(node, args)
+        result = compute_elementwise(node.op, args, dtype) if isinstance(node.op, str) else special(node, args)
         values[node] = transform(node, result)
     return values
 

@@ -10,14 +10,10 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.axes import PER_ROW, Axis
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.operations import ALIASES, COMPOSED, MASKS, OPERATIONS, REDUCTIONS
 from glassgate.engines.symbolic.simplify import simplify
-from glassgate.engines.symbolic.values import TRACING, NotTraceable, Symbolic, topological_order
-
-Key = tuple[str, int | str]
-"""Identifies a result of a graph: its kind, and its number or the name of the gate or state."""
-SavedKey = tuple[str, int]
-"""Identifies a value that the forward pass saves: its kind and its number."""
+from glassgate.engines.symbolic.values import TRACING, NotTraceable, Symbolic
 
 
 def _in_place_operator(op: str, sign: str) -> Callable[["Node", Any], "Node"]:
@@ -70,71 +66,32 @@ class Call:
 
 @dataclass(eq=False, slots=True)
 class Node(Symbolic):
-    """One value of a step: an elementwise operation of `OPERATIONS`, a row-wide operation, or a leaf.
-
-    Row-wide operations, with their labels in brackets:
-        row_sum (x): the sum over the units of a row, one number per row.
-        hh [gate] (u): the gate's rows of `W_hh u + b_hh`.
-        sum [gate] (u): the gate's rows of `W_ih x + b_ih + W_hh u + b_hh`.
-        hr (u): `W_hr u`, of the projected size.
-        hh_t [gates] (d, d, ...): the sum over the gates of `W^T d`, where W are the gate's rows of `W_hh`.
-        hr_t (d): `W_hr^T d`.
-    Leaves:
-        ih [gate]: the gate's rows of `W_ih x + b_ih`.
-        state [name]: the state before the step.
-        parameter [name] or [name, gate], noise [name], constant (number).
-        size [axis]: the number of units along an axis, as a float.
-        saved [buffer] (column): in a backward graph, a value that the forward pass has saved.
-        grad [name]: in a backward graph, the total gradient of a new state.
+    """One value of a step, for each unit or for each row.
 
     Attributes:
-        op: the name of the operation.
+        op: the name of an elementwise operation, or an operation of `ops.py`.
         args: nodes and numbers.
         axis: the axis of the value within a row.
-        labels: the names of the gates, state, parameter, noise, axis or buffer that a leaf or product is of.
         name: the author's name of the value, unique in its graph; None if the author did not name it.
         serial: a number that increases with every new node.
         origin: the call that returned the value, and the value's index among the results; None for a single operation.
     """
 
-    op: str
+    op: ops.Operation
     args: "tuple[Node | float, ...]"
     axis: Axis
-    labels: tuple[str, ...] = ()
     name: str | None = None
     serial: int = field(default_factory=count().__next__)
     origin: tuple[Call, int] | None = None
 
     @property
-    def form(self) -> tuple[str | Axis | tuple[str, ...], ...]:
-        """The operation, the axis and the labels."""
-        return self.op, self.axis, self.labels
-
-    @property
-    def label(self) -> str:
-        """The gate of a product, or the name of a leaf: the first label."""
-        return self.labels[0]
-
-    @property
-    def gate(self) -> str | None:
-        """The gate of a parameter; None if it has the same numbers for all gates."""
-        return self.labels[1] if len(self.labels) > 1 else None
-
-    @property
-    def number(self) -> float:
-        """The number of a constant, or the column of a saved value."""
-        (number,) = self.args
-        assert not isinstance(number, Node)
-        return number
-
-    @property
-    def key(self) -> SavedKey:
-        """The key of a saved value in `Trace.saved`."""
-        return self.label, int(self.number)
+    def form(self) -> tuple[ops.Operation | Axis, ...]:
+        """The operation and the axis."""
+        return self.op, self.axis
 
     def with_args(self, args: "tuple[Node | float, ...]") -> "Node":
         """The same operation of other arguments, without a name."""
-        return Node(self.op, args, self.axis, self.labels)
+        return Node(self.op, args, self.axis)
 
     @property
     def units(self) -> "Node | float":
@@ -143,7 +100,7 @@ class Node(Symbolic):
 
     def constant_like(self, value: float) -> "Node":
         """A constant with the shape of this value."""
-        return Node("constant", (float(value),), self.axis)
+        return constant(value, self.axis)
 
     def operation(self, op: str, *args: Any) -> Any:
         """An elementwise operation, see `make`."""
@@ -167,8 +124,9 @@ class Node(Symbolic):
         return partial(function, self)
 
     def __repr__(self) -> str:
-        args = ", ".join([*self.labels, *((a.name or a.op) if isinstance(a, Node) else str(a) for a in self.args)])
-        return f"{self.name or '_'}[{self.axis}] = {self.op}({args})"
+        op, own = (self.op, ()) if isinstance(self.op, str) else (self.op.symbol, self.op.contents)
+        args = [str(a) if isinstance(a, float) else a.name or f"_{a.serial}" for a in self.args]
+        return f"{self.name or f'_{self.serial}'}[{self.axis}] = {op}({', '.join([*map(str, own), *args])})"
 
     __bool__ = _refusing_method("a branch on a computed value")
     __iter__ = _refusing_method("iteration over a tensor")
@@ -299,14 +257,30 @@ def _call(name: str, function: Callable[..., Any], *args: Any, inplace: bool = F
     raise NotTraceable(f"torch.{name} with these arguments")
 
 
+def constant(number: float, axis: Axis) -> Node:
+    """A number for every unit or row."""
+    return Node(ops.Constant(float(number)), (), axis)
+
+
+def leaf(op: ops.Leaf, axis: Axis, name: str | None = None) -> Node:
+    """A value from outside of the step."""
+    return Node(op, (), axis, name)
+
+
+def gate_of(product: Node) -> str:
+    """The gate of a pre-activation with a recurrent product."""
+    assert isinstance(product.op, ops.Product)
+    return product.op.gate
+
+
 def size(axis: Axis) -> Node:
     """The number of units along an axis."""
-    return Node("size", (), PER_ROW, (axis.name,))
+    return Node(ops.Size(axis.name), (), PER_ROW)
 
 
 def row_sum(x: Node) -> Node:
     """The sum over the units of each row; `x` itself if it has only one number per row."""
-    return x if x.axis == PER_ROW else Node("row_sum", (x,), PER_ROW)
+    return x if x.axis == PER_ROW else Node(ops.RowSum(), (x,), PER_ROW)
 
 
 def _sum(x: Node, dim: Any = None, keepdim: bool = False) -> Node:
@@ -320,21 +294,5 @@ def _sum(x: Node, dim: Any = None, keepdim: bool = False) -> Node:
 def broadcast(x: Node | float, axis: Axis) -> Node:
     """Broadcast a number, or a value with one number per row, to every unit."""
     if isinstance(x, float):
-        return Node("constant", (x,), axis)
-    return x if x.axis == axis else Node("constant", (0.0,), axis) + x
-
-
-@dataclass(frozen=True)
-class Graph:
-    """A graph, defined by its results.
-
-    Attributes:
-        outputs: the results by their keys.
-    """
-
-    outputs: dict[Key, Node]
-
-    @property
-    def nodes(self) -> list[Node]:
-        """All nodes that the results depend on, each after its inputs."""
-        return topological_order(self.outputs.values())
+        return constant(x, axis)
+    return x if x.axis == axis else constant(0.0, axis) + x

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from glassgate.cell import Cell, Named, PreActivations
 from glassgate.engines.axes import PER_ROW, UNITS
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.evaluate import evaluate
 from glassgate.engines.symbolic.graph import Node, size
@@ -45,32 +46,35 @@ class GraphCell(Cell):
         template_of = {axis.name: template for axis, template in templates.items()}
         products: dict[Node, Named] = {}
 
-        def product(node: Node, u: Any) -> Any:
-            (vector,) = node.inputs
-            if vector.op == "state" and vector.label == self.state[0]:
-                return getattr(a.hh, node.label)
+        def product(vector: Node, u: Any) -> Any:
+            if vector.op == ops.State(self.state[0]):
+                return a.hh
             if vector not in products:
                 products[vector] = a.hh(u)
-            return getattr(products[vector], node.label)
+            return products[vector]
 
         def special(node: Node, args: tuple[Any, ...]) -> Any:
             match node.op:
-                case "ih" | "state" | "noise":
-                    return getattr({"ih": a.ih, "state": s, "noise": a.noise}[node.op], node.label)
-                case "hh":
-                    return product(node, args[0])
-                case "parameter":
-                    value = getattr(p, node.label)
-                    return value if node.gate is None else getattr(value, node.gate)
-                case "hr" if projection is not None:
+                case ops.InputHalf(gate):
+                    return getattr(a.ih, gate)
+                case ops.State(name):
+                    return getattr(s, name)
+                case ops.Noise(name):
+                    return getattr(a.noise, name)
+                case ops.RecurrentHalf(gate):
+                    return getattr(product(node.inputs[0], args[0]), gate)
+                case ops.Parameter(name, of_gate):
+                    value = getattr(p, name)
+                    return value if of_gate is None else getattr(value, of_gate)
+                case ops.Projection() if projection is not None:
                     return projection(args[0])
-                case "row_sum":
+                case ops.RowSum():
                     return args[0].sum(-1, keepdim=True)
-                case "size":
-                    template = template_of[node.label]
+                case ops.Size(axis):
+                    template = template_of[axis]
                     return float(template.shape[-1]) if isinstance(template, Tensor) else template.units
-                case "constant":
-                    template, number = templates[node.axis], args[0]
+                case ops.Constant(number):
+                    template = templates[node.axis]
                     if isinstance(template, Tensor):
                         return template.new_full(template.shape, number)
                     return template.constant_like(number)

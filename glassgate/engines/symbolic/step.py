@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 from glassgate.cell import Cell, Named, PreActivations, RecurrentTerm
 from glassgate.cell_locals import trace_locals
 from glassgate.engines.axes import PROJECTED, UNITS, Axis
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import Call, Node, check_state
+from glassgate.engines.symbolic.graph import Call, Node, check_state, leaf
 from glassgate.engines.symbolic.purity import Impure, NoRandomNumbers, refuse_impure
 from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
 from glassgate.engines.symbolic.values import NotTraceable, topological_order, tracing
@@ -126,23 +127,23 @@ def trace_step(
     def product(u: Any) -> Named:
         if not isinstance(u, Node) or u.axis != out:
             raise NotTraceable("a recurrent product with something that is not as wide as the output")
-        return Named(cell.gates, [Node("hh", (u,), UNITS, (gate,), f"{gate}_hh") for gate in cell.gates])
+        return Named(cell.gates, [Node(ops.RecurrentHalf(gate), (u,), UNITS, f"{gate}_hh") for gate in cell.gates])
 
     def parameter(name: str) -> Any:
         if not cell.parameters[name].per_gate:
-            return Node("parameter", (), UNITS, (name,), name)
-        return Named(cell.gates, [Node("parameter", (), UNITS, (name, gate), f"{name}_{gate}") for gate in cell.gates])
+            return leaf(ops.Parameter(name), UNITS, name)
+        return Named(cell.gates, [leaf(ops.Parameter(name, gate), UNITS, f"{name}_{gate}") for gate in cell.gates])
 
     def projection(h: Any) -> Node:
-        return Node("hr", (_check_state_axis(cell.state[0], h, UNITS),), PROJECTED)
+        return Node(ops.Projection(), (_check_state_axis(cell.state[0], h, UNITS),), PROJECTED)
 
     if cell.inputs:
         raise NotTraceable("the input itself")
     out = PROJECTED if projected else UNITS
     axes = dict.fromkeys(cell.state, UNITS) | {cell.state[0]: out}
-    state = [Node("state", (), axis, (name,), f"{name}_prev") for name, axis in axes.items()]
-    ih = Named(cell.gates, [Node("ih", (), UNITS, (gate,), f"{gate}_ih") for gate in cell.gates])
-    noise = [Node("noise", (), axes.get(noise.state or "", UNITS), (name,), name) for name, noise in cell.noise.items()]
+    state = [leaf(ops.State(name), axis, f"{name}_prev") for name, axis in axes.items()]
+    ih = Named(cell.gates, [leaf(ops.InputHalf(gate), UNITS, f"{gate}_ih") for gate in cell.gates])
+    noise = [leaf(ops.Noise(name), axes.get(noise.state or "", UNITS), name) for name, noise in cell.noise.items()]
     a = PreActivations(ih, RecurrentTerm(product, state[0]) if cell.recurrent else None, Named(cell.noise, noise))
     p = Named(cell.parameters, map(parameter, cell.parameters))
     gates: dict[str, Node] = {}
@@ -216,13 +217,16 @@ def _gate_values(cell: Cell, order: list[Node], named: dict[str, Node]) -> dict[
 
 def _is_equal_in_all_rows(node: Node) -> bool:
     """Whether a value is the same for all rows of a batch."""
-    return not any(each.op in ("ih", "hh", "state", "noise") for each in topological_order([node]))
+    return not any(
+        isinstance(each.op, ops.InputHalf | ops.RecurrentHalf | ops.State | ops.Noise)
+        for each in topological_order([node])
+    )
 
 
 def _pre_activation(gate: str, order: list[Node]) -> Node | None:
-    """The sum of a gate's nodes `ih` and `hh`; the node `ih` if no node adds the two; None if there is no `ih`."""
-    terms = [node for node in order if node.op in ("ih", "hh") and node.label == gate]
+    """The sum of the two halves of a gate; the input half if no node adds the two; None if there is no input half."""
+    ih, hh = ops.InputHalf(gate), ops.RecurrentHalf(gate)
     for node in order:
-        if node.op == "add" and {arg.op for arg in node.inputs if any(arg is term for term in terms)} == {"ih", "hh"}:
+        if node.op == "add" and {arg.op for arg in node.inputs if arg.op in (ih, hh)} == {ih, hh}:
             return node
-    return next((node for node in terms if node.op == "ih"), None)
+    return next((node for node in order if node.op == ih), None)

@@ -10,10 +10,12 @@ import re
 from functools import lru_cache, reduce
 from typing import NamedTuple
 
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import Node, broadcast, row_sum
+from glassgate.engines.symbolic.graph import Node, broadcast, gate_of, leaf, row_sum
 from glassgate.engines.symbolic.operations import OPERATIONS
 from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
+from glassgate.engines.symbolic.values import halves_of
 
 
 class TangentCell(NamedTuple):
@@ -107,32 +109,33 @@ class _Rules(NamedTuple):
     def tangent(self, node: Node, d: dict[Node, Node]) -> Node | None:
         """The tangent of a value, from the tangents `d` of its arguments; None for zero."""
         match node.op:
-            case "state" | "ih":
-                return Node(node.op, (), node.axis, (node.label + self.suffix,))
-            case "hh":
-                return _sum(self._terms_of_product(node, d))
-            case "parameter" if self.weights_have_tangents:
-                *names, last = node.labels
-                return Node("parameter", (), node.axis, (*names, last + self.suffix))
-            case "row_sum":
+            case ops.State(name) | ops.InputHalf(name):
+                return leaf(type(node.op)(name + self.suffix), node.axis)
+            case ops.RecurrentHalf(gate):
+                return _sum(self._terms_of_product(gate, node, d))
+            case ops.Parameter(name, None) if self.weights_have_tangents:
+                return leaf(ops.Parameter(name + self.suffix), node.axis)
+            case ops.Parameter(name, str(gate)) if self.weights_have_tangents:
+                return leaf(ops.Parameter(name, gate + self.suffix), node.axis)
+            case ops.RowSum():
                 return row_sum(d[node.inputs[0]]) if node.inputs[0] in d else None
-            case "add" if {arg.op for arg in node.inputs} == {"ih", "hh"}:
+            case "add" if (halves := halves_of(node)) is not None:
                 # Add the input half to one recurrent product, so that kernels compute both as one sum.
-                ih, hh = sorted(node.inputs, key=lambda arg: arg.op != "ih")
-                return _sum([d[ih], *self._terms_of_product(hh, d)])
-        derivative = OPERATIONS[node.op].derivative if node.op in OPERATIONS else None
+                ih, hh = halves
+                return _sum([d[ih], *self._terms_of_product(gate_of(hh), hh, d)])
+        derivative = OPERATIONS[node.op].derivative if isinstance(node.op, str) else None
         if derivative is None:
             return None
         with_tangent = [(k, arg) for k, arg in enumerate(node.args) if isinstance(arg, Node) and arg in d]
         terms = [derivative(d[arg], node, *node.args)[k] for k, arg in with_tangent]
         return _sum([term for term in terms if isinstance(term, Node)])
 
-    def _terms_of_product(self, hh: Node, d: dict[Node, Node]) -> list[Node]:
+    def _terms_of_product(self, gate: str, hh: Node, d: dict[Node, Node]) -> list[Node]:
         """The terms of the tangent of a recurrent product."""
         (u,) = hh.inputs
-        terms = [Node("hh", (d[u],), hh.axis, (hh.label + self.suffix,))] if u in d else []
+        terms = [Node(ops.RecurrentHalf(gate + self.suffix), (d[u],), hh.axis)] if u in d else []
         if self.weights_have_tangents:
-            terms.append(Node("hh", (u,), hh.axis, (hh.label + self.weight_suffix,)))
+            terms.append(Node(ops.RecurrentHalf(gate + self.weight_suffix), (u,), hh.axis))
         return terms
 
 

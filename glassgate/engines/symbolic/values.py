@@ -8,6 +8,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
+from glassgate.engines.symbolic.ops import InputHalf, Operation, RecurrentHalf
+
 
 class _Tracing(threading.local):
     """The state of tracing in this thread.
@@ -61,7 +63,7 @@ class Symbolic:
     """A value of a step that is traced: Python's operators, and the methods that functions in `operations.py` call."""
 
     __slots__ = ()
-    op: str
+    op: Operation
     args: tuple[Any, ...]
     name: str | None
     serial: int
@@ -129,3 +131,11 @@ def topological_order(results: Iterable[S]) -> list[S]:
             needed.add(value)
             pending += value.inputs
     return sorted(needed, key=lambda value: value.serial)
+
+
+def halves_of(value: S) -> tuple[S, S] | None:
+    """The input half and the recurrent half whose sum a value is; None for other values."""
+    by_kind = {type(arg.op): arg for arg in value.inputs}
+    if value.op != "add" or by_kind.keys() != {InputHalf, RecurrentHalf}:
+        return None
+    return by_kind[InputHalf], by_kind[RecurrentHalf]

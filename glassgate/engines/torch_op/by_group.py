@@ -52,7 +52,7 @@ def weight_gradients(
             evaluator.set(write.sequence, factors["d_pre"][:, : prod(evaluator.shape_of(write.sequence.type)[2:])])
         elif write.port is not None:
             evaluator.set(write.sequence, factors[f"left{write.port.name}"])
-    sums = program.loop.carries[len(program.loop.carries) - plan.trace.gradient_counts["d_parameter"] :]
+    sums = program.loop.carries[len(program.loop.carries) - len(plan.trace.backward.d_parameters) :]
     for k, column in enumerate(plan.trace.parameter_numbers):
         evaluator.set(sums[column].final, factors[f"own{k}"].unflatten(0, (-1, N)).sum(0))
     shapes = {name: (groups, *direction.weights[name].shape) for name in names}

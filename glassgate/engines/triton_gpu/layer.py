@@ -14,6 +14,7 @@ from glassgate.engines.lowering.ir import Port, Role
 from glassgate.engines.lowering.passes import lowered_pass
 from glassgate.engines.plan import Plan, Sizes, by_direction, operands_of, plan_of, state_result_count
 from glassgate.engines.symbolic.equations import Equations
+from glassgate.engines.symbolic.ops import SavedKind
 from glassgate.engines.symbolic.trace import build_trace
 from glassgate.engines.triton_gpu.costs import COSTS
 from glassgate.engines.triton_gpu.emit import write_step_kernels
@@ -197,16 +198,20 @@ class DirectionCall:
     def recorded_gradient_widths(self) -> dict[Port, int]:
         """The widths of the gradients that a recording stores, by port."""
         widths = self.plan.state_widths(self.sizes)
-        outputs = self.plan.trace.backward.outputs
-        gates = {Port(Role.D_GATE, str(name)): self.sizes.H for kind, name in outputs if kind == "d_gate"}
-        return gates | {Port(Role.D_NEW, str(name)): widths[str(name)] for kind, name in outputs if kind == "d_new"}
+        trace = self.plan.trace
+        gates = {Port(Role.D_GATE, gate): self.sizes.H for gate in (*trace.recorded, *trace.factors)}
+        states = zip(widths.items(), trace.backward.d_new, strict=False)
+        return gates | {Port(Role.D_NEW, state): width for (state, width), _ in states}
 
-    def kept_columns(self, buffers: Mapping[str, Tensor]) -> dict[Port, Tensor]:
+    def kept_columns(self, buffers: Mapping[SavedKind, Tensor]) -> dict[Port, Tensor]:
         """The values kept for the backward pass, by port: columns of the buffers of `Plan.kept_widths`."""
         columns = {}
-        for name, k in [key for key in self.plan.trace.saved if key[0] in buffers]:
-            width = {"row": 1, "hr": self.sizes.P}.get(name, self.sizes.H)
-            columns[kept_port((name, k))] = self.without_padding(buffers[name][:, k * width : (k + 1) * width])
+        widths = {SavedKind.ROW_SUM: 1, SavedKind.PROJECTED: self.sizes.P}
+        for value in [value for value in self.plan.trace.saved if value.kind in buffers]:
+            first, width = value.number, widths.get(value.kind, self.sizes.H)
+            columns[kept_port(value)] = self.without_padding(
+                buffers[value.kind][:, first * width : (first + 1) * width]
+            )
         return columns
 
     def empty(self, width: int, dtype: torch.dtype) -> Tensor:

@@ -4,9 +4,11 @@ from typing import Any
 
 from glassgate.cell import Cell
 from glassgate.cell_shapes import example_sizes
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.step import ArrayStep, array_step
-from glassgate.engines.symbolic.arrays.value import Index, Value
-from glassgate.glass.diagrams.terms import Term
+from glassgate.engines.symbolic.arrays.value import Value
+from glassgate.engines.symbolic.ops import Index
+from glassgate.glass.diagrams.terms import Term, product_of_pre_activation
 
 
 def array_terms(cell: Cell) -> tuple[ArrayStep, list[Term]]:
@@ -33,24 +35,26 @@ class _ArrayTerms:
         return self._known[value]
 
     def _new(self, value: Value) -> Term:
-        op, args = value.op, value.args
-        match op:
-            case "index":
-                parts = [self._part(axis, each) for axis, each in zip(args[0].axes, args[1], strict=True)]
+        op = value.op if isinstance(value.op, str) else value.op.symbol
+        args: tuple[Any, ...] = value.args
+        match value.op:
+            case ops.Gather(indices):
+                (x,) = value.inputs
+                parts = [self._part(axis, each) for axis, each in zip(x.axes, indices, strict=True)]
                 text = ", ".join(part for part in parts if part)
                 if not text:
-                    return self.term(args[0])
-                op, args = "part", (args[0], text)
-            case "sum" | "max":
-                args = args[0], ", ".join(map(_plain, args[1]))
-            case "cumsum":
-                args = args[0], _plain(args[1])
-            case "merge":
-                op, args = "merge", (args[0], ", ".join(map(_plain, args[1])))
-            case "cat":
-                args = tuple(arg for arg in args if isinstance(arg, Value))
-            case "add" if _is_preactivation(args):
-                op, args = "pre", next(arg for arg in args if arg.op == "hh").args
+                    return self.term(x)
+                op, args = "part", (x, text)
+            case ops.Sum(axes) | ops.Max(axes) | ops.Merge(axes, _):
+                args = *args, ", ".join(map(_plain, axes))
+            case ops.CumulativeSum(axis, _):
+                args = *args, _plain(axis)
+            case ops.RecurrentHalf(gate):
+                args = gate, *args
+            case ops.Leaf() | ops.Constant():
+                args = value.op.contents
+            case "add" if (product := product_of_pre_activation(value)) is not None:
+                op, args = "pre", product
         return Term(op, tuple(self._argument(arg) for arg in args), value.name, value)
 
     def _argument(self, arg: Any) -> Any:
@@ -71,12 +75,6 @@ class _ArrayTerms:
         if each.offset or factor != 1 or self._sizes[own] != self._sizes[_plain(axis)]:
             return f"{axis} {each.offset}:{each.offset + factor * self._sizes[own]}" + f":{factor}" * (factor != 1)
         return ""
-
-
-def _is_preactivation(args: tuple[Any, ...]) -> bool:
-    """Whether the sum of these arguments is the pre-activation of a gate."""
-    by_op = {arg.op: arg for arg in args if isinstance(arg, Value)}
-    return by_op.keys() == {"ih", "hh"} and by_op["ih"].args[0] == by_op["hh"].args[0]
 
 
 def _plain(axis: str) -> str:

@@ -23,7 +23,7 @@ from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.step import trace_step
 from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.glass.diagrams.array_terms import array_terms
-from glassgate.glass.diagrams.terms import LEAVES, Term
+from glassgate.glass.diagrams.terms import LEAVES, Term, product_of_pre_activation
 
 SIGNS = {
     "add": "+", "sub": "−", "mul": "×", "div": "÷", "sigmoid": "σ", "neg": "−", "row_sum": "Σ", "sum": "Σ",
@@ -130,14 +130,13 @@ class _TermBuilder:
         return self._of_node[node]
 
     def _new(self, node: Node) -> Term:
-        op, call, port = node.op, None, 0
-        args: tuple[Any, ...] = (*node.labels, *node.args)
+        op, own = (node.op, ()) if isinstance(node.op, str) else (node.op.symbol, node.op.contents)
+        call, port, args = None, 0, tuple[Any, ...]((*own, *node.args))
         if node.origin is not None:
             call, port = node.origin
             op, args = call.name, call.args
-        summands = {arg.op: arg for arg in args if isinstance(arg, Node)} if op == "add" and call is None else {}
-        if summands.keys() == {"ih", "hh"} and summands["ih"].label == summands["hh"].label:
-            op, args = "pre", (summands["hh"].label, *summands["hh"].args)
+        elif (product := product_of_pre_activation(node)) is not None:
+            op, args = "pre", product
         args = tuple(self.term(arg) if isinstance(arg, Node) else arg for arg in args)
         # A function may have several results, one per port. Terms with the same key are the same value.
         key = (op, port, *(id(arg) if isinstance(arg, Term) else arg for arg in args))

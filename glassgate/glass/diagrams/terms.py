@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from glassgate.engines.symbolic.ops import InputHalf, RecurrentHalf
+from glassgate.engines.symbolic.values import S, halves_of
+
 LEAVES = ("parameter", "noise", "constant", "size", "input")
 """The operations of values that have no wire: their names are in the labels of the items that read them."""
 
@@ -36,3 +39,12 @@ class Term:
     def wired_terms(self) -> tuple["Term", ...]:
         """The arguments that are neither numbers nor parameters."""
         return tuple(term for term in self.terms if term.op not in LEAVES)
+
+
+def product_of_pre_activation(value: S) -> tuple[str, S] | None:
+    """The gate and the operand of the recurrent product in a pre-activation; None for other values."""
+    halves = halves_of(value)
+    if halves is None or not isinstance(halves[1].op, RecurrentHalf):
+        return None
+    gate = halves[1].op.gate
+    return (gate, halves[1].inputs[0]) if halves[0].op == InputHalf(gate) else None

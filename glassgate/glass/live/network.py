@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from glassgate.cell import Cell
 from glassgate.engines.retention import memory_of
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.rewrite import rewrite_graph
@@ -94,7 +95,9 @@ def name_wires(cell: Cell, projected: bool, equations: Equations) -> Equations:
 
 
 def _is_unnamed(node: Node) -> bool:
-    return node.name is None and node.op not in ("state", "noise", "parameter", "constant", "size")
+    return node.name is None and not isinstance(
+        node.op, ops.State | ops.Noise | ops.Parameter | ops.Constant | ops.Size
+    )
 
 
 def wire_key(name: str) -> str:

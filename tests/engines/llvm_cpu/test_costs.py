@@ -27,7 +27,8 @@ class CustomCell(gg.Cell):
 
 def saved_values(cell, costs):
     """The values that training saves, by column: the name of the variable in the step, or the operation."""
-    return {key: node.name or node.op for key, node in build_trace(equations_of(cell), costs).saved.items()}
+    saved = build_trace(equations_of(cell), costs).saved
+    return {(key.kind, key.number): node.name or node.op for key, node in saved.items()}
 
 
 def test_costs_decide_which_values_are_saved():

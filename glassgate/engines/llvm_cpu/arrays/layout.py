@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from math import prod
 
 from glassgate.engines.llvm_cpu.arrays.nests import Order, is_view, memory_of
-from glassgate.engines.symbolic.arrays.value import Index, Value
+from glassgate.engines.symbolic.arrays.value import Value
+from glassgate.engines.symbolic.ops import Gather, Index
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,9 @@ class Layout:
         """The place of a leaf, of a view, of a kept value or of a sum."""
         if (memory := memory_of(value)) is not None:
             return Place(memory.name, self.strides(memory.axes))
-        if is_view(value):
-            return self.place(value.args[0]).at(value.args[1], value.args[0].axes)
+        if is_view(value) and isinstance(value.op, Gather):
+            (x,) = value.inputs
+            return self.place(x).at(value.op.indices, x.axes)
         return self.allocate(value)
 
     def is_computed(self, value: Value) -> bool:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from glassgate.engines.llvm_cpu.arrays.layout import Layout, Place
 from glassgate.engines.llvm_cpu.dialect import KERNEL
 from glassgate.engines.lowering.nests import Store
-from glassgate.engines.symbolic.arrays.value import Index, Value
+from glassgate.engines.symbolic import ops
+from glassgate.engines.symbolic.arrays.value import Value
+from glassgate.engines.symbolic.ops import Index
 
 
 def move_lines(layout: Layout, item: Value | Store) -> list[str]:
@@ -19,25 +21,27 @@ def move_lines(layout: Layout, item: Value | Store) -> list[str]:
         to = Place(item.memory.name, layout.strides(axes))
         return _copy(layout, axes, to, item.value, _place(layout, item.value), item.adds)
     axes, place = layout.sorted(item.axes), layout.allocate(item)
-    x = item.args[0]
+    if isinstance(item.op, ops.Concatenate):
+        return _concatenate(layout, item, item.op, place)
+    (x,) = item.inputs
     match item.op:
-        case "index":
-            return _copy(layout, axes, place, x, _at(layout.place(x), x.axes, item.args[1]))
-        case "merge":
-            own, new = item.args[1:]
+        case ops.Gather(indices):
+            return _copy(layout, axes, place, x, _at(layout.place(x), x.axes, indices))
+        case ops.Merge(own, into):
             strides = [layout.size(own[k + 1 :]) for k in range(len(own))]
-            to = place.at([Index(tuple(zip(own, strides, strict=True)))], [new])
+            to = place.at([Index(tuple(zip(own, strides, strict=True)))], [into])
             to = Place(to.address, {**place.strides, **to.strides}, to.offset)
-            return _copy(layout, (*(a for a in axes if a != new), *own), to, x, _place(layout, x))
-        case "cat":
-            return _cat(layout, item, place)
-        case "scatter":
-            indices, all_axes = item.args[1:]
-            own = dict.fromkeys(axis for each in indices for axis, _ in each.terms)
-            loops = (*(axis for axis in x.axes if axis not in own), *own)
+            return _copy(layout, (*(a for a in axes if a != into), *own), to, x, _place(layout, x))
+        case ops.Scatter(indices, all_axes):
+            new = dict.fromkeys(axis for each in indices for axis, _ in each.terms)
+            loops = (*(axis for axis in x.axes if axis not in new), *new)
             lines = _clear(layout, item)
             return lines + _copy(layout, loops, _at(place, all_axes, indices, x.axes), x, _place(layout, x), True)
-    return _scan(layout, item, place)
+        case ops.Max(scanned):
+            return _scan(layout, item, place, scanned, is_max=True)
+        case ops.CumulativeSum(axis, reverse):
+            return _scan(layout, item, place, (axis,), reverse=reverse)
+    raise AssertionError(f"{item.op} has no nest of its own")
 
 
 @dataclass(frozen=True)
@@ -74,15 +78,14 @@ def _at(place: Place, axes: Sequence[str], indices: Sequence[Index], others: Ite
 
 def _place(layout: Layout, value: Value) -> Place:
     """The place of a value in memory; without strides for a constant or a variable."""
-    if value.op == "constant" or value in layout.variables:
+    if isinstance(value.op, ops.Constant) or value in layout.variables:
         return Place("", {})
     return layout.place(value)
 
 
-def _cat(layout: Layout, item: Value, place: Place) -> list[str]:
-    *values, axis, parts = item.args
-    lines, start = list[str](), 0
-    for value, part in zip(values, parts, strict=True):
+def _concatenate(layout: Layout, item: Value, op: ops.Concatenate, place: Place) -> list[str]:
+    axis, lines, start = op.axis, list[str](), 0
+    for value, part in zip(item.inputs, op.parts, strict=True):
         strides = {a: s for a, s in place.strides.items() if a != axis} | {part: place.strides[axis]}
         to = Place(place.address, strides, start * place.strides[axis])
         loops = [part if a == axis else a for a in layout.sorted(item.axes)]
@@ -128,8 +131,8 @@ class _VectorLoops:
         """The expression that reads a vector."""
         if value in self.layout.variables:
             return self.layout.variables[value]
-        if value.op == "constant":
-            return f"fill({KERNEL.number(value.args[0]).text})"
+        if isinstance(value.op, ops.Constant):
+            return f"fill({KERNEL.number(value.op.number).text})"
         index = source.index(self.variables)
         match source.strides.get(self.inner, 0):
             case 0:
@@ -152,14 +155,15 @@ def _wraps(place: Place | _Wrapped, axis: str) -> bool:
     return isinstance(place, _Wrapped) and axis not in place.strides
 
 
-def _scan(layout: Layout, item: Value, place: Place) -> list[str]:
-    """The loops of a maximum or of a cumulative sum."""
-    x = item.args[0]
-    source, is_max = _place(layout, x), item.op == "max"
-    scanned = [*item.args[1]] if is_max else [item.args[1]]
+def _scan(
+    layout: Layout, item: Value, place: Place, scanned: Sequence[str], is_max: bool = False, reverse: bool = False
+) -> list[str]:
+    """The loops of a maximum over axes, or of a cumulative sum along an axis."""
+    (x,) = item.inputs
+    source = _place(layout, x)
     loops = _VectorLoops(layout, [a for a in layout.sorted(item.axes) if a not in scanned], place, source)
     loops.variables |= {axis: f"_s{k}" for k, axis in enumerate(scanned)}
-    if not is_max and item.args[2]:
+    if reverse:
         loops.variables[scanned[0]] = f"{layout.sizes[scanned[0]] - 1} - _s0"
     name, text = f"v{item.serial}", loops.read(x, source)
     body = [f"{name} = maximum({name}, {text})" if is_max else f"{name} = {name} + {text}"]

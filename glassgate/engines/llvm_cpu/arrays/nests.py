@@ -7,39 +7,48 @@ own, except for parts of axes, which are read in place.
 from collections.abc import Iterable, Sequence
 
 from glassgate.engines.lowering.nests import Axes, Division, Memory, Move, Nest, Store
-from glassgate.engines.symbolic.arrays.value import Value
+from glassgate.engines.symbolic import ops
+from glassgate.engines.symbolic.arrays.value import Value, leaf
 from glassgate.engines.symbolic.values import topological_order
 
 
-def leaf(memory: Memory) -> Value:
+def read(memory: Memory) -> Value:
     """A value that is read from a memory."""
-    return Value("memory", (memory,), memory.axes)
+    return leaf(memory, memory.axes)
 
 
 def memory_of(value: Value) -> Memory | None:
     """The memory from which a value is read; None for other values."""
-    return value.args[0] if value.op == "memory" else None
+    return value.op if isinstance(value.op, Memory) else None
+
+
+def is_constant(value: Value) -> bool:
+    """Whether a value is a number."""
+    return isinstance(value.op, ops.Constant)
 
 
 def is_sum(value: Value) -> bool:
     """Whether a value is a sum over axes of its argument."""
-    return value.op == "sum"
+    return isinstance(value.op, ops.Sum)
 
 
 def is_view(value: Value) -> bool:
     """Whether a value is read from the memory of its argument, at other positions."""
-    return value.op == "index" and all(each.modulus is None for each in value.args[1])
+    return isinstance(value.op, ops.Gather) and all(each.modulus is None for each in value.op.indices)
+
+
+_MOVES = ops.Max | ops.CumulativeSum | ops.Merge | ops.Concatenate | ops.Scatter | ops.Gather
 
 
 def is_moved(value: Value) -> bool:
     """Whether a value has a nest of its own, because its elements depend on other positions of its arguments."""
-    return value.op in ("max", "cumsum", "merge", "cat", "scatter") or (value.op == "index" and not is_view(value))
+    return isinstance(value.op, _MOVES) and not is_view(value)
 
 
 def root(value: Value) -> Value:
     """The value in whose memory a view is stored; other values themselves."""
     while is_view(value):
-        value = value.args[0]
+        (value,) = value.inputs
     return value
 
 
@@ -91,7 +100,7 @@ class _Division(Division):
 
     def is_leaf(self, value: Value) -> bool:
         """Whether a value is in memory before the step, or is a constant."""
-        return memory_of(value) is not None or value.op == "constant"
+        return memory_of(value) is not None or is_constant(value)
 
     def memory_of(self, value: Value) -> Memory | None:
         """The memory from which a value is read."""

@@ -8,6 +8,7 @@ from torch import Tensor
 from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
 from glassgate.engines.symbolic.arrays.evaluate import evaluate
 from glassgate.engines.symbolic.arrays.matrices import BIAS, WEIGHT
+from glassgate.engines.symbolic.ops import Leaf, Parameter
 
 
 def parameters_of(program: ArrayProgram, weights: Mapping[str, Tensor]) -> list[Tensor]:
@@ -20,7 +21,8 @@ def parameters_of(program: ArrayProgram, weights: Mapping[str, Tensor]) -> list[
     step = program.step
     halves = {name: "h" if name in (WEIGHT, BIAS) else "" for name in (WEIGHT, BIAS, *weights)}
 
-    def own(name: str, gate: str | None) -> Tensor:
+    def own(parameter: Parameter) -> Tensor:
+        name, gate = parameter.name, parameter.gate
         if gate is None:
             return weights[name]
         gates = [g for g in step.gates if halves[name] in step.reads[g]]
@@ -30,9 +32,9 @@ def parameters_of(program: ArrayProgram, weights: Mapping[str, Tensor]) -> list[
         return weights[name].split(counts)[gates.index(gate)]
 
     if not program.invariants:
-        return [own(*key) for key in program.parameter_axes]
-    leaves = {("parameter", *key): own(*key).view(1, *shape) for key, shape in program.invariant_leaves.items()}
-    leaves = leaves or {("like",): torch.zeros(1, dtype=torch.float64)}  # for the dtype of values without parameters
-    computed = evaluate(program.sizes, program.invariants.values(), leaves)
+        return [*map(own, program.parameter_axes)]
+    leaves: dict[Leaf, Tensor] = {key: own(key).view(1, *shape) for key, shape in program.invariant_leaves.items()}
+    like = next(iter(leaves.values()), torch.zeros(1, dtype=torch.float64))
+    computed = evaluate(program.sizes, program.invariants.values(), leaves, like)
     invariants = dict(zip(program.invariants, [v[0] for v in computed], strict=True))
-    return [invariants[key[0]] if key[0] in invariants else own(*key) for key in program.parameter_axes]
+    return [invariants[key.name] if key.name in invariants else own(key) for key in program.parameter_axes]

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from glassgate.engines.llvm_cpu.arrays.layout import Layout, Place
 from glassgate.engines.llvm_cpu.arrays.moves import move_lines
-from glassgate.engines.llvm_cpu.arrays.nests import Order, is_view
+from glassgate.engines.llvm_cpu.arrays.nests import Order, is_constant, is_view
 from glassgate.engines.llvm_cpu.dialect import KERNEL
 from glassgate.engines.lowering.expressions import Expression
 from glassgate.engines.lowering.nests import Move, Nest, Store
 from glassgate.engines.symbolic.arrays.value import Value
+from glassgate.engines.symbolic.ops import Constant
 
 RESERVED_REGISTERS = 8
 """The registers that a loop needs besides sums and the vectors that stay in registers."""
@@ -82,13 +83,14 @@ class _Expressions:
         needed, pending = dict[Value, None](), [*results]
         while pending:
             node = pending.pop()
-            if node not in needed and node not in self.names and node.op != "constant":
+            if node not in needed and node not in self.names and not is_constant(node):
                 needed[node] = None
                 if not self.is_read(node):
                     pending += node.inputs
         return sorted(needed, key=lambda node: node.serial)
 
     def _operation(self, node: Value) -> str:
+        assert isinstance(node.op, str)
         operands = [self._operand(arg) for arg in node.args]
         if node.op == "where" and not any(isinstance(arg, Value) and arg in self.names for arg in node.args[1:]):
             operands[1] = Expression(f"fill({operands[1].text})")
@@ -97,14 +99,16 @@ class _Expressions:
         return KERNEL.apply(node.op, operands).text
 
     def _operand(self, arg: Value | float) -> Expression:
-        if isinstance(arg, Value) and arg.op != "constant":
-            return Expression(self.names[arg])
-        return KERNEL.number(float(arg.args[0] if isinstance(arg, Value) else arg))
+        if not isinstance(arg, Value):
+            return KERNEL.number(float(arg))
+        if isinstance(arg.op, Constant):
+            return KERNEL.number(arg.op.number)
+        return Expression(self.names[arg])
 
     def vector(self, node: Value) -> str:
         """The name of a value, or a vector of a constant."""
         text = self._operand(node).text
-        return f"fill({text})" if node.op == "constant" else text
+        return f"fill({text})" if is_constant(node) else text
 
     def store(self, store: Store, index: str, live: str) -> str:
         """The line that writes a result."""
@@ -199,7 +203,7 @@ class _Loops:
         pending, seen = [*self.vectors[0].roots], set[Value]()
         while pending:
             node = pending.pop()
-            if node not in seen and node.op != "constant" and node not in self.layout.variables:
+            if node not in seen and not is_constant(node) and node not in self.layout.variables:
                 seen.add(node)
                 if self.vectors[0].is_read(node):
                     reads[node] = None

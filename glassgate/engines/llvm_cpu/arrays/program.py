@@ -20,19 +20,23 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from glassgate.engines.llvm_cpu.arrays.nests import is_moved, is_sum, is_view, leaf, memory_of
+from glassgate.engines.llvm_cpu.arrays.nests import is_constant, is_moved, is_sum, is_view, memory_of, read
 from glassgate.engines.lowering.nests import Memory, Store
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.differentiate import gradient
 from glassgate.engines.symbolic.arrays.matrices import with_sums
 from glassgate.engines.symbolic.arrays.rewrite import in_primitives
 from glassgate.engines.symbolic.arrays.step import ArrayStep
-from glassgate.engines.symbolic.arrays.value import Index, Value
+from glassgate.engines.symbolic.arrays.value import Value, constant, leaf
 from glassgate.engines.symbolic.operations import MASKS
+from glassgate.engines.symbolic.ops import Index
 from glassgate.engines.symbolic.rewrite import rewrite_graph
 from glassgate.engines.symbolic.values import topological_order
 
 Axes = tuple[str, ...]
-PREFIXES = {"ih": "a_", "input": "x_", "noise": "z_", "state": "s_", "parameter": "p_", "grad": "d_"}
+PREFIXES: dict[type[ops.Op], str] = {
+    ops.InputHalf: "a_", ops.Input: "x_", ops.Noise: "z_", ops.State: "s_", ops.Gradient: "d_",
+}  # fmt: skip
 """The first letters of the names of memories, by the operation of the leaf that reads them."""
 Factors = tuple[tuple[int, int], ...]
 """Pairs of indices of factors. The gradient of a parameter is the sum of the products of the factors of each pair."""
@@ -56,8 +60,7 @@ class ArrayProgram:
         outputs: the axes of each state that is a result of each step.
         shared: the pre-activations and blocks of the input that all jobs of a sequence read, by the name of the memory
             of their gradient. Each job has its own gradients of them.
-        parameter_axes, parameters: the axes of each parameter, and those in a job, by the parameter's name and its gate
-            or None.
+        parameter_axes, parameters: the axes of each parameter, and those in a job.
         invariants: the parameters that are computed from the cell's own once per call, by name.
         invariant_leaves: the shape of each of the cell's own parameters that `invariants` read.
         order: the axes of values in a job, in the order of loops, outermost first.
@@ -77,14 +80,14 @@ class ArrayProgram:
         self.traced, self.records, with_products = step, records, with_sums(step)
         self.step, self.invariants = _without_invariants(with_products)
         step, self.sizes = self.step, self.step.sizes
-        leaves = [v for v in topological_order([*self.invariants.values()]) if v.op == "parameter"]
-        self.invariant_leaves = {v.args: tuple([self.sizes[axis] for axis in v.axes]) for v in leaves}
-        self.parameter_axes: dict[tuple[str, str | None], Axes] = {
-            value.args: value.axes for value in step.values if value.op == "parameter"
+        self.invariant_leaves = {
+            key: tuple([self.sizes[axis] for axis in axes])
+            for key, axes in _parameters(topological_order([*self.invariants.values()])).items()
         }
+        self.parameter_axes = _parameters(step.values)
         self.gates = {name: axes for name, axes in step.gates.items() if "x" in step.reads[name]}
         self.inputs = step.inputs
-        self.noise = {value.label: value.axes for value in step.values if value.op == "noise"}
+        self.noise = {v.op.name: v.axes for v in step.values if isinstance(v.op, ops.Noise)}
         self.head = self._independent_axis()
         self.heads = step.sizes[self.head] if self.head else 1
         self.states = {name: self._in_job(axes) for name, axes in step.state.items()}
@@ -95,11 +98,10 @@ class ArrayProgram:
         self.parameters = {key: self._in_job(axes) for key, axes in self.parameter_axes.items()}
         self.order = self._order_of_axes()
         d = gradient(step).leaves
-        keys: list[Any] = [("ih", g) for g in self.gates] + [("input", x) for x in self.inputs]
-        keys += [("state", s) for s in step.state] + [("parameter", *p) for p in self.parameters]
-        zero = Value("constant", (0.0,), ())
-        d_new = [Value("grad", (s,), axes) for s, axes in step.state.items()] if records else []
-        self._build([*step.states], [*(d.get(key, zero) for key in keys), *d_new])
+        keys = [*map(ops.InputHalf, self.gates), *map(ops.Input, self.inputs), *map(ops.State, step.state)]
+        zero = constant(0.0)
+        d_new = [leaf(ops.Gradient(s), axes) for s, axes in step.state.items()] if records else []
+        self._build([*step.states], [*(d.get(key, zero) for key in (*keys, *self.parameters)), *d_new])
 
     def size(self, axes: Sequence[str]) -> int:
         """The number of elements in a job of a value with these axes."""
@@ -142,9 +144,9 @@ class ArrayProgram:
             d_leaves: the gradients of gates, blocks of the input, old states and parameters. With `records`, those of
                 the new states follow.
         """
-        read = rewrite_graph([*new, *d_leaves], self._read)
-        primitive = in_primitives([read[value] for value in (*new, *d_leaves)])
-        values = [primitive[read[value]] for value in (*new, *d_leaves)]
+        in_memory = rewrite_graph([*new, *d_leaves], self._read)
+        primitive = in_primitives([in_memory[value] for value in (*new, *d_leaves)])
+        values = [primitive[in_memory[value]] for value in (*new, *d_leaves)]
         new, d = values[: len(new)], values[len(new) :]
         by_name = dict(zip(self.states, new, strict=True))
         results = _stores("o_", self.outputs, [by_name[name] for name in self.outputs])
@@ -152,12 +154,12 @@ class ArrayProgram:
 
         self.kept_states = _states_read(d, by_name)
         kept = {name: self.states[name] for name in self.kept_states}
-        after = {by_name[name]: leaf(Memory(f"n_{name}", axes)) for name, axes in kept.items()}
+        after = {by_name[name]: read(Memory(f"n_{name}", axes)) for name, axes in kept.items()}
         d = _substitute(d, {value: n for value, n in after.items() if value.inputs})
         replayed = set(topological_order([by_name[name] for name in kept]))
         sums = [s for s in topological_order(d) if is_sum(s) and s in replayed and len(s.inputs[0].axes) > 1]
         self.kept_sums = {f"k_{k}": self._sorted(s.axes) for k, s in enumerate(sums)}
-        leaves = [leaf(Memory(name, axes)) for name, axes in self.kept_sums.items()]
+        leaves = [read(Memory(name, axes)) for name, axes in self.kept_sums.items()]
         d = _substitute(d, dict(zip(sums, leaves, strict=True)))
         replay = _stores("n_", kept, [by_name[name] for name in kept]) + _stores("", self.kept_sums, sums)
         self.replay = _with_number_masks(replay)
@@ -173,7 +175,7 @@ class ArrayProgram:
     def _stores_of_parameters(self, d: Sequence[Value]) -> list[Store]:
         """The stores of the gradients of parameters, or of their factors."""
         self.factors: dict[str, Axes] = {}
-        self.products: dict[tuple[str, str | None], Factors] = {}
+        self.products: dict[ops.Parameter, Factors] = {}
         stores, indices = list[Store](), dict[Value, int]()
         for (key, axes), value in zip(self.parameters.items(), d, strict=True):
             pairs = _factors(value, axes)
@@ -192,38 +194,55 @@ class ArrayProgram:
     def _read(self, value: Value, args: tuple[Any, ...]) -> Value | None:
         """A rule for `rewrite`: leaves become reads from memory, and the axis `head` is removed."""
         axes = self._in_job(value.axes)
-        if value.op in ("index", "scatter"):
-            all_axes = value.args[0].axes if value.op == "index" else value.args[2]
-            indices = tuple(i for axis, i in zip(all_axes, args[1], strict=True) if axis != self.head)
-            args = args[0], indices, *(self._in_job(own) for own in args[2:])
-            if value.op == "index" and args[0].op == "constant":
-                return Value("constant", args[0].args, axes)
-        if is_sum(value) and self.head in args[1]:  # in a gradient: the caller adds the gradients of the heads
-            args = args[0], self._in_job(args[1])
-            if not args[1]:
-                summed: Value = args[0]
-                return summed
-        if value.op not in PREFIXES:
-            return Value(value.op, args, axes)
-        name = parameter_name(args) if value.op == "parameter" else args[0]
-        read = leaf(Memory(PREFIXES[value.op] + name, axes))
-        is_result = value.op == "grad" and name in self.outputs
-        result: Value = read + leaf(Memory(f"u_{name}", axes)) if is_result else read
-        return result
+        match value.op:
+            case ops.Gather(indices):
+                if is_constant(args[0]):
+                    return constant(args[0].op.number, axes)
+                return Value(ops.Gather(self._indices_in_job(indices, value.inputs[0].axes)), args, axes)
+            case ops.Scatter(indices, all_axes):
+                own = self._in_job(all_axes)
+                return Value(ops.Scatter(self._indices_in_job(indices, all_axes), own), args, axes)
+            case ops.Sum(summed) if self.head in summed:  # in a gradient: the caller adds the gradients of the heads
+                if own := self._in_job(summed):
+                    return Value(ops.Sum(own), args, axes)
+                total: Value = args[0]
+                return total
+            case ops.Parameter():
+                return read(Memory("p_" + parameter_name(value.op), axes))
+            case ops.Leaf(name):
+                result: Value = read(Memory(PREFIXES[type(value.op)] + name, axes))
+                if isinstance(value.op, ops.Gradient) and name in self.outputs:
+                    result = result + read(Memory(f"u_{name}", axes))
+                return result
+        return Value(value.op, args, axes)
+
+    def _indices_in_job(self, indices: Sequence[Index], axes: Axes) -> tuple[Index, ...]:
+        return tuple(index for axis, index in zip(axes, indices, strict=True) if axis != self.head)
+
+
+def _parameters(values: Iterable[Value]) -> dict[ops.Parameter, Axes]:
+    """The axes of the parameters among some values."""
+    return {value.op: value.axes for value in values if isinstance(value.op, ops.Parameter)}
 
 
 def _depends_on_others(value: Value, axis: str) -> bool:
     """Whether elements of a value depend on elements of its arguments at other indices of an axis."""
-    if value.op in ("sum", "max"):
-        return axis in value.args[1]
-    if value.op == "index":
-        own = Index(((axis, 1),))
-        indices = [*zip(value.args[0].axes, value.args[1], strict=True)]
-        return any((old == axis) != (index == own) or (index != own and _reads(index, axis)) for old, index in indices)
-    others = [arg for arg in value.args if not isinstance(arg, Value)]
-    return value.op in ("cumsum", "merge", "cat") and any(
-        axis == arg or (isinstance(arg, tuple) and axis in arg) for arg in others
-    )
+    match value.op:
+        case ops.Sum(axes) | ops.Max(axes):
+            return axis in axes
+        case ops.Gather(indices):
+            whole = Index(((axis, 1),))
+            return any(
+                (own == axis) != (index == whole) or (index != whole and _reads(index, axis))
+                for own, index in zip(value.inputs[0].axes, indices, strict=True)
+            )
+        case ops.CumulativeSum(own, _):
+            return axis == own
+        case ops.Merge(axes, into):
+            return axis == into or axis in axes
+        case ops.Concatenate(own, parts):
+            return axis == own or axis in parts
+    return False
 
 
 def _reads(index: Index, axis: str) -> bool:
@@ -236,7 +255,7 @@ def _factors(d: Value, axes: Axes) -> list[tuple[Value, Value]] | None:
         a, b = (_factors(term, axes) if isinstance(term, Value) else None for term in d.args)
         return None if a is None or b is None else a + b
     groups: list[Value] = []
-    pending, scalars = [d], list[Any]()
+    pending, scalars = list[Value | float]([d]), list[Value | float]()
     while pending:
         factor = pending.pop()
         if isinstance(factor, Value) and factor.op == "mul":
@@ -252,9 +271,8 @@ def _factors(d: Value, axes: Axes) -> list[tuple[Value, Value]] | None:
         return None
     for scalar in scalars:
         groups[0] = groups[0] * scalar
-    if constant := tuple(axis for axis in axes if axis not in groups[0].axes + groups[1].axes):
-        ones = Value("constant", (1.0,), constant)
-        groups[0] = Value("mul", (groups[0], ones), (*groups[0].axes, *constant))
+    if missing := tuple(axis for axis in axes if axis not in groups[0].axes + groups[1].axes):
+        groups[0] = Value("mul", (groups[0], constant(1.0, missing)), (*groups[0].axes, *missing))
     return [(groups[0], groups[1])]
 
 
@@ -262,11 +280,11 @@ def _without_invariants(step: ArrayStep) -> tuple[ArrayStep, dict[str, Value]]:
     """The step with new parameters in place of all that it computes from parameters only, and the values of these."""
     fixed: set[Value] = set()
     for value in step.values:
-        is_leaf = value.op in ("parameter", "constant")
+        is_leaf = isinstance(value.op, ops.Parameter | ops.Constant)
         if is_leaf or (value.inputs and value.op not in MASKS and fixed.issuperset(value.inputs)):
             fixed.add(value)
     read = {arg for value in step.values if value not in fixed for arg in value.inputs} | set(step.states)
-    taken = {value.label for value in step.values if value.op == "parameter"}
+    taken = {parameter.name for parameter in _parameters(step.values)}
     invariants: dict[str, Value] = {}
     new: dict[Value, Value] = {}
     for value in step.values:
@@ -275,14 +293,14 @@ def _without_invariants(step: ArrayStep) -> tuple[ArrayStep, dict[str, Value]]:
             while name in taken:
                 name += "_"
             invariants[name] = value
-            new[value] = Value("parameter", (name, None), value.axes)
+            new[value] = leaf(ops.Parameter(name), value.axes)
     states = _substitute(step.states, new)
     return replace(step, states=tuple(states)), invariants
 
 
-def parameter_name(key: tuple[Any, ...]) -> str:
+def parameter_name(parameter: ops.Parameter) -> str:
     """The name of a parameter, or of the part of a parameter that belongs to a gate."""
-    return "_".join(part for part in key if part is not None)
+    return parameter.name if parameter.gate is None else f"{parameter.name}_{parameter.gate}"
 
 
 def _stores(prefix: str, blocks: Mapping[str, Axes], values: Iterable[Value], adds: bool = False) -> list[Store]:
@@ -312,7 +330,7 @@ def _with_number_masks(stores: Sequence[Store]) -> list[Store]:
     """The stores, with ones and zeros instead of masks in values that nests with other axes read."""
     new: dict[Value, Value] = {}
 
-    def argument(arg: object, user: Value) -> object:
+    def argument(arg: Value | float, user: Value) -> Value | float:
         if not isinstance(arg, Value):
             return arg
         if new[arg].op not in MASKS or {*arg.axes} == {*user.axes}:
@@ -322,10 +340,10 @@ def _with_number_masks(stores: Sequence[Store]) -> list[Store]:
 
     for value in topological_order([store.value for store in stores]):
         if (is_view(value) or is_moved(value)) and any(new[arg].op in MASKS for arg in value.inputs):
-            numbers = [Value("where", (new[a], 1.0, 0.0), a.axes) if isinstance(a, Value) else a for a in value.args]
-            new[value] = Value("ne", (Value(value.op, tuple(numbers), value.axes), 0.0), value.axes)
+            numbers = tuple([Value("where", (new[arg], 1.0, 0.0), arg.axes) for arg in value.inputs])
+            new[value] = Value("ne", (value.with_args(numbers), 0.0), value.axes)
             continue
         args = tuple([argument(arg, value) for arg in value.args])
         changed = any(a is not b for a, b in zip(args, value.args, strict=True))
-        new[value] = Value(value.op, args, value.axes) if changed else value
+        new[value] = value.with_args(args) if changed else value
     return [store._replace(value=new[store.value]) for store in stores]

@@ -19,6 +19,7 @@ from glassgate.engines.llvm_cpu.pool import threads
 from glassgate.engines.llvm_cpu.processor import Processor
 from glassgate.engines.llvm_cpu.tasks import Launch
 from glassgate.engines.memory import in_memory
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.evaluate import new_states
 
 CHUNK_BYTES = 2**19
@@ -208,13 +209,13 @@ class CompiledArrays:
             return [-1, *(sizes[axis] for axis in axes)]
 
         gates = operands.gates.flatten(0, -2)
-        blocks: list[tuple[str, Mapping[str, Sequence[str]], Tensor]] = [
-            ("ih", program.gates, gates),
-            ("input", program.inputs, operands.inputs.flatten(0, -2) if program.inputs else operands.inputs),
-            ("noise", program.noise, operands.noise),
+        blocks: list[tuple[type[ops.Leaf], Mapping[str, Sequence[str]], Tensor]] = [
+            (ops.InputHalf, program.gates, gates),
+            (ops.Input, program.inputs, operands.inputs.flatten(0, -2) if program.inputs else operands.inputs),
+            (ops.Noise, program.noise, operands.noise),
         ]
-        keys = program.parameter_axes
-        parameters = {("parameter", *key): v[None] for key, v in zip(keys, operands.parameters, strict=True)}
+        pairs = zip(program.parameter_axes, operands.parameters, strict=True)
+        parameters: dict[ops.Leaf, Tensor] = {parameter: v[None] for parameter, v in pairs}
         lengths, count, N = rows.lengths, len(program.outputs), len(rows.lengths)
         states, restart = ([v.reshape(N, -1) for v in group] for group in (operands.initial, operands.restart))
         outputs: list[tuple[Tensor, list[Tensor]]] = []
@@ -227,14 +228,14 @@ class CompiledArrays:
             if resets is not None:
                 mask = resets[index, None]
                 before = [torch.where(mask, r[alive], v) for r, v in zip(restart, before, strict=True)]
-            leaves: dict[tuple[Any, ...], Tensor] = dict(parameters)
+            leaves = dict(parameters)
             for op, axes_by_name, values in blocks:
                 widths = [self.program.width(axes) for axes in axes_by_name.values()]
                 split = values[index].split(widths, 1) if widths else ()
                 for (name, axes), v in zip(axes_by_name.items(), split, strict=True):
-                    leaves[op, name] = v.reshape(shape(axes))
+                    leaves[op(name)] = v.reshape(shape(axes))
             leaves |= {
-                ("state", s): v.reshape(shape(axes)) for (s, axes), v in zip(step.state.items(), before, strict=True)
+                ops.State(s): v.reshape(shape(axes)) for (s, axes), v in zip(step.state.items(), before, strict=True)
             }
             new = [v.reshape(len(alive), -1) for v in new_states(step, leaves, len(alive))]
             states = [v.index_copy(0, alive, n) for v, n in zip(states, new, strict=True)]

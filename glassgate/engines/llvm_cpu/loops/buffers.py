@@ -8,7 +8,7 @@ from glassgate.cell import Cell
 from glassgate.engines.axes import FEATURES, PER_ROW, UNITS, Axis
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import SavedKey
+from glassgate.engines.symbolic.ops import Saved, SavedKind
 from glassgate.engines.symbolic.trace import Trace
 
 
@@ -115,12 +115,12 @@ class Column(NamedTuple):
     number: int = 0
 
 
-_KINDS_OF_SAVED = {
-    "ih": Kind.INPUT,
-    "hh": Kind.RECURRENT,
-    "row": Kind.ROW_SUM,
-    "hr": Kind.PROJECTED,
-    "kept": Kind.KEPT,
+_KIND_OF_SAVED = {
+    SavedKind.INPUT: Kind.INPUT,
+    SavedKind.RECURRENT: Kind.RECURRENT,
+    SavedKind.ROW_SUM: Kind.ROW_SUM,
+    SavedKind.PROJECTED: Kind.PROJECTED,
+    SavedKind.KEPT: Kind.KEPT,
 }
 
 
@@ -135,18 +135,17 @@ class Buffers:
     def __init__(self, trace: Trace, states: Mapping[str, Axis]) -> None:
         self.states = states
         output_axis = next(iter(states.values()))
-        counts = trace.gradient_counts
         columns = {
             Kind.INPUT: len(trace.ih),
             Kind.RECURRENT: len(trace.hh_only),
-            Kind.ROW_SUM: trace.row_count,
+            Kind.ROW_SUM: trace.saved_count(SavedKind.ROW_SUM),
             Kind.PROJECTED: 1,
-            Kind.KEPT: trace.kept_count,
-            Kind.D_PRE: counts["d_pre"],
+            Kind.KEPT: trace.saved_count(SavedKind.KEPT),
+            Kind.D_PRE: len(trace.backward.d_pre),
             Kind.LEFT: len(trace.left),
             Kind.UNPROJECTED: 1,
             Kind.D_PROJECTED: 1,
-            Kind.D_PARAMETER: counts["d_parameter"],
+            Kind.D_PARAMETER: len(trace.backward.d_parameters),
             Kind.DATA: 1,
             Kind.D_DATA: 1,
         }
@@ -171,10 +170,13 @@ class Buffers:
         """Return the buffer of a recorded gate or of its gradient."""
         return Buffer(kind, name, UNITS)
 
-    def column(self, key: SavedKey) -> Column:
-        """Return the column of a value of `Trace.saved`, except states."""
-        name, number = key
-        return Column(self._without_owner[_KINDS_OF_SAVED[name]], number)
+    def of_saved(self, kind: SavedKind) -> Buffer:
+        """Return the buffer of the saved values of a kind, except states."""
+        return self._without_owner[_KIND_OF_SAVED[kind]]
+
+    def column(self, value: Saved) -> Column:
+        """Return the column of a saved value."""
+        return Column(self.of_saved(value.kind), value.number)
 
 
 def weight_buffer(cell: Equations | Cell, name: str, kind: Kind = Kind.WEIGHT) -> Buffer:

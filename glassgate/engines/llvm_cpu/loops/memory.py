@@ -14,6 +14,8 @@ from glassgate.engines.lowering.forward import kept_port
 from glassgate.engines.lowering.ir import Block, Elementwise, Pass, Role, Shift, Stack, Value
 from glassgate.engines.lowering.step_graph import StepGraph
 from glassgate.engines.symbolic.equations import Equations
+from glassgate.engines.symbolic.graph import gate_of
+from glassgate.engines.symbolic.ops import SavedKind
 from glassgate.engines.symbolic.trace import Trace
 
 
@@ -76,7 +78,9 @@ class Memory:
     def __init__(self, equations: Equations, trace: Trace, graph: StepGraph, backward: bool) -> None:
         self.equations, self.trace, self.graph = equations, trace, graph
         self.buffers = Buffers(trace, equations.axes)
-        self._kept_columns = {kept_port(key): self.buffers.column(key) for key in trace.saved if key[0] != "state"}
+        self._kept_columns = {
+            kept_port(value): self.buffers.column(value) for value in trace.saved if value.kind is not SavedKind.STATE
+        }
         program, origin = graph.program, graph.origin
         self._port_of_output = {sequence: port for port, sequence in program.outputs.items()}
         self.kept = [
@@ -178,6 +182,6 @@ class Memory:
                 return (Column(noise_buffer(cell, buffers, port.name)),)
         assert port.role is Role.WEIGHT, port
         if port.name == "bias_hh":
-            gates = [product.label for product in self.trace.hh_only]
+            gates = [*map(gate_of, self.trace.hh_only)]
             return (Column(bias_buffer("hh", self.trace), gates.index(gate)),)
         return (Column(weight_buffer(cell, port.name), cell.gates.index(gate) if gate else 0),)

@@ -30,6 +30,7 @@ from glassgate.engines.lowering.ir import (
 )
 from glassgate.engines.lowering.passes import lowered_pass
 from glassgate.engines.symbolic.equations import Equations
+from glassgate.engines.symbolic.graph import gate_of
 from glassgate.engines.symbolic.trace import Trace
 
 BIASES = "bias_ih", "bias_hh"
@@ -179,7 +180,7 @@ def bias_sums(equations: Equations, trace: Trace) -> list[BiasSum]:
             gate: tuple((names[v], k) for v, k in of_gate) for gate, of_gate in zip(labels, blocks(bias), strict=True)
         }
         sums += [BiasSum("ih", column, terms[gate]) for column, gate in enumerate(trace.ih)]
-    gates = (equations.gates.index(product.label) for product in trace.hh_only)
+    gates = (equations.gates.index(gate_of(product)) for product in trace.hh_only)
     return _join_adjacent([*sums, *(BiasSum("hh", column, (("bias_hh", k),)) for column, k in enumerate(gates))])
 
 

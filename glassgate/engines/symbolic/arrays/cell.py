@@ -7,6 +7,7 @@ from torch import Tensor
 
 from glassgate.cell import Cell, Named, Noise, Parameter, PreActivations
 from glassgate.cell_axes import Declaration
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.evaluate import Evaluation
 from glassgate.engines.symbolic.arrays.step import ArrayStep, Local
 from glassgate.engines.symbolic.arrays.value import Value
@@ -76,28 +77,26 @@ class ArrayCell(Cell):
     def new_state(self, a: PreActivations, s: Named, p: Named, projection: Any = None) -> tuple[Any, ...]:
         """The states after a step, in the order of `state`."""
         step, like = self._step_for(a, s), next(iter(s))
-        leaves: dict[tuple[Any, ...], Tensor] = {}
+        leaves: dict[ops.Leaf, Tensor] = {}
         for value in step.values:
             match value.op:
-                case "ih" | "state" | "noise" | "input":
-                    block = {"ih": a.ih, "state": s, "noise": a.noise, "input": getattr(a, "input", None)}[value.op]
-                    leaf = getattr(block, value.label)
+                case ops.Parameter(name, gate):
+                    leaf = getattr(p, name) if gate is None else getattr(getattr(p, name), gate)
+                    leaves[value.op] = leaf[None]
+                case ops.Leaf(name):
+                    leaf = getattr(self._block(value.op, a, s), name)
                     if not isinstance(leaf, Tensor):  # the mean of noise
                         leaf = like.new_full((1, *(step.sizes[axis] for axis in value.axes)), leaf)
-                    leaves[value.op, *value.args] = leaf
-                case "parameter":
-                    name, gate = value.args
-                    leaf = getattr(p, name) if gate is None else getattr(getattr(p, name), gate)
-                    leaves["parameter", *value.args] = leaf[None]
+                    leaves[value.op] = leaf
         output = next(iter(step.state.values()))
 
         def product(value: Value, u: Tensor) -> Tensor:
-            gate, vector = value.args
-            full = evaluation.over(vector, output).expand(len(like), *(step.sizes[axis] for axis in output))
-            result: Tensor = getattr(a.hh(full), gate)
+            assert isinstance(value.op, ops.RecurrentHalf)
+            full = evaluation.over(value.inputs[0], output).expand(len(like), *(step.sizes[axis] for axis in output))
+            result: Tensor = getattr(a.hh(full), value.op.gate)
             return result
 
-        evaluation = Evaluation(step.sizes, leaves or {("like",): like}, product)
+        evaluation = Evaluation(step.sizes, leaves, product, like)
         evaluation(step.states)
 
         def of(local: Local) -> Tensor:
@@ -109,6 +108,20 @@ class ArrayCell(Cell):
         names |= {name: of(local) for name, local in step.locals.items()}
         pairs = zip(step.states, step.state.values(), strict=True)
         return tuple([of(Local(value, axes)) for value, axes in pairs])
+
+    @staticmethod
+    def _block(op: ops.Leaf, a: PreActivations, s: Named) -> Any:
+        """The values of the kind of a leaf, by name."""
+        match op:
+            case ops.InputHalf():
+                return a.ih
+            case ops.State():
+                return s
+            case ops.Noise():
+                return a.noise
+            case ops.Input():
+                return a.input
+        raise AssertionError(f"a step has no {op}")
 
     def values_by_name(self, variables: Mapping[str, Any]) -> Mapping[str, Any]:
         """The named values of the step, from the local variables of `new_state`."""

@@ -11,18 +11,20 @@ from torch import Tensor
 from glassgate.cell import Noise, Parameter
 from glassgate.cell_axes import Declaration, Gate, State, check_axes
 from glassgate.cell_shapes import Shapes, shapes_of
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.cell import ArrayCell
 from glassgate.engines.symbolic.arrays.evaluate import Evaluation
 from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.arrays.text import format_step, parse_step
-from glassgate.engines.symbolic.arrays.value import Index, Value
+from glassgate.engines.symbolic.arrays.value import Value
 from glassgate.engines.symbolic.equations import NotEquations
 from glassgate.engines.symbolic.operations import ARITY
+from glassgate.engines.symbolic.ops import Index
 
 FORMAT = 1
 """The version of the text format. `parse_cell` rejects other versions."""
-_LEAVES = {"ih", "state", "noise", "input", "parameter", "constant"}
-_MOVES = {"sum", "max", "cumsum", "index", "merge", "cat", "hh"}
+_LEAVES = ops.InputHalf | ops.State | ops.Noise | ops.Input | ops.Parameter | ops.Constant
+_OTHERS = ops.Sum | ops.Max | ops.CumulativeSum | ops.Gather | ops.Merge | ops.Concatenate | ops.RecurrentHalf
 
 
 def format_cell(cell: ArrayCell) -> str:
@@ -100,43 +102,42 @@ def _check(cell: ArrayCell, step: ArrayStep, shapes: Shapes) -> None:
     def shape(axes: tuple[str, ...]) -> tuple[int, ...]:
         return tuple([step.sizes[axis] for axis in axes])
 
-    blocks: dict[tuple[Any, ...], tuple[int, ...]] = {("ih", name): each for name, each in shapes.gates.items()}
-    blocks |= {("state", name): each for name, each in shapes.state.items()}
-    blocks |= {("input", name): each for name, each in shapes.inputs.items()}
+    blocks: dict[ops.Leaf, tuple[int, ...]] = {ops.InputHalf(name): each for name, each in shapes.gates.items()}
+    blocks |= {ops.State(name): each for name, each in shapes.state.items()}
+    blocks |= {ops.Input(name): each for name, each in shapes.inputs.items()}
     for name, parameter in cell.parameters.items():
         own = {gate: shapes.gates[gate] for gate in cell.gates} if parameter.per_gate else {None: parameter.axes}
-        blocks |= {("parameter", name, gate): shapes.of(axes) for gate, axes in own.items()}
+        blocks |= {ops.Parameter(name, gate): shapes.of(axes) for gate, axes in own.items()}
     declared = {"gates": shapes.gates, "state": shapes.state, "inputs": shapes.inputs}
     for kind, expected in declared.items():
         if {name: shape(axes) for name, axes in getattr(step, kind).items()} != dict(expected):
             raise ValueError(f"{kind} whose shapes differ from those of the cell")
     if {name: gate.reads for name, gate in shapes.declaration.gates.items()} != dict(step.reads):
         raise ValueError("gates that read other halves of the weights")
-    leaves: dict[tuple[Any, ...], Tensor] = {}
+    leaves: dict[ops.Leaf, Tensor] = {}
     for value in step.values:
         _check_value(cell, value, step.sizes)
-        if value.op in _LEAVES and value.op != "constant":
-            key = value.op, *value.args
-            if value.op != "noise" and blocks.get(key) != shape(value.axes):
-                raise ValueError(f"a leaf {key} of the shape {shape(value.axes)}")
-            leaves[key] = torch.zeros(1, *shape(value.axes))
+        if isinstance(value.op, ops.Leaf):
+            if not isinstance(value.op, ops.Noise) and blocks.get(value.op) != shape(value.axes):
+                raise ValueError(f"a leaf {value.op} of the shape {shape(value.axes)}")
+            leaves[value.op] = torch.zeros(1, *shape(value.axes))
     _check_shapes(step, leaves)
 
 
 def _check_value(cell: ArrayCell, value: Value, sizes: Mapping[str, int]) -> None:
-    inputs = [arg for arg in value.args if isinstance(arg, Value)]
-    if value.op in ARITY:
-        is_complete = len(value.args) == ARITY[value.op]
+    op, inputs = value.op, value.inputs
+    if isinstance(op, str):
+        is_complete = len(value.args) == ARITY[op]
         if not is_complete or not all(isinstance(arg, Value | float | int) for arg in value.args) or not inputs:
-            raise ValueError(f"an operation {value.op} of {value.args}")
-    elif value.op in _LEAVES:
-        is_known = value.op != "noise" or value.label in cell.noise
-        if inputs or not is_known or (value.op == "constant" and not isinstance(value.args[0], float | int)):
-            raise ValueError(f"a leaf {value.op} of {value.args}")
-    elif value.op not in _MOVES or not inputs:
-        raise ValueError(f"an operation {value.op!r}")
-    if value.op == "index":
-        for axis, each in zip(inputs[0].axes, value.args[1], strict=True):
+            raise ValueError(f"an operation {op} of {value.args}")
+    elif isinstance(op, _LEAVES):
+        is_known = not isinstance(op, ops.Noise) or op.name in cell.noise
+        if inputs or not is_known or (isinstance(op, ops.Constant) and not isinstance(op.number, float | int)):
+            raise ValueError(f"a leaf {op}")
+    elif not isinstance(op, _OTHERS) or not inputs:
+        raise ValueError(f"an operation {op}")
+    if isinstance(op, ops.Gather):
+        for axis, each in zip(inputs[0].axes, op.indices, strict=True):
             _check_index(each, sizes, sizes[axis])
 
 
@@ -148,15 +149,16 @@ def _check_index(each: Index, sizes: Mapping[str, int], size: int) -> None:
         raise ValueError(f"the positions {first} to {last} of an axis of size {size}")
 
 
-def _check_shapes(step: ArrayStep, leaves: Mapping[tuple[Any, ...], Tensor]) -> None:
+def _check_shapes(step: ArrayStep, leaves: Mapping[ops.Leaf, Tensor]) -> None:
     """Raise unless every value has the axes that it claims to have."""
 
     def product(value: Value, u: Tensor) -> Tensor:
-        if {*value.args[1].axes} != {*next(iter(step.state.values()))}:
+        assert isinstance(value.op, ops.RecurrentHalf)
+        if {*value.inputs[0].axes} != {*next(iter(step.state.values()))}:
             raise ValueError("a recurrent product of a value that has not the axes of the output")
-        return torch.zeros(1, *(step.sizes[axis] for axis in step.gates[value.label]))
+        return torch.zeros(1, *(step.sizes[axis] for axis in step.gates[value.op.gate]))
 
-    evaluation = Evaluation(step.sizes, leaves or {("like",): torch.zeros(1)}, product)
+    evaluation = Evaluation(step.sizes, leaves, product, torch.zeros(1))
     for value, tensor in zip(step.values, evaluation(step.values), strict=True):
         if tensor.shape[1:] != tuple(step.sizes[axis] for axis in value.axes) or len({*value.axes}) < len(value.axes):
             raise ValueError(f"a value {value.op} of the shape {tuple(tensor.shape[1:])} with the axes {value.axes}")

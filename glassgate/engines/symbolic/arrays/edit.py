@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.step import ArrayStep, Local
-from glassgate.engines.symbolic.arrays.value import Value
+from glassgate.engines.symbolic.arrays.value import Value, leaf
 from glassgate.engines.symbolic.rewrite import rewrite_graph
 
 EditValue = Callable[[Value, Callable[[str], Value]], Value]
@@ -30,7 +31,7 @@ def edited_step(step: ArrayStep, edits: Mapping[str, EditValue]) -> ArrayStep:
     axes = editable_axes(step)
 
     def edited(name: str, value: Value) -> Value:
-        return edits[name](value, lambda kind: Value("noise", (f"{kind}_{name}",), axes[name], f"{kind}_{name}"))
+        return edits[name](value, lambda kind: leaf(ops.Noise(f"{kind}_{name}"), axes[name], f"{kind}_{name}"))
 
     names: dict[Value, list[str]] = {}
     for name in edits:

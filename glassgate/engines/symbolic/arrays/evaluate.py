@@ -1,19 +1,22 @@
 """Evaluates a graph of values over named axes with torch, for tests and as the specification of kernels."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.step import ArrayStep
-from glassgate.engines.symbolic.arrays.value import Index, Value
+from glassgate.engines.symbolic.arrays.value import Value
 from glassgate.engines.symbolic.evaluate import compute_elementwise
-from glassgate.engines.symbolic.operations import OPERATIONS
+from glassgate.engines.symbolic.ops import Index
 from glassgate.engines.symbolic.values import topological_order
 
-Key = tuple[Any, ...]
-"""A leaf: its operation and its arguments, such as ("state", "S") or ("ih", "k")."""
+Leaves = Mapping[ops.Leaf, Tensor]
+"""The values of leaves by their operations, (N, *axes). Parameters have a leading axis of size 1."""
+Products = Callable[[Value, Tensor], Tensor]
+"""Computes a recurrent product or its transpose, from the value and the tensor of its argument."""
 
 
 class Evaluation:
@@ -21,13 +24,20 @@ class Evaluation:
 
     Args:
         sizes: the size of each axis.
-        leaves: the leaves by key, (N, *axes). Parameters have a leading axis of size 1.
-        products: computes "hh" and "hh_t", from the value and its argument. None if the graph has none.
+        leaves: the leaves.
+        products: computes recurrent products. None if the graph has none.
+        like: a tensor with the dtype and device of constants; None for those of the first leaf.
     """
 
-    def __init__(self, sizes: Mapping[str, int], leaves: Mapping[Key, Tensor], products: Any = None) -> None:
+    def __init__(
+        self,
+        sizes: Mapping[str, int],
+        leaves: Leaves,
+        products: Products | None = None,
+        like: Tensor | None = None,
+    ) -> None:
         self.sizes, self.leaves, self.products = sizes, leaves, products
-        self._like = next(iter(leaves.values()))
+        self._like = next(iter(leaves.values())) if like is None else like
         self._values: dict[Value, Tensor] = {}
 
     def __call__(self, results: Iterable[Value]) -> list[Tensor]:
@@ -48,37 +58,44 @@ class Evaluation:
         return tensor
 
     def _compute(self, value: Value) -> Tensor:
-        op, args = value.op, value.args
-        if op in OPERATIONS:
-            operands = tuple(self.over(arg, value.axes) if isinstance(arg, Value) else arg for arg in args)
-            return compute_elementwise(op, operands, self._like.dtype)
-        if op == "constant":
-            return self._like.new_full((1, *self._shape(value.axes)), args[0])
-        if op in ("hh", "hh_t"):
-            return self.products(value, self._values[args[1]])
-        if not value.inputs:
-            return self.leaves[op, *args]
-        return getattr(self, f"_{op}")(value, *args)
+        match value.op:
+            case str(op):
+                operands = [self.over(arg, value.axes) if isinstance(arg, Value) else arg for arg in value.args]
+                result: Tensor = compute_elementwise(op, tuple(operands), self._like.dtype)
+                return result
+            case ops.Constant(number):
+                return self._like.new_full((1, *self._shape(value.axes)), number)
+            case ops.Leaf():
+                return self.leaves[value.op]
+            case ops.Concatenate(axis, parts):
+                return self._concatenate(value, axis, parts)
+        (x,) = value.inputs
+        tensor = self._values[x]
+        match value.op:
+            case ops.RecurrentHalf() | ops.RecurrentTranspose():
+                assert self.products is not None
+                return self.products(value, tensor)
+            case ops.Sum(axes):
+                return tensor.sum([1 + x.axes.index(axis) for axis in axes])
+            case ops.Max(axes):
+                return tensor.amax([1 + x.axes.index(axis) for axis in axes])
+            case ops.CumulativeSum(axis, reverse):
+                dim = 1 + x.axes.index(axis)
+                return tensor.flip(dim).cumsum(dim).flip(dim) if reverse else tensor.cumsum(dim)
+            case ops.Gather(indices):
+                positions: Any = slice(None), *(self._position(each, value.axes) for each in indices)
+                return tensor[positions]
+            case ops.Scatter(indices, axes):
+                return self._scatter(x, indices, axes)
+            case ops.Merge(axes, into):
+                rest = tuple(axis for axis in value.axes if axis != into)
+                return self.over(x, (*rest, *axes)).flatten(1 + len(rest))
+        raise AssertionError(f"a graph has no {value.op}")
 
     def _shape(self, axes: Iterable[str]) -> list[int]:
         return [self.sizes[axis] for axis in axes]
 
-    def _sum(self, value: Value, x: Value, axes: tuple[str, ...]) -> Tensor:
-        return self._values[x].sum([1 + x.axes.index(axis) for axis in axes])
-
-    def _max(self, value: Value, x: Value, axes: tuple[str, ...]) -> Tensor:
-        return self._values[x].amax([1 + x.axes.index(axis) for axis in axes])
-
-    def _cumsum(self, value: Value, x: Value, axis: str, reverse: bool) -> Tensor:
-        tensor, dim = self._values[x], 1 + x.axes.index(axis)
-        return tensor.flip(dim).cumsum(dim).flip(dim) if reverse else tensor.cumsum(dim)
-
-    def _index(self, value: Value, x: Value, indices: tuple[Index, ...]) -> Tensor:
-        positions = [self._position(each, value.axes) for each in indices]
-        key: Any = slice(None), *positions
-        return self._values[x][key]
-
-    def _scatter(self, value: Value, x: Value, indices: tuple[Index, ...], axes: tuple[str, ...]) -> Tensor:
+    def _scatter(self, x: Value, indices: tuple[Index, ...], axes: tuple[str, ...]) -> Tensor:
         tensor = self._values[x]
         own = dict.fromkeys(axis for each in indices for axis, _ in each.terms)
         over = (*own, *(axis for axis in x.axes if axis not in own))
@@ -96,27 +113,22 @@ class Evaluation:
             position = position + factor * count.view([-1 if a == axis else 1 for a in axes])
         return position if each.modulus is None else position % each.modulus
 
-    def _merge(self, value: Value, x: Value, axes: tuple[str, ...], new: str) -> Tensor:
-        rest = tuple(axis for axis in value.axes if axis != new)
-        return self.over(x, (*rest, *axes)).flatten(1 + len(rest))
-
-    def _cat(self, value: Value, *args: Any) -> Tensor:
-        *values, axis, parts = args
+    def _concatenate(self, value: Value, axis: str, parts: tuple[str, ...]) -> Tensor:
         rest = tuple(a for a in value.axes if a != axis)
-        tensors = [self.over(v, (*rest, part)) for v, part in zip(values, parts, strict=True)]
+        tensors = [self.over(v, (*rest, part)) for v, part in zip(value.inputs, parts, strict=True)]
         rows = max(len(tensor) for tensor in tensors)
         sizes = [[rows, *self._shape((*rest, part))] for part in parts]
         return torch.cat([t.expand(size) for t, size in zip(tensors, sizes, strict=True)], -1)
 
 
 def evaluate(
-    sizes: Mapping[str, int], results: Iterable[Value], leaves: Mapping[Key, Tensor], products: Any = None
+    sizes: Mapping[str, int], results: Iterable[Value], leaves: Leaves, like: Tensor | None = None
 ) -> list[Tensor]:
-    """Compute values of a graph; see `Evaluation`."""
-    return Evaluation(sizes, leaves, products)(results)
+    """Compute values of a graph without recurrent products; see `Evaluation`."""
+    return Evaluation(sizes, leaves, like=like)(results)
 
 
-def new_states(step: ArrayStep, leaves: Mapping[Key, Tensor], rows: int) -> list[Tensor]:
+def new_states(step: ArrayStep, leaves: Leaves, rows: int) -> list[Tensor]:
     """Compute the states after a step, each (rows, *axes) over the declared axes of the state."""
     evaluation = Evaluation(step.sizes, leaves)
     evaluation(step.states)

@@ -4,9 +4,11 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.reductions import REDUCTIONS, Dim, positions_of, spread, sum_over
 from glassgate.engines.symbolic.arrays.tensor import ROWS, RowCount, Scope, TracedTensor, align, call
-from glassgate.engines.symbolic.arrays.value import Index, Value, as_number, index, make, part_axis
+from glassgate.engines.symbolic.arrays.value import Value, as_number, index, make, part_axis
+from glassgate.engines.symbolic.ops import Index
 from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.shapes import ShapeError
 
@@ -199,7 +201,7 @@ def _cat(tensors: Sequence[TracedTensor], dim: int = 0) -> TracedTensor:
         parts.append(new)
     values, dims = align("cat", renamed)
     axes = dict.fromkeys(a for value in values for a in value.axes if a not in parts)
-    value = Value("cat", (*map(as_number, values), axis, tuple(parts)), (*axes, axis))
+    value = Value(ops.Concatenate(axis, tuple(parts)), tuple(map(as_number, values)), (*axes, axis))
     return tensors[0].replaced(value, (*dims[:position], axis, *dims[position:]))
 
 
@@ -244,7 +246,7 @@ def _flatten(x: TracedTensor, start_dim: int = 0, end_dim: int = -1) -> TracedTe
     size = prod(x.scope.sizes[axis] for axis in merged)
     new = x.scope.new_axis("_".join(axis.rstrip("'") for axis in merged), size)
     axes = (*(axis for axis in value.axes if axis not in merged), new)
-    value = Value("merge", (value, tuple(merged), new), axes)
+    value = Value(ops.Merge(tuple(merged), new), (value,), axes)
     return x.replaced(value, (*x.dims[:start], new, *x.dims[end + 1 :]))
 
 

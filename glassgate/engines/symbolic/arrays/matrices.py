@@ -3,8 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.step import ArrayStep
-from glassgate.engines.symbolic.arrays.value import Value, rename
+from glassgate.engines.symbolic.arrays.value import Value, leaf, rename
 from glassgate.engines.symbolic.rewrite import rewrite_graph
 
 WEIGHT, BIAS = "weight_hh", "bias_hh"
@@ -12,14 +13,14 @@ WEIGHT, BIAS = "weight_hh", "bias_hh"
 
 
 def with_sums(step: ArrayStep) -> ArrayStep:
-    """The step without "hh": with sums of products of the parameters `WEIGHT` and `BIAS` instead.
+    """The step without recurrent products: with sums of products of the parameters `WEIGHT` and `BIAS` instead.
 
-    The parameter ("weight_hh", gate) has the axes of the gate, then those of the output, which are renamed. Its
+    The parameter `WEIGHT` of a gate has the axes of the gate, then those of the output, which are renamed. Its
     elements are those of the gate's rows.
     """
-    if not any(value.op == "hh" for value in step.values):
+    if not any(isinstance(value.op, ops.RecurrentHalf) for value in step.values):
         return step
-    sizes, leaves = dict(step.sizes), dict[tuple[str, str], Value]()
+    sizes, leaves = dict(step.sizes), dict[ops.Parameter, Value]()
 
     def another(axis: str, taken: list[str]) -> str:
         size = sizes[axis]
@@ -28,9 +29,9 @@ def with_sums(step: ArrayStep) -> ArrayStep:
         return axis
 
     def expand(value: Value, args: tuple[Any, ...]) -> Value | None:
-        if value.op != "hh":
+        if not isinstance(value.op, ops.RecurrentHalf):
             return None
-        gate, u = args
+        gate, (u,) = value.op.gate, args
         own, output = step.gates[gate], next(iter(step.state.values()))
         taken = [*own, *u.axes]
         columns = list[str]()
@@ -39,10 +40,14 @@ def with_sums(step: ArrayStep) -> ArrayStep:
         for axis, column in zip(output, columns, strict=True):
             u = rename(u, axis, column)
         axes = (*own, *columns)
-        weight = leaves.setdefault((WEIGHT, gate), Value("parameter", (WEIGHT, gate), axes, f"{WEIGHT}_{gate}"))
-        bias = leaves.setdefault((BIAS, gate), Value("parameter", (BIAS, gate), own, f"{BIAS}_{gate}"))
+
+        def parameter(name: str, axes: tuple[str, ...]) -> Value:
+            op = ops.Parameter(name, gate)
+            return leaves.setdefault(op, leaf(op, axes, f"{name}_{gate}"))
+
+        weight, bias = parameter(WEIGHT, axes), parameter(BIAS, own)
         product = Value("mul", (weight, u), axes)
-        result: Value = Value("sum", (product, tuple(columns)), own) + bias
+        result: Value = Value(ops.Sum(tuple(columns)), (product,), own) + bias
         return result
 
     new = rewrite_graph(step.states, expand)

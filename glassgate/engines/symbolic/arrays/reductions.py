@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.tensor import ROWS, TracedTensor, call
-from glassgate.engines.symbolic.arrays.value import Value, as_number, reduce_axes
+from glassgate.engines.symbolic.arrays.value import Value, as_number, constant, reduce_axes
 from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.shapes import ShapeError
 
@@ -31,7 +32,7 @@ def positions_of(x: TracedTensor, dim: Dim) -> list[int]:
     return positions
 
 
-def _reduce(op: str, x: TracedTensor, dim: Dim, keepdim: bool) -> TracedTensor:
+def _reduce(op: type[ops.Sum | ops.Max], x: TracedTensor, dim: Dim, keepdim: bool) -> TracedTensor:
     positions = positions_of(x, dim)
     axes = [axis for position in positions if (axis := x.dims[position]) is not None]
     value = reduce_axes(op, as_number(x.value), axes, x.scope.sizes)
@@ -41,19 +42,19 @@ def _reduce(op: str, x: TracedTensor, dim: Dim, keepdim: bool) -> TracedTensor:
 
 def sum_over(x: TracedTensor, dim: Dim = None, keepdim: bool = False) -> TracedTensor:
     """The function `torch.sum`."""
-    return _reduce("sum", x, dim, keepdim)
+    return _reduce(ops.Sum, x, dim, keepdim)
 
 
 def _amax(x: TracedTensor, dim: Dim = None, keepdim: bool = False) -> TracedTensor:
-    return _reduce("max", x, dim, keepdim)
+    return _reduce(ops.Max, x, dim, keepdim)
 
 
 def _amin(x: TracedTensor, dim: Dim = None, keepdim: bool = False) -> Any:
-    return -_reduce("max", -x, dim, keepdim)
+    return -_reduce(ops.Max, -x, dim, keepdim)
 
 
 def _mean(x: TracedTensor, dim: Dim = None, keepdim: bool = False) -> Any:
-    return _reduce("sum", x, dim, keepdim) / float(prod(x.shape[k] for k in positions_of(x, dim)))
+    return _reduce(ops.Sum, x, dim, keepdim) / float(prod(x.shape[k] for k in positions_of(x, dim)))
 
 
 def _var(x: TracedTensor, dim: Dim = None, unbiased: bool = True, keepdim: bool = False, correction: int = 1) -> Any:
@@ -122,12 +123,12 @@ def _cumsum(x: TracedTensor, dim: int, dtype: Any = None) -> TracedTensor:
         return x.replaced(value)
     if axis not in value.axes:  # constant along the axis
         value = spread(value, axis)
-    return x.replaced(Value("cumsum", (value, axis, False), value.axes))
+    return x.replaced(Value(ops.CumulativeSum(axis, False), (value,), value.axes))
 
 
 def spread(value: Value, axis: str) -> Value:
     """The value with one more axis, along which it is constant."""
-    return Value("mul", (value, Value("constant", (1.0,), (axis,))), (*value.axes, axis))
+    return Value("mul", (value, constant(1.0, (axis,))), (*value.axes, axis))
 
 
 REDUCTIONS: dict[str, Callable[..., Any]] = {

@@ -23,16 +23,15 @@ def in_primitives(results: Iterable[Value]) -> dict[Value, Value]:
 
 
 def _is_rewritten(value: Value) -> bool:
-    return value.op == "detach" or (value.op in OPERATIONS and value.op not in PRIMITIVES)
+    return isinstance(value.op, str) and (value.op == "detach" or value.op not in PRIMITIVES)
 
 
 def _in_primitives(value: Value, args: tuple[Any, ...]) -> Value | None:
-    if not _is_rewritten(value):
+    if not isinstance(value.op, str):
         return None
     if value.op == "detach":
         argument: Value = args[0]
         return argument
     compose = OPERATIONS[value.op].composed
-    assert compose is not None
-    result: Value = compose(*args)
+    result: Value | None = compose(*args) if compose else None
     return result

@@ -10,10 +10,12 @@ from glassgate.cell import Cell, Named, PreActivations, RecurrentTerm
 from glassgate.cell_axes import Axes, Declaration
 from glassgate.cell_locals import trace_locals
 from glassgate.cell_shapes import Shapes, shapes_of
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.functions import FUNCTIONS
 from glassgate.engines.symbolic.arrays.tensor import ROWS, Scope, TracedTensor
-from glassgate.engines.symbolic.arrays.value import Index, Value, index
+from glassgate.engines.symbolic.arrays.value import Value, index, leaf
 from glassgate.engines.symbolic.operations import MASKS
+from glassgate.engines.symbolic.ops import Index
 from glassgate.engines.symbolic.purity import NoRandomNumbers, refuse_impure
 from glassgate.engines.symbolic.rewrite import rewrite_graph
 from glassgate.engines.symbolic.step import run_in_new_thread, without_garbage_collection
@@ -96,7 +98,7 @@ def array_step(
         ...         return (a.k[..., None] * S).sum(-2), S
         >>> h, S = array_step(Fast(), 6, 3).states
         >>> h.op, h.axes, S.axes
-        ('sum', ('value',), ('key', 'value'))
+        (Sum(axes=('key',)), ('value',), ('key', 'value'))
     """
     shapes = shapes_of(cell, input_size, hidden_size)
     return run_in_new_thread(_trace, cell, shapes, is_watched)
@@ -122,10 +124,11 @@ class _Leaves:
             axes.append(self.scope.another(name, {*axes}))
         return tuple(axes)
 
-    def tensor(self, op: str, args: tuple[Any, ...], declared: Axes, name: str, is_row: bool = True) -> TracedTensor:
-        """A leaf. An axis of size 1 has a name too, so that messages show it."""
+    def tensor(self, op: ops.Leaf, declared: Axes, name: str | None = None) -> TracedTensor:
+        """A leaf, named `name` or as its operation. An axis of size 1 has a name too, so that messages show it."""
         axes = self.axes(declared)
-        return TracedTensor(self.scope, Value(op, args, axes, name), (ROWS, *axes) if is_row else axes)
+        is_row = not isinstance(op, ops.Parameter)
+        return TracedTensor(self.scope, leaf(op, axes, name or op.name), (ROWS, *axes) if is_row else axes)
 
     def gates(self, half: str, make: Callable[[str, Axes], Any]) -> Named:
         names = self.declaration.gates_that_read(half)
@@ -134,9 +137,9 @@ class _Leaves:
     def parameter(self, name: str) -> Any:
         parameter = self.cell.parameters[name]
         if not parameter.per_gate:
-            return self.tensor("parameter", (name, None), parameter.axes, name, is_row=False)
+            return self.tensor(ops.Parameter(name), parameter.axes)
         gates = self.declaration.gates
-        values = [self.tensor("parameter", (name, g), v.axes, f"{name}_{g}", is_row=False) for g, v in gates.items()]
+        values = [self.tensor(ops.Parameter(name, g), v.axes, f"{name}_{g}") for g, v in gates.items()]
         return Named(gates, values)
 
     def recurrent(self, output: TracedTensor) -> RecurrentTerm | None:
@@ -144,7 +147,11 @@ class _Leaves:
             if not isinstance(u, TracedTensor) or u.shape != output.shape:
                 raise NotTraceable("a recurrent product with something that has not the shape of the output")
             value = _over_axes(u, output)
-            return self.gates("h", lambda g, axes: self.with_axes(Value("hh", (g, value), self.axes(axes), f"{g}_hh")))
+
+            def half(gate: str, axes: Axes) -> TracedTensor:
+                return self.with_axes(Value(ops.RecurrentHalf(gate), (value,), self.axes(axes), f"{gate}_hh"))
+
+            return self.gates("h", half)
 
         return RecurrentTerm(product, output) if self.cell.recurrent else None
 
@@ -156,13 +163,13 @@ def trace_on(cell: Cell, shapes: Shapes, on_call: Callable[[Any, Any], None] | N
     """Run a step on traced tensors. The arguments are those of `array_step`, with the shapes of the layer's values."""
     leaves = _Leaves(cell, shapes)
     declaration, scope = shapes.declaration, leaves.scope
-    states = [leaves.tensor("state", (name,), s.axes, f"{name}_prev") for name, s in declaration.state.items()]
-    ih = leaves.gates("x", lambda name, axes: leaves.tensor("ih", (name,), axes, f"{name}_ih"))
+    states = [leaves.tensor(ops.State(name), s.axes, f"{name}_prev") for name, s in declaration.state.items()]
+    ih = leaves.gates("x", lambda name, axes: leaves.tensor(ops.InputHalf(name), axes, f"{name}_ih"))
     noise = [
-        leaves.tensor("noise", (name,), declaration.state[n.state or cell.state[0]].axes, name)
+        leaves.tensor(ops.Noise(name), declaration.state[n.state or cell.state[0]].axes)
         for name, n in cell.noise.items()
     ]
-    inputs = {name: leaves.tensor("input", (name,), axes, name) for name, axes in declaration.inputs.items()}
+    inputs = {name: leaves.tensor(ops.Input(name), axes) for name, axes in declaration.inputs.items()}
     reads = {name: gate.reads for name, gate in declaration.gates.items() if gate.reads != "xh" and cell.recurrent}
     a = PreActivations(
         ih,

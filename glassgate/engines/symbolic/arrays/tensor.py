@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from glassgate.engines.symbolic.arrays.value import Index, Value, elementwise_function, index, make
+from glassgate.engines.symbolic.arrays.value import Value, elementwise_function, index, make
+from glassgate.engines.symbolic.ops import Index
 from glassgate.engines.symbolic.values import NotTraceable, Symbolic
 from glassgate.shapes import ShapeError
 

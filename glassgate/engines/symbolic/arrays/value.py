@@ -7,82 +7,45 @@ from typing import Any
 
 import torch
 
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.graph import MASK_OPERATORS
 from glassgate.engines.symbolic.operations import ALIASES, COMPOSED, MASKS, OPERATIONS
+from glassgate.engines.symbolic.ops import Index
 from glassgate.engines.symbolic.simplify import simplify
 from glassgate.engines.symbolic.values import NotTraceable, Symbolic
-
-
-@dataclass(frozen=True)
-class Index:
-    """The position along one axis of the argument of "index" or "scatter": offset + sum of factor * axis, modulo.
-
-    Attributes:
-        terms: pairs (axis, factor).
-        offset: the constant term.
-        modulus: the size of the axis for an index that wraps around, as in `roll`; None if it does not.
-    """
-
-    terms: tuple[tuple[str, int], ...]
-    offset: int = 0
-    modulus: int | None = None
 
 
 @dataclass(eq=False, slots=True)
 class Value(Symbolic):
     """One value of a step, for each row and each index of its axes.
 
-    Leaves:
-        ih (gate): the gate's rows of `W_ih x + b_ih`.
-        state (name): the state before the step.
-        parameter (name, gate or None), noise (name), input (name), constant (number).
-        grad (name): in a gradient, the gradient of a new state.
-    Operations:
-        each name in `operations.PRIMITIVES`, and the other elementwise operations of `OPERATIONS`.
-        sum (x, axes), max (x, axes): reductions over axes of x.
-        cumsum (x, axis, reverse): sums along an axis from its start, or from its end if `reverse`.
-        index (x, indices): the element of x at one `Index` per axis of x, over the axes that the indices contain. It
-            renames an axis, slices it, selects one position, rolls or divides it.
-        merge (x, axes): x with `axes`, in this order, merged into one axis, the first of `axes` varying slowest.
-        cat (x, y, ..., axis, sizes): values one after the other along an axis. The part k of the axis is the axis
-            `part_axis(axis, k)` of argument k, if the argument has it; else its values are constant along the axis.
-        hh (gate, u): the gate's rows of `W_hh u + b_hh`; u has the axes of the output.
-        hh_t (gate, d): in a gradient, `W^T d`, where W are the gate's rows of `W_hh`.
-        scatter (x, indices, axes): in a gradient, the transpose of "index": zero, plus x at the indices of `axes`.
-
     Attributes:
-        op: the name of the leaf or operation.
-        args: values, numbers and names.
+        op: the name of an elementwise operation, or an operation of `ops.py`.
+        args: values and numbers.
         axes: the axes of the value: names in the sizes of the graph. An axis that ends in ' is another index over the
             axis with the same name without it.
         name: the author's name, unique in its graph; None if the author did not name the value.
         serial: a number that increases with every new value.
     """
 
-    op: str
-    args: tuple[Any, ...]
+    op: ops.Operation
+    args: "tuple[Value | float, ...]"
     axes: tuple[str, ...]
     name: str | None = None
     serial: int = field(default_factory=count().__next__)
 
     @property
-    def form(self) -> tuple[str | tuple[str, ...], ...]:
+    def form(self) -> tuple[ops.Operation | tuple[str, ...], ...]:
         """The operation and the axes."""
         return self.op, self.axes
 
-    @property
-    def label(self) -> str:
-        """The gate or the name of a leaf or product."""
-        label: str = self.args[0]
-        return label
-
-    def with_args(self, args: tuple[Any, ...]) -> "Value":
+    def with_args(self, args: "tuple[Value | float, ...]") -> "Value":
         """The same operation of other arguments, without a name."""
         return Value(self.op, args, self.axes)
 
     def constant_like(self, number: float) -> "Value":
         """A constant."""
-        return Value("constant", (float(number),), ())
+        return constant(number)
 
     def operation(self, op: str, *args: Any) -> Any:
         """An elementwise operation, see `make`."""
@@ -93,20 +56,29 @@ class Value(Symbolic):
         return elementwise_function(func.__name__, make)(*args, **(kwargs or {}))
 
     def __repr__(self) -> str:
-        args = ", ".join(map(_argument_text, self.args))
-        return f"{_reference(self)} = {self.op}({args})"
+        op, own = (self.op, ()) if isinstance(self.op, str) else (self.op.symbol, self.op.contents)
+        args = [_reference(arg) if isinstance(arg, Value) else f"{arg:g}" for arg in self.args]
+        return f"{_reference(self)} = {op}({', '.join([*args, *map(_text, own)])})"
+
+
+def constant(number: float, axes: tuple[str, ...] = ()) -> Value:
+    """A number."""
+    return Value(ops.Constant(float(number)), (), axes)
+
+
+def leaf(op: ops.Leaf, axes: tuple[str, ...], name: str | None = None) -> Value:
+    """A value from outside of the step."""
+    return Value(op, (), axes, name)
 
 
 def _reference(value: Value) -> str:
     return f"{value.name or f'_{value.serial}'}[{', '.join(value.axes)}]"
 
 
-def _argument_text(arg: Any) -> str:
-    if isinstance(arg, Value):
-        return _reference(arg)
-    if isinstance(arg, tuple) and arg and isinstance(arg[0], Index):
-        return f"[{', '.join(map(_index_text, arg))}]"
-    return f"{arg:g}" if isinstance(arg, float) else str(arg)
+def _text(part: object) -> str:
+    if isinstance(part, tuple) and part and isinstance(part[0], Index):
+        return f"[{', '.join(map(_index_text, part))}]"
+    return f"{part:g}" if isinstance(part, float) else str(part)
 
 
 def _index_text(index: Index) -> str:
@@ -146,23 +118,23 @@ def as_number(value: Any) -> Any:
     return make("where", value, 1.0, 0.0) if isinstance(value, Value) and value.op in MASKS else value
 
 
-def reduce_axes(op: str, x: Value, axes: Iterable[str], sizes: Mapping[str, int]) -> Any:
-    """Return "sum" or "max" over axes. Along an axis that x lacks, x is constant."""
+def reduce_axes(op: type[ops.Sum | ops.Max], x: Value, axes: Iterable[str], sizes: Mapping[str, int]) -> Any:
+    """Return the sum or the maximum over axes. Along an axis that x lacks, x is constant."""
     axes = tuple(axes)
     own = tuple(axis for axis in x.axes if axis in axes)
     missing = [sizes[axis] for axis in axes if axis not in x.axes]
-    factor = float(torch.tensor(missing).prod()) if missing and op == "sum" else 1.0
-    reduced = Value(op, (x, own), tuple(axis for axis in x.axes if axis not in own)) if own else x
+    factor = float(torch.tensor(missing).prod()) if missing and op is ops.Sum else 1.0
+    reduced = Value(op(own), (x,), tuple(axis for axis in x.axes if axis not in own)) if own else x
     return reduced * factor
 
 
 def index(x: Value, indices: Mapping[str, Index]) -> Value:
-    """Return "index" with these indices; the other axes of x stay."""
+    """Return the elements at these indices; the other axes of x stay."""
     complete = [indices.get(axis, Index(((axis, 1),))) for axis in x.axes]
     axes = dict.fromkeys(axis for each in complete for axis, _ in each.terms)
     if complete == [Index(((axis, 1),)) for axis in x.axes]:
         return x
-    return Value("index", (x, tuple(complete)), tuple(axes))
+    return Value(ops.Gather(tuple(complete)), (x,), tuple(axes))
 
 
 def rename(x: Value, old: str, new: str) -> Value:
@@ -171,5 +143,5 @@ def rename(x: Value, old: str, new: str) -> Value:
 
 
 def part_axis(axis: str, k: int) -> str:
-    """The axis of part k of the result of "cat"."""
+    """The axis of part k of a concatenation."""
     return f"{axis}_{k}"
