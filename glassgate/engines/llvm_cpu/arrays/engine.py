@@ -106,7 +106,7 @@ def prepare(
         compiled = compiled_arrays(program, data.dtype, host().full_precision)
         state_count = len(direction.initial) + len(direction.restart)
         plans.append(ArrayPlan(direction.cell, sizes, tuple(weights), state_count, compiled, rows))
-    return PreparedArrays(tuple(plans), product)
+    return PreparedArrays(tuple(plans), data.dtype, product)
 
 
 @assume_constant

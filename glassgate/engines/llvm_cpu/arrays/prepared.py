@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from glassgate.cell import Cell
@@ -51,11 +52,13 @@ class PreparedArrays:
 
     Args:
         plans: the plan of each direction.
+        dtype: the dtype of all tensors.
         product: computes the product of the input.
     """
 
-    def __init__(self, plans: tuple[ArrayPlan, ...], product: InputProduct) -> None:
+    def __init__(self, plans: tuple[ArrayPlan, ...], dtype: torch.dtype, product: InputProduct) -> None:
         self.plans, self._product = plans, product
+        self._nothing = torch.empty(0, dtype=dtype)
 
     def ragged(self, lengths: Any) -> Any:
         """See `PreparedCalls`."""
@@ -76,7 +79,7 @@ class PreparedArrays:
             resets = None if resets is None else readable((resets,))[0]
         remaining = iter(tensors)
         data = next(remaining).flatten(0, -2)
-        nothing = data.new_empty(0)
+        nothing = self._nothing
         visible: list[Tensor] = []
         final: list[Tensor] = []
         for plan in self.plans:
@@ -94,7 +97,8 @@ class PreparedArrays:
                 [*islice(remaining, plan.state_count - count)] or initial,
                 parameters_of(program, weights),
             )
-            results = plan.compiled(plan.rows._replace(resets=resets), operands_of_step)
+            rows = plan.rows if resets is None else plan.rows._replace(resets=resets)
+            results = plan.compiled(rows, operands_of_step)
             split = len(program.outputs)
             visible += results[:split]
             final += results[split:]

@@ -62,7 +62,9 @@ class ArrayProgram:
             of their gradient. Each job has its own gradients of them.
         parameter_axes, parameters: the axes of each parameter, and those in a job.
         invariants: the parameters that are computed from the cell's own once per call, by name.
+        invariant_order: the values of `invariants` and all that they depend on, each after its inputs.
         invariant_leaves: the shape of each of the cell's own parameters that `invariants` read.
+        own_parameters: the keys of the cell's own parameters that the kernels or `invariants` read.
         order: the axes of values in a job, in the order of loops, outermost first.
         kept_states: the states that the backward pass reads.
         kept_sums: the axes of each sum that the replay keeps.
@@ -80,11 +82,13 @@ class ArrayProgram:
         self.traced, self.records, with_products = step, records, with_sums(step)
         self.step, self.invariants = _without_invariants(with_products)
         step, self.sizes = self.step, self.step.sizes
+        self.invariant_order = topological_order([*self.invariants.values()])
         self.invariant_leaves = {
-            key: tuple([self.sizes[axis] for axis in axes])
-            for key, axes in _parameters(topological_order([*self.invariants.values()])).items()
+            key: tuple([self.sizes[axis] for axis in axes]) for key, axes in _parameters(self.invariant_order).items()
         }
         self.parameter_axes = _parameters(step.values)
+        own = [key for key in self.parameter_axes if key.name not in self.invariants]
+        self.own_parameters = tuple(dict.fromkeys([*own, *self.invariant_leaves]))
         self.gates = {name: axes for name, axes in step.gates.items() if "x" in step.reads[name]}
         self.inputs = step.inputs
         self.noise = {v.op.name: v.axes for v in step.values if isinstance(v.op, ops.Noise)}

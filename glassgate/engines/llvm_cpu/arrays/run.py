@@ -189,15 +189,16 @@ class CompiledArrays:
     ) -> list[Launch]:
         """The launches of a kernel. Each part of the jobs has its own tensors and those that all parts share."""
         jobs = self._jobs(rows)
-        header = [rows.starts.data_ptr(), rows.lengths.data_ptr(), int(rows.reverse)]
-        header += [0 if rows.resets is None else rows.resets.data_ptr(), jobs, self.chunk]
-        header += [saved.data_ptr() if len(saved) else 0]
-        header += [v.data_ptr() for v in (operands.gates, operands.inputs, operands.noise)]
-        addresses = [v.data_ptr() for v in shared]
+        resets = 0 if rows.resets is None else rows.resets.data_ptr()
+        address = saved.data_ptr() if len(saved) else 0
+        values = rows.starts.data_ptr(), rows.lengths.data_ptr(), int(rows.reverse), resets, jobs, self.chunk, address
+        header = array("q", values)
+        header.extend(map(Tensor.data_ptr, (operands.gates, operands.inputs, operands.noise)))
+        addresses, parts = array("q", map(Tensor.data_ptr, shared)), len(own)
         launches = []
         for k, tensors in enumerate(own):
-            part = jobs * k // len(own), jobs * (k + 1) // len(own)
-            arguments = array("q", [*header, *(v.data_ptr() for v in tensors), *addresses, *part])
+            part = array("q", (jobs * k // parts, jobs * (k + 1) // parts))
+            arguments = header + array("q", map(Tensor.data_ptr, tensors)) + addresses + part
             launches.append(Launch(function, arguments))
         return launches
 

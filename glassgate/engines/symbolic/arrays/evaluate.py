@@ -43,13 +43,19 @@ class Evaluation:
     def __call__(self, results: Iterable[Value]) -> list[Tensor]:
         """Compute values."""
         results = list(results)
-        for value in topological_order(results):
+        self.compute(topological_order(results))
+        return [self._values[value] for value in results]
+
+    def compute(self, order: Iterable[Value]) -> None:
+        """Compute values that are in an order in which each follows its inputs."""
+        for value in order:
             if value not in self._values:
                 self._values[value] = self._compute(value)
-        return [self._values[value] for value in results]
 
     def over(self, value: Value, axes: tuple[str, ...]) -> Tensor:
         """A computed value over more axes, in this order. Along an axis that it lacks, it has size 1."""
+        if axes == value.axes:
+            return self._values[value]
         order = [axis for axis in axes if axis in value.axes]
         tensor = self._values[value].permute(0, *(1 + value.axes.index(axis) for axis in order))
         for k, axis in enumerate(axes):
