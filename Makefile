@@ -74,7 +74,7 @@ bench: .venv/installed-bench
 	@$(bin)/python -m benchmarks $(BENCH)
 
 results: .venv/installed
-	@$(bin)/python -m results $(RESULTS)
+	@$(bin)/python -m experiments.quality $(RESULTS)
 
 defaults: .venv/installed
 	@$(bin)/python -m defaults $(DEFAULTS)

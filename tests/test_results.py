@@ -1,6 +1,5 @@
 """The comparison with plain PyTorch on a toy grammar: equal layers, interleaved training, resumption, and pages."""
 
-import json
 import multiprocessing
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,15 +11,15 @@ import torch
 
 import glassgate as gg
 from experiments.common.score import Score
+from experiments.quality import readme, report
+from experiments.quality.__main__ import FIGURES, ROOT, main, run
+from experiments.quality.cases import CASES, Case, Reported
+from experiments.quality.plain import PlainLayers
+from experiments.quality.store import Results
+from experiments.quality.training import train
 from glassgate.tasks import task_class
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.task import Split
-from results import readme, report
-from results.__main__ import ROOT, main, run
-from results.cases import CASES, Case, Reported
-from results.plain import PlainLayers
-from results.store import Store
-from results.training import train
 from tests.forked import forked
 from tests.tasks.corpus import sentences
 
@@ -64,7 +63,7 @@ def test_plain_layers_have_the_results_of_glassgate(kind, directions, merge):
 
 def test_both_sides_train_in_turn_and_finished_runs_are_not_repeated(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(multiprocessing, "get_context", lambda method: forked())
-    store = Store(tmp_path / "figures")
+    store = Results(tmp_path / "figures")
     run([TOY], tmp_path, store, 1, tmp_path / "runs")
     epochs = [line.split()[4:6] + line.split()[6:8] for line in capsys.readouterr().out.splitlines() if "epoch" in line]
     assert [words[0] + words[2] for words in epochs] == ["ours1", "plain1", "ours2", "plain2"]
@@ -98,13 +97,13 @@ def test_an_interrupted_training_continues(tmp_path):
 
 def test_the_page_is_generated_from_the_files(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="the pictures need the extra pictures")
-    store = Store(tmp_path)
+    store = Results(tmp_path)
     for side in ("ours", "plain"):
-        store.add(TOY, 1, side, trained(TOY, side, tmp_path / "runs"))
+        store.add(TOY.name, TOY.key(1, side), trained(TOY, side, tmp_path / "runs"))
     monkeypatch.setattr(report, "CASES", (TOY,))
     report.write(store, tmp_path / "results.md")
     page = (tmp_path / "results.md").read_text("utf-8")
-    accuracy = 100 * json.loads((tmp_path / "toy-1-ours.json").read_text())["test"]["accuracy"]
+    accuracy = 100 * store.get(TOY, 1, "ours")["test"]["accuracy"]
     assert f"| [A toy grammar](#toy) | accuracy, % | {accuracy:.1f} | {accuracy:.1f} | " in page
     assert " | 1 | +0.0 | 0 | - |" in page
     assert "- a coin (two tags): 50 % accuracy" in page
@@ -115,18 +114,23 @@ def test_the_page_is_generated_from_the_files(tmp_path, monkeypatch):
 
 def test_the_page_of_the_documentation_is_current(tmp_path):
     pytest.importorskip("matplotlib", reason="the pictures need the extra pictures")
-    report.write(Store(ROOT / "results" / "figures"), tmp_path / "results.md")
+    report.write(Results(FIGURES), tmp_path / "results.md")
     assert (tmp_path / "results.md").read_text("utf-8") == (ROOT / "docs/results.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("page", readme.HEADINGS)
 def test_the_tables_of_the_readmes_are_generated_from_the_files(page, tmp_path):
-    store = Store(ROOT / "results" / "figures")
-    assert readme.table(store, page) in (ROOT / page).read_text("utf-8")
+    store = Results(FIGURES)
+    begin, end = f"<!-- {readme.NAME}, written by make results -->\n", f"<!-- end of {readme.NAME} -->"
+    current = begin + readme.table_of(store, page) + end
+    assert current in (ROOT / page).read_text("utf-8")
     for name in readme.HEADINGS:
-        (tmp_path / name).write_text(f"before\n{readme.BEGIN}old\n{readme.END}\nafter\n")
+        (tmp_path / name).write_text(f"before\n{begin}old\n{end}\nafter\n")
     readme.write(store, tmp_path)
-    assert (tmp_path / page).read_text("utf-8") == f"before\n{readme.table(store, page)}\nafter\n"
+    assert (tmp_path / page).read_text("utf-8") == f"before\n{current}\nafter\n"
+    (tmp_path / page).write_text("no table")
+    with pytest.raises(SystemExit, match="expected the comments <!-- table of results, written by make results -->"):
+        readme.write(store, tmp_path)
 
 
 def test_each_case_has_a_command_and_the_scores_of_its_published_figures():

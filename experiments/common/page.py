@@ -1,5 +1,6 @@
 """Writes Markdown: tables, and parts of pages between two comments."""
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,19 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def replace_parts(page: Path, parts: Mapping[str, str], command: str) -> None:
-    """Replace each named part of a page, between `<!-- NAME, written by COMMAND -->` and `<!-- end of NAME -->`."""
+    """Replace each named part of a page, between `<!-- NAME, written by COMMAND -->` and `<!-- end of NAME -->`.
+
+    Raises:
+        SystemExit: the page has no such comments
+    """
     text = page.read_text("utf-8")
     for name, part in parts.items():
-        begin, end = f"<!-- {name}, written by {command} -->\n", f"<!-- end of {name} -->"
-        before, rest = text.split(begin)
-        text = before + begin + part + end + rest.split(end, 1)[1]
+        begin, end = f"<!-- {name}, written by {command} -->", f"<!-- end of {name} -->"
+        before, _, rest = text.partition(begin)
+        _, found, after = rest.partition(end)
+        if not found:
+            sys.exit(f"{page}: expected the comments {begin} and {end}, each on a line, around the part to replace")
+        text = f"{before}{begin}\n{part}{end}{after}"
     page.write_text(text, "utf-8")
 
 

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 import glassgate as gg
+from experiments.quality.plain import with_plain_layers
 from experiments.speed.studies.translation import PlainTranslator
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.translation.network import Translator
 from glassgate.tasks.translation.options import TranslationOptions
 from glassgate.tasks.translation.search import END, Hypothesis, Search, search
-from results.plain import with_plain_layers
 
 VOCABULARY_SIZE = 5  # padding, unknown, the end of a sentence and two tokens
 CASES = [
