@@ -11,10 +11,9 @@ from torch import Tensor
 from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.evaluate import evaluate
 from glassgate.engines.symbolic.arrays.matrices import BIAS, WEIGHT, with_sums
-from glassgate.engines.symbolic.arrays.rewrite import in_primitives
 from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.arrays.value import Value
-from glassgate.engines.symbolic.rewrite import rewrite_graph
+from glassgate.engines.symbolic.rewrite import in_primitives, rewrite_graph
 from glassgate.engines.symbolic.values import topological_order
 from glassgate.export.array_places import Place, strides_of
 from glassgate.export.network import ArraySpec

@@ -14,12 +14,12 @@ import numpy as np
 import onnx_ir as ir
 
 from glassgate.engines.symbolic import ops
-from glassgate.engines.symbolic.arrays.rewrite import in_primitives
 from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.arrays.tensor import ROWS
 from glassgate.engines.symbolic.arrays.value import Value
 from glassgate.engines.symbolic.operations import MASKS
 from glassgate.engines.symbolic.ops import Index
+from glassgate.engines.symbolic.rewrite import in_primitives
 from glassgate.engines.symbolic.values import topological_order
 from glassgate.export.network import ArraySpec
 from glassgate.export.onnx_elementwise import elementwise, number
@@ -84,32 +84,15 @@ def emit_steps(
     results = [*new, new[0]]
     if call.lengths is not None:
         length = op("Shape", next(iter(sequences.values())), start=0, end=1)
-        steps = op("Range", _integer(op, 0), op("Squeeze", length), _integer(op, 1))
-        lengths = op("Cast", call.lengths, to=ir.DataType.INT64)
-        sequences["active"] = op("Less", op.unsqueeze(steps, 1), op.unsqueeze(lengths, 0))
+        sequences["active"] = op.is_active(length, call.lengths)
         at["active"] = body.input("active", ir.DataType.BOOL, [ROWS])
         active = body.unsqueeze(at["active"], 1)
         after = [*states, number(body, 0.0, dtype)]
         results = [body("Where", active, value, old) for value, old in zip(results, after, strict=True)]
-    # Each output of a body must be a separate value, not an input of the body or the same value twice.
-    results = [body("Identity", value) for value in results]
-    for result, width in zip(results, [*widths, widths[0]], strict=True):
-        result.dtype, result.shape = dtype, ir.Shape([ROWS, width])
-    *final, output = op.several(
-        "Scan",
-        len(results),
-        *call.initial,
-        *sequences.values(),
-        body=body.graph([*states, *at.values()], results, "step"),
-        num_scan_inputs=len(sequences),
-        scan_input_directions=[int(reverse)] * len(sequences),
-        scan_output_directions=[int(reverse)],
-    )
+    shapes: list[list[int | str]] = [[ROWS, width] for width in (*widths, widths[0])]
+    typed = [(value, dtype, shape) for value, shape in zip(results, shapes, strict=True)]
+    *final, output = op.scan(body, [*states, *at.values()], typed, call.initial, [*sequences.values()], reverse)
     return output, final
-
-
-def _integer(op: Operators, value: int) -> ir.Value:
-    return op.constant(np.asarray(value, np.int64))
 
 
 @dataclass(frozen=True)
@@ -217,7 +200,7 @@ class StepEmitter:
                 return self._max(x, axes, value.name)
             case ops.CumulativeSum(axis, reverse):
                 op = self._ops(x)
-                position = _integer(op, x.axes.index(axis))
+                position = op.constant(np.int64(x.axes.index(axis)))
                 return Emitted(op("CumSum", x.value, position, reverse=int(reverse), name=value.name), x.axes)
             case ops.Gather(indices):
                 return self._gather(x, value.inputs[0].axes, indices)

@@ -77,6 +77,49 @@ class Operators(ir.tape.Tape):
         """Remove axes of extent 1."""
         return self("Squeeze", value, self.constant(list(axes)), name=name)
 
+    def is_active(self, steps: ir.Value, lengths: ir.Value) -> ir.Value:
+        """Whether each sequence has each step, (L, N), from the number of steps (1,) and the lengths (N,)."""
+        first, after, distance = self.constant(np.int64(0)), self("Squeeze", steps), self.constant(np.int64(1))
+        numbers = self("Range", first, after, distance)
+        lengths = self("Cast", lengths, to=ir.DataType.INT64)
+        return self("Less", self.unsqueeze(numbers, 1), self.unsqueeze(lengths, 0))
+
+    def scan(
+        self,
+        body: "Operators",
+        inputs: Sequence[ir.Value],
+        results: Sequence[tuple[ir.Value, ir.DataType, Sequence[int | str]]],
+        initial: Sequence[ir.Value],
+        sequences: Sequence[ir.Value],
+        reverse: bool,
+    ) -> Sequence[ir.Value]:
+        """Add a loop over steps. Return the final states and the sequences of the other results.
+
+        Args:
+            body: the nodes of a step.
+            inputs: the inputs of a step: the states, and an element of each sequence.
+            results: the states after a step and other values, each with its dtype and shape.
+            initial: the states before the first step.
+            sequences: the sequences.
+            reverse: whether the loop runs from the last step to the first.
+        """
+        outputs = []
+        for value, dtype, shape in results:
+            # Each output of a body must be a separate value, not an input of the body or the same value twice.
+            output = body("Identity", value)
+            output.dtype, output.shape = dtype, ir.Shape(shape)
+            outputs.append(output)
+        return self.several(
+            "Scan",
+            len(outputs),
+            *initial,
+            *sequences,
+            body=body.graph(inputs, outputs, "step"),
+            num_scan_inputs=len(sequences),
+            scan_input_directions=[int(reverse)] * len(sequences),
+            scan_output_directions=[int(reverse)] * (len(outputs) - len(initial)),
+        )
+
 
 def _without_trailing(inputs: Sequence[ir.Value | None]) -> list[ir.Value | None]:
     """The inputs without omitted ones at the end."""

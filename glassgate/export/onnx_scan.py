@@ -98,9 +98,7 @@ class PassEmitter:
         scanned = [emitted[value] for value in sequences]
         active: ir.Value | None = None
         if loop.lengths is not None:
-            steps = self.op("Range", self.integer(0), self.op("Squeeze", self.extent[loop.axis]), self.integer(1))
-            lengths = self.op("Cast", emitted[loop.lengths], to=ir.DataType.INT64)
-            scanned.append(self.op("Less", self.op.unsqueeze(steps, 1), self.op.unsqueeze(lengths, 0)))
+            scanned.append(self.op.is_active(self.extent[loop.axis], emitted[loop.lengths]))
             active = body.input("active", ir.DataType.BOOL, [self.size("N")])
             inputs.append(active)
         self.op, self.in_loop = body, {*(carry.before for carry in carries), *elements}
@@ -110,23 +108,13 @@ class PassEmitter:
         chosen = [self.where_active(active, carry.next, emitted[carry.before]) for carry in carries]
         chosen += [self.where_active(active, write.value, self.number(0.0)) for write in loop.writes]
         self.op = self.outer
-        # Each output of a body must be a separate value, not an input of the body or the same value twice.
-        results = [body("Identity", value) for value in chosen]
-        values = [*(carry.next for carry in carries), *(write.value for write in loop.writes)]
-        for result, value in zip(results, values, strict=True):
-            result.dtype = self.element_type(value.type)
-            result.shape = ir.Shape([self.size(axis) for axis in value.type.axes])
-        graph = body.graph(inputs, results, "step")
-        outputs = self.op.several(
-            "Scan",
-            len(results),
-            *(emitted[carry.initial] for carry in carries),
-            *scanned,
-            body=graph,
-            num_scan_inputs=len(scanned),
-            scan_input_directions=[int(loop.reverse)] * len(scanned),
-            scan_output_directions=[int(loop.reverse)] * len(loop.writes),
-        )
+        types = [*(carry.next.type for carry in carries), *(write.value.type for write in loop.writes)]
+        results = [
+            (value, self.element_type(each), [self.size(axis) for axis in each.axes])
+            for value, each in zip(chosen, types, strict=True)
+        ]
+        initial = [emitted[carry.initial] for carry in carries]
+        outputs = self.op.scan(body, inputs, results, initial, scanned, loop.reverse)
         result_values = [*(carry.final for carry in carries), *(write.sequence for write in loop.writes)]
         emitted.update(zip(result_values, outputs, strict=True))
 
@@ -153,7 +141,7 @@ class PassEmitter:
             case Size(axis):
                 return self.number(float(self.size(axis)), name)
             case Block(x, axis, index):
-                return op("Gather", emitted[x], self.integer(index), axis=x.type.axes.index(axis), name=name)
+                return op("Gather", emitted[x], op.constant(np.int64(index)), axis=x.type.axes.index(axis), name=name)
             case Take(x, axis, indices, _):
                 return op("Gather", emitted[x], op.constant(list(indices)), axis=x.type.axes.index(axis), name=name)
             case Stack(parts, axis):
@@ -209,10 +197,6 @@ class PassEmitter:
     def number(self, value: float, name: str | None = None) -> ir.Value:
         """Emit a constant with the dtype of the pass."""
         return number(self.op, value, self.dtype, name)
-
-    def integer(self, value: int) -> ir.Value:
-        """Emit an integer constant."""
-        return self.op.constant(np.asarray(value, np.int64))
 
     def size(self, axis: str) -> int | str:
         """The extent of an axis, or its name if the extent is dynamic."""

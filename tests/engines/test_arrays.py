@@ -13,8 +13,8 @@ from glassgate.engines.reference_step import Step
 from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.differentiate import gradient
 from glassgate.engines.symbolic.arrays.evaluate import Evaluation
-from glassgate.engines.symbolic.arrays.rewrite import in_primitives
 from glassgate.engines.symbolic.arrays.step import array_step
+from glassgate.engines.symbolic.rewrite import in_primitives
 from glassgate.engines.symbolic.values import NotTraceable
 from tests.test_declared_axes import DeltaRule, Skip
 

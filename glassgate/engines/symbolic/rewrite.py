@@ -1,9 +1,9 @@
-"""Rewriting of graphs: merging of equal values, replacement of values, unique names."""
+"""Rewriting of graphs: merging of equal values, replacement of values, primitive operations, unique names."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from glassgate.engines.symbolic.graph import Node
+from glassgate.engines.symbolic.operations import OPERATIONS, PRIMITIVES
 from glassgate.engines.symbolic.values import S, Symbolic, topological_order
 
 
@@ -28,11 +28,40 @@ def rewrite_graph(results: Iterable[S], rule: Callable[[S, tuple[Any, ...]], S |
     return new
 
 
-def make_names_unique(results: Iterable[Node]) -> None:
-    """Append "_" to names of nodes that the results depend on, until each name is unique."""
-    taken: set[str] = set()
+def in_primitives(results: Iterable[S]) -> dict[S, S]:
+    """Rewrite results in primitive operations, without "detach". Return the new value of each result.
+
+    Differentiate a step first: "detach" stops gradients.
+    """
+    new = {value: value for value in results}
+    while not all(map(_is_primitive, topological_order(new.values()))):
+        composed = rewrite_graph(new.values(), _expand)
+        merged = rewrite_graph(composed[value] for value in new.values())
+        new = {old: merged[composed[value]] for old, value in new.items()}
+    return new
+
+
+def _is_primitive(value: Symbolic) -> bool:
+    return not isinstance(value.op, str) or (value.op in PRIMITIVES and value.op != "detach")
+
+
+def _expand(value: S, args: tuple[Any, ...]) -> S | None:
+    compose = OPERATIONS[value.op].composed if isinstance(value.op, str) else None
+    result: S | None = compose(*args) if compose else without_detach(value, args)
+    return result
+
+
+def without_detach(value: S, args: tuple[Any, ...]) -> S | None:
+    """A rule for `rewrite_graph` that replaces "detach" by its argument, in graphs that are not differentiated."""
+    return args[0] if value.op == "detach" else None
+
+
+def make_names_unique(results: Iterable[S]) -> dict[str, S]:
+    """Append "_" to names of values that the results depend on, until each name is unique. Return the named values."""
+    named: dict[str, S] = {}
     for value in topological_order(results):
         if value.name is not None:
-            while value.name in taken:
+            while value.name in named:
                 value.name += "_"
-            taken.add(value.name)
+            named[value.name] = value
+    return named

@@ -12,8 +12,7 @@ from glassgate.engines.symbolic.costs import Costs
 from glassgate.engines.symbolic.differentiate import gradients
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Node, broadcast, gate_of, leaf, make
-from glassgate.engines.symbolic.operations import OPERATIONS, PRIMITIVES
-from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
+from glassgate.engines.symbolic.rewrite import in_primitives, make_names_unique, rewrite_graph, without_detach
 from glassgate.engines.symbolic.saved_values import read_saved_values
 from glassgate.engines.symbolic.values import halves_of, topological_order
 
@@ -188,7 +187,7 @@ def build_trace(cell: Equations, costs: Costs, record: bool = False, record_fact
     }
     columns = {ops.Saved(kind, k): node for kind, nodes in saved_kinds.items() for k, node in enumerate(nodes)}
     saved_leaf = {node: Node(key, (), node.axis) for key, node in columns.items()}
-    replay = rewrite_graph(states, lambda v, args: saved_leaf[v] if v in saved_leaf else _remove_detach(v, args))
+    replay = rewrite_graph(states, lambda v, args: saved_leaf[v] if v in saved_leaf else without_detach(v, args))
     d_pre = [*hh_only, *shared, *ih_halves]
     d = gradients(cell, states, {node: k for k, node in enumerate(d_pre)}, replay)
 
@@ -233,7 +232,7 @@ def build_trace(cell: Equations, costs: Costs, record: bool = False, record_fact
         costs=costs,
         records_factors=record_factors,
     )
-    return _in_primitives(trace)
+    return _with_primitives(trace)
 
 
 def _zero_gradient(state: str, axis: Axis) -> Node:
@@ -245,41 +244,16 @@ def _zero_gradient(state: str, axis: Axis) -> Node:
     return make("where", d == d, 0.0, 0.0)
 
 
-def _remove_detach(node: Node, args: tuple[Any, ...]) -> Node | None:
-    """A rule for `rewrite_graph` that replaces `detach` by its argument, in graphs that are not differentiated."""
-    return args[0] if node.op == "detach" else None
-
-
-def _in_primitives(trace: Trace) -> Trace:
+def _with_primitives(trace: Trace) -> Trace:
     """The trace without `detach`, and with operations that are not primitive replaced by primitive ones."""
     products = (*trace.hh_only, *trace.shared)
-    new = _to_primitives([*trace.forward.results, *trace.saved.values(), *products, *trace.left])
+    new = in_primitives([*trace.forward.results, *trace.saved.values(), *products, *trace.left])
     return replace(
         trace,
         forward=trace.forward.replaced(new),
-        backward=trace.backward.replaced(_to_primitives(trace.backward.results)),
+        backward=trace.backward.replaced(in_primitives(trace.backward.results)),
         saved={key: new[node] for key, node in trace.saved.items()},
         hh_only=tuple(new[node] for node in trace.hh_only),
         shared=tuple(new[node] for node in trace.shared),
         left=tuple(new[node] for node in trace.left),
     )
-
-
-def _to_primitives(results: list[Node]) -> dict[Node, Node]:
-    """Rewrite results in primitive operations. Return the new node of each result."""
-
-    def rule(node: Node, args: tuple[Any, ...]) -> Node | None:
-        compose = OPERATIONS[node.op].composed if isinstance(node.op, str) else None
-        result: Node | None = compose(*args) if compose else _remove_detach(node, args)
-        return result
-
-    new = {node: node for node in results}
-    while any(_is_rewritten(node) for node in topological_order(new.values())):
-        composed = rewrite_graph(new.values(), rule)
-        merged = rewrite_graph(composed[node] for node in new.values())
-        new = {node: merged[composed[value]] for node, value in new.items()}
-    return new
-
-
-def _is_rewritten(node: Node) -> bool:
-    return isinstance(node.op, str) and (node.op == "detach" or node.op not in PRIMITIVES)

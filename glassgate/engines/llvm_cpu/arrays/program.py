@@ -25,12 +25,11 @@ from glassgate.engines.lowering.nests import Memory, Store
 from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.differentiate import gradient
 from glassgate.engines.symbolic.arrays.matrices import with_sums
-from glassgate.engines.symbolic.arrays.rewrite import in_primitives
 from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.arrays.value import Value, constant, leaf
 from glassgate.engines.symbolic.operations import MASKS
 from glassgate.engines.symbolic.ops import Index
-from glassgate.engines.symbolic.rewrite import rewrite_graph
+from glassgate.engines.symbolic.rewrite import in_primitives, rewrite_graph
 from glassgate.engines.symbolic.values import topological_order
 
 Axes = tuple[str, ...]

@@ -17,7 +17,7 @@ from glassgate.engines.symbolic.arrays.value import Value, index, leaf
 from glassgate.engines.symbolic.operations import MASKS
 from glassgate.engines.symbolic.ops import Index
 from glassgate.engines.symbolic.purity import NoRandomNumbers, refuse_impure
-from glassgate.engines.symbolic.rewrite import rewrite_graph
+from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
 from glassgate.engines.symbolic.step import run_in_new_thread, without_garbage_collection
 from glassgate.engines.symbolic.values import NotTraceable, topological_order, tracing
 from glassgate.shapes import ShapeError
@@ -198,13 +198,12 @@ def trace_on(cell: Cell, shapes: Shapes, on_call: Callable[[Any, Any], None] | N
     }
     for name, value in zip(cell.state, results, strict=True):
         value.name = value.name or name
-    order = topological_order(results)
     return ArrayStep(
         scope.sizes,
         {name: leaves.axes(gate.axes) for name, gate in declaration.gates.items()},
         {name: leaves.axes(state.axes) for name, state in declaration.state.items()},
         tuple(results),
-        _unique_names(order),
+        make_names_unique(results),
         frozenset(scope.joined),
         {name: gate.reads for name, gate in declaration.gates.items()},
         {name: leaves.axes(axes) for name, axes in declaration.inputs.items()},
@@ -229,14 +228,3 @@ def _over_axes(tensor: TracedTensor, like: TracedTensor) -> Value:
         if axis is not None and to is not None and axis != to and axis in tensor.value.axes
     }
     return index(tensor.value, renamed)
-
-
-def _unique_names(order: list[Value]) -> dict[str, Value]:
-    """Append "_" to names until each is unique. Return the named values."""
-    named: dict[str, Value] = {}
-    for value in order:
-        if value.name is not None:
-            while value.name in named:
-                value.name += "_"
-            named[value.name] = value
-    return named
