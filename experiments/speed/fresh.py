@@ -1,7 +1,6 @@
-"""Measurements that need a fresh process: peak memory of a first step, and times of a first call and of an import.
+"""Measurements that need a fresh process: peak memory of a first step, memory of a stream, time of a first call.
 
-A public function that takes a workload starts this module as a process, with the name of the measurement and the
-workload as JSON. In this process, the private function of the same name runs.
+`fresh` starts this module as a process, with the name of a measurement and the workload as JSON.
 """
 
 import gc
@@ -18,46 +17,29 @@ from experiments.speed.interleaved import ask_once
 from experiments.speed.worker import clock
 from experiments.speed.workload import Workload
 
-MODULE = "experiments.speed.fresh"
-
 WARM_UP_STEPS = 1_000
 """The number of steps after which a stream has allocated all its memory."""
 
 
-def peak(workload: Workload, threads: int) -> float:
+def fresh(measurement: str, workload: Workload, threads: int, **environment: str) -> float:
+    """Make a measurement of `MEASUREMENTS` in a fresh process, with further environment variables."""
+    return ask_once("experiments.speed.fresh", threads, measurement, json.dumps(asdict(workload)), **environment)
+
+
+def first_call_with_cache(workload: Workload, threads: int, cache: str) -> float:
+    """Measure a first call. Kernels are cached in the folder `cache`, and bytecode as in an installed package."""
+    return fresh("first_call", workload, threads, GLASSGATE_CACHE=cache, PYTHONDONTWRITEBYTECODE="")
+
+
+def peak(workload: Workload) -> float:
     """Measure the bytes by which the first full training step raises the peak resident memory of the process.
 
     A training step of the same layer over two time steps runs before, so that libraries, thread pools and kernels are
     loaded. Inputs and weights are allocated before the measured step, too. Linux counts the peak (VmHWM, reset before
     the step), which includes allocations of libraries.
     """
-    return ask_once(MODULE, threads, "peak", json.dumps(asdict(workload)))
-
-
-def growth(workload: Workload, threads: int) -> float:
-    """Measure the bytes by which the resident memory grows during a stream after the first `WARM_UP_STEPS`."""
-    return ask_once(MODULE, threads, "growth", json.dumps(asdict(workload)))
-
-
-def first_call(workload: Workload, threads: int, cache: str) -> float:
-    """Measure the seconds of the first training step of a process.
-
-    Kernels are cached in the folder `cache`. The bytecode of Python modules may be cached, too, as in an installed
-    package.
-    """
-    arguments = "first_call", json.dumps(asdict(workload))
-    return ask_once(MODULE, threads, *arguments, GLASSGATE_CACHE=cache, PYTHONDONTWRITEBYTECODE="")
-
-
-def import_time(threads: int) -> float:
-    """Measure the seconds of `import glassgate` after torch is imported."""
-    return ask_once("experiments.speed.fresh_import", threads)
-
-
-def _peak(workload: Workload) -> float:
-    module = import_module(f"experiments.speed.peers.{workload.peer}")
-    module.prepare(replace(workload, L=2)).run()
-    subject = module.prepare(workload)
+    _prepare(replace(workload, L=2)).run()
+    subject = _prepare(workload)
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5")
     before = _status("VmRSS")
@@ -65,8 +47,9 @@ def _peak(workload: Workload) -> float:
     return _status("VmHWM") - before
 
 
-def _growth(workload: Workload) -> float:
-    subject = import_module(f"experiments.speed.peers.{workload.peer}").prepare(replace(workload, L=WARM_UP_STEPS))
+def growth(workload: Workload) -> float:
+    """Measure the bytes by which the resident memory grows during a stream after the first `WARM_UP_STEPS`."""
+    subject = _prepare(replace(workload, L=WARM_UP_STEPS))
     for _ in range(WARM_UP_STEPS):
         subject.run()
     gc.collect()
@@ -76,21 +59,24 @@ def _growth(workload: Workload) -> float:
     return _status("VmRSS") - before
 
 
-def _first_call(workload: Workload) -> float:
-    subject = import_module(f"experiments.speed.peers.{workload.peer}").prepare(workload)
-    _import_modules_of_torch()
+def first_call(workload: Workload) -> float:
+    """Measure the seconds of the first training step of the process."""
+    import torch
+
+    subject = _prepare(workload)
+    x = torch.zeros(2, requires_grad=True)
+    torch.autograd.grad(2 * x, x, torch.ones(2))  # torch imports modules at the first gradient of a process
     gc.collect()  # otherwise the step may include a full collection of the objects of torch
     start = clock()
     subject.run()
     return clock() - start
 
 
-def _import_modules_of_torch() -> None:
-    """Import the modules that torch itself imports at the first gradient of a process."""
-    import torch
+MEASUREMENTS: dict[str, Callable[[Workload], float]] = {each.__name__: each for each in (peak, growth, first_call)}
 
-    x = torch.zeros(2, requires_grad=True)
-    torch.autograd.grad(2 * x, x, torch.ones(2))
+
+def _prepare(workload: Workload) -> Any:
+    return import_module(f"experiments.speed.peers.{workload.peer}").prepare(workload)
 
 
 def _status(name: str) -> int:
@@ -99,17 +85,9 @@ def _status(name: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
-def _parse_workload(text: str) -> Workload:
-    fields: dict[str, Any] = json.loads(text)
-    return Workload(**{**fields, "options": tuple(tuple(option) for option in fields["options"])})
-
-
 if __name__ == "__main__":
-    measurements: dict[str, Callable[..., float]] = {
-        "peak": _peak,
-        "growth": _growth,
-        "first_call": _first_call,
-    }
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    print(measurements[sys.argv[1]](*map(_parse_workload, sys.argv[2:])), file=out)
+    fields = json.loads(sys.argv[2])
+    fields["options"] = tuple(map(tuple, fields["options"]))
+    print(MEASUREMENTS[sys.argv[1]](Workload(**fields)), file=out)

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from experiments.common.summaries import quartiles, ratios
-from experiments.speed import fresh
+from experiments.speed.fresh import first_call_with_cache, fresh
 from experiments.speed.interleaved import (
     Budget,
     PeerError,
     Workers,
+    ask_once,
     cpu_contention,
     process_options,
     run_interleaved,
@@ -133,9 +134,7 @@ def _ratio(ours: list[float], other: list[float], cost: bool) -> Figure:
 def memory(bench: Bench, row: Row, point: Point) -> Figure:
     """Measure the ratio of two peaks of memory, each in a fresh process."""
     ((name, other),) = point.others.items()
-    peaks = {
-        contender: fresh.peak(workload, bench.threads) for contender, workload in (("ours", point.ours), (name, other))
-    }
+    peaks = {"ours": fresh("peak", point.ours, bench.threads), name: fresh("peak", other, bench.threads)}
     ratio = peaks["ours"] / peaks[name]
     details = {contender: {"bytes": peak} for contender, peak in peaks.items()}
     return {"figure": ratio, "low": ratio, "high": ratio, "against": name, "rounds": 1, "contenders": details}
@@ -143,34 +142,39 @@ def memory(bench: Bench, row: Row, point: Point) -> Figure:
 
 def growth(bench: Bench, row: Row, point: Point) -> Figure:
     """Measure the MiB by which the steps of a stream increase the memory of the process."""
-    return _figure_of_ours([fresh.growth(point.ours, bench.threads) / 2**20])
+    return _figure_of_ours([fresh("growth", point.ours, bench.threads) / 2**20])
 
 
-def first_call(bench: Bench, row: Row, point: Point) -> Figure:
-    """Measure the seconds of a cell's first call with an empty cache."""
+def first_call(
+    bench: Bench, row: Row, point: Point, earlier: Callable[[Workload], Workload] | None = None, rounds: int = 1
+) -> Figure:
+    """Measure the seconds of a cell's first call in a fresh process.
+
+    Args:
+        bench, row, point: as for the other measures
+        earlier: returns the workload that an earlier process called with the same cache; None for an empty cache
+        rounds: the number of processes
+    """
     with tempfile.TemporaryDirectory() as cache:
-        return _figure_of_ours([fresh.first_call(point.ours, bench.threads, cache)])
+        if earlier is not None:
+            first_call_with_cache(earlier(point.ours), bench.threads, cache)
+        return _figure_of_ours([first_call_with_cache(point.ours, bench.threads, cache) for _ in range(rounds)])
 
 
 def new_cell(bench: Bench, row: Row, point: Point) -> Figure:
     """Measure the seconds of a cell's first call after an earlier process has called another cell."""
-    with tempfile.TemporaryDirectory() as cache:
-        fresh.first_call(replace(point.ours, cell="RNN"), bench.threads, cache)
-        return _figure_of_ours([fresh.first_call(point.ours, bench.threads, cache)])
+    return first_call(bench, row, point, lambda workload: replace(workload, cell="RNN"))
 
 
 def cached_call(bench: Bench, row: Row, point: Point) -> Figure:
     """Measure the seconds of the first call in a process after an earlier process has cached the cell."""
-    with tempfile.TemporaryDirectory() as cache:
-        fresh.first_call(point.ours, bench.threads, cache)
-        return _figure_of_ours(
-            [fresh.first_call(point.ours, bench.threads, cache) for _ in range(bench.budget.least_rounds)]
-        )
+    return first_call(bench, row, point, lambda workload: workload, bench.budget.least_rounds)
 
 
 def import_time(bench: Bench, row: Row, point: Point) -> Figure:
     """Measure the seconds that `import glassgate` adds to `import torch`."""
-    return _figure_of_ours([fresh.import_time(bench.threads) for _ in range(bench.budget.least_rounds)])
+    rounds = range(bench.budget.least_rounds)
+    return _figure_of_ours([ask_once("experiments.speed.fresh_import", bench.threads) for _ in rounds])
 
 
 def _figure_of_ours(values: list[float]) -> Figure:
