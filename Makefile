@@ -95,7 +95,7 @@ claims: .venv/installed
 	@$(if $(filter full,$(CLAIMS)),$(bin)/glassgate compare --output runs/claims/full)
 	@$(bin)/glassgate compare directions --output runs/claims
 	@$(bin)/glassgate compare products --output runs/claims
-	@$(bin)/python docs/claims.py runs/claims
+	@$(bin)/python -m experiments.claims runs/claims
 
 check: .venv/installed
 	@$(MAKE) --no-print-directory --jobs=2 lint demo-in-a-hurry

@@ -1,11 +1,11 @@
-"""`docs/claims.py` updates the pages of claims, also if no problem was solved and pictures are missing."""
+"""`make claims` updates the pages of claims, also if no problem was solved and pictures are missing."""
 
 import json
 import shutil
 
 import pytest
 
-from docs import claims
+from experiments.claims import __main__ as claims
 
 CONTENT = {
     "compare": {
@@ -22,19 +22,18 @@ CONTENT = {
 }  # fmt: skip
 
 
-def test_pages_keep_pictures_that_a_comparison_did_not_draw(tmp_path, monkeypatch, capsys: pytest.CaptureFixture[str]):
+def test_pages_keep_pictures_that_a_comparison_did_not_draw(tmp_path, capsys: pytest.CaptureFixture[str]):
     docs, folder = tmp_path / "docs", tmp_path / "runs"
     docs.mkdir()
     folder.mkdir()
     for page in claims.PAGES:
         shutil.copyfile(claims.DOCS / page, docs / page)
-    monkeypatch.setattr(claims, "DOCS", docs)
     for name, content in CONTENT.items():
         (folder / f"{name}.json").write_text(json.dumps(content))
     drawn_pictures = ("gradients", "taggers-reach", "language-models", "models-reach", "variants")
     for name in drawn_pictures:
         (folder / f"{name}.svg").write_text("<svg/>")
-    claims.main(folder)
+    claims.main(folder, docs)
     assert {path.stem for path in (docs / "claims").iterdir()} == {*drawn_pictures}
     assert "| adding | 100 | lstm | 0 / 3 | - | 74,000 (1997) |" in (docs / claims.PAGES[0]).read_text()
     printed = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Writes the results in `docs/why-lstm.md` and its Chinese version: `python docs/claims.py FOLDER` (`make claims`).
+"""`python -m experiments.claims FOLDER` (`make claims`) writes the results in docs/why-lstm.md and its Chinese version.
 
 FOLDER contains the output of `glassgate compare --quick`, `compare directions` and `compare products`. FOLDER/full
 contains the output of `glassgate compare`. If FOLDER/full is missing, its table and its picture stay as is.
@@ -12,45 +12,35 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).parent
-sys.path.insert(0, str(DOCS / "site"))
-from chinese import translate  # noqa: E402
+from docs.site.chinese import translate
+from experiments.common.environment import ROOT
+from experiments.common.page import replace_parts, table
 
+DOCS = ROOT / "docs"
 PAGES = ("why-lstm.md", "why-lstm.zh-CN.md")
 PICTURES = ("gradients", "learning", "forget-bias", "taggers-reach", "language-models", "models-reach", "variants")
 Content = dict[str, dict[str, Any]]
 """The contents of the JSON files, by the name of the comparison."""
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, docs: Path = DOCS) -> None:
     """Copy the pictures, and replace the text between the comments of both pages."""
     content = {
         name: json.loads((folder / f"{name}.json").read_text("utf-8")) for name in ("compare", "directions", "products")
     }
-    pictures, blocks = [folder / f"{name}.svg" for name in PICTURES], BLOCKS
+    pictures, parts = [folder / f"{name}.svg" for name in PICTURES], PARTS
     if (folder / "full" / "compare.json").exists():
         content["full"] = json.loads((folder / "full" / "compare.json").read_text("utf-8"))
         pictures.append(folder / "full" / "success.svg")
-        blocks = {**BLOCKS, "every": every}
-    (DOCS / "claims").mkdir(exist_ok=True)
+        parts = {**PARTS, "every": every}
+    (docs / "claims").mkdir(exist_ok=True)
     for picture in pictures:
         if picture.exists():
-            shutil.copyfile(picture, DOCS / "claims" / picture.name)
+            shutil.copyfile(picture, docs / "claims" / picture.name)
         else:
             print(f"{picture}: not drawn, because no problem was solved; the page keeps its picture")
     for language, page in enumerate(PAGES):
-        path = DOCS / page
-        text = path.read_text("utf-8")
-        for name, block in blocks.items():
-            begin, end = f"<!-- {name}, written by make claims -->\n", f"<!-- end of {name} -->"
-            before, rest = text.split(begin)
-            text = before + begin + block(content, language) + end + rest.split(end, 1)[1]
-        path.write_text(text, "utf-8")
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table as Markdown."""
-    return "".join(f"| {' | '.join(row)} |\n" for row in (head, ["---"] * len(head), *rows))
+        replace_parts(docs / page, {name: part(content, language) for name, part in parts.items()}, "make claims")
 
 
 def solved(content: Content, language: int) -> str:
@@ -172,10 +162,10 @@ def machine(content: Content, language: int) -> str:
     )
 
 
-BLOCKS: dict[str, Callable[[Content, int], str]] = {
-    block.__name__: block for block in (gradients, solved, directions, generated, products, machine)
+PARTS: dict[str, Callable[[Content, int], str]] = {
+    part.__name__: part for part in (gradients, solved, directions, generated, products, machine)
 }
-"""Functions that return the text of each block of a page. `language` is 0 for English and 1 for Chinese."""
+"""Functions that return the text of each part of a page. `language` is 0 for English and 1 for Chinese."""
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
