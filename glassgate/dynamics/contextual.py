@@ -14,7 +14,7 @@ from glassgate.cell import Named, PreActivations
 from glassgate.engines.axes import PER_ROW, PROJECTED, UNITS
 from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.evaluate import compute_elementwise
+from glassgate.engines.symbolic.evaluate import argument, compute_elementwise
 from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.operations import MASKS
@@ -92,9 +92,8 @@ class ContextualCell(GraphCell):
                     return projection(step.value(node.inputs[0]))
                 case ops.RowSum():
                     return step.value(node.inputs[0]).sum(-1, keepdim=True)
-                case ops.Parameter(name, of_gate):
-                    value = getattr(p, name)
-                    return value if of_gate is None else getattr(value, of_gate)
+                case ops.Parameter():
+                    return argument(node.op, a, s, p)
                 case ops.Size(axis):
                     return float(next(iter(a.ih if axis == UNITS.name else s)).shape[-1])
                 case ops.Constant(number):

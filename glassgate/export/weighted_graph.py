@@ -223,7 +223,7 @@ def _evaluated_constants(program: Pass, spec: DirectionSpec) -> dict[Value, np.n
         if all(value in constants for value in operands(line.operation)):
             constants[line.result] = None
             lines.append(line)
-    outputs = {Port(Role.KEPT, str(k)): value for k, value in enumerate(constants)}
+    outputs = {Port(Role.KEPT, number=k): value for k, value in enumerate(constants)}
     no_steps = Loop(program.loop.axis, False, None, (), (), (), ())
     constant_pass = replace(program, inputs=weights, before=tuple(lines), loop=no_steps, after=(), outputs=outputs)
     evaluated = evaluate(constant_pass, {port: spec.weights[port.name] for port in weights}, {**sizes, "T": 0, "N": 1})

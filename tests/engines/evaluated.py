@@ -165,7 +165,7 @@ class Call:
         for name, width in self.plan.kept_widths(self.sizes).items():
             buffers.append(self.steps.data.new_zeros(len(self.steps.data), width, dtype=self.dtype))
             for k in self._columns(name):
-                rows = self.rows(outputs[Port(Role.KEPT, f"{name}{k}")])
+                rows = self.rows(outputs[Port(Role.KEPT, name, k)])
                 buffers[-1][:, k * rows.shape[1] : (k + 1) * rows.shape[1]] = rows
         return buffers
 
@@ -175,7 +175,7 @@ class Call:
         for name, buffer in zip(self.plan.kept_widths(self.sizes), buffers, strict=True):
             width = {"row": 1, "hr": self.sizes.P}.get(name, self.sizes.H)
             for k in self._columns(name):
-                values[Port(Role.KEPT, f"{name}{k}")] = self.padded(buffer[:, k * width : (k + 1) * width])
+                values[Port(Role.KEPT, name, k)] = self.padded(buffer[:, k * width : (k + 1) * width])
         return values
 
     def _columns(self, name: str) -> list[int]:

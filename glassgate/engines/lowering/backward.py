@@ -93,7 +93,7 @@ class _Backward(PassLowering):
         self.kept_values = {}
         for key, port in self.kept_ports().items():
             node = trace.saved[key]
-            self.kept_values[key] = build.input(port, ("T", "N", *axes_of(node)), name=node.name or port.name)
+            self.kept_values[key] = build.input(port, ("T", "N", *axes_of(node)), name=node.name or port.label)
         self.d_states = {s: build.input(Port(Role.D_STATES, s), axes[s], name=f"d_{s}_all") for s in axes}
         self.d_final = {s: build.input(Port(Role.D_FINAL, s), axes[s][1:], name=f"d_{s}_n") for s in axes}
         self.states_before = {}
@@ -145,7 +145,7 @@ class _Backward(PassLowering):
                 self.outputs[Port(Role.D_GATE, "d_pre")] = self.d_pre
         for role, nodes in ((Role.LEFT, graph.left), (Role.UNPROJECTED, graph.raw), (Role.D_PROJECTED, graph.d_hr)):
             for k, node in enumerate(nodes):
-                port = Port(role, str(k))
+                port = Port(role, number=k)
                 self.sequences[port] = build.write(self.in_every_row(node), f"{role.value}{k}", port)
         recorded = [
             *((Role.D_GATE, gate, node) for gate, node in zip(trace.recorded, graph.d_gates, strict=True)),
@@ -187,7 +187,7 @@ class _Backward(PassLowering):
                 assert isinstance(u.op, ops.State)
                 left = self.states_before[u.op.name]
             else:
-                left = self.sequences[Port(Role.LEFT, str(k))]
+                left = self.sequences[Port(Role.LEFT, number=k)]
             left = self.split_heads(left, self.output_axis, is_left=True)
             parts.append((gates, self._weight_gradient(self.split_heads(d, "H"), left, "d_weight_hh")))
             biases.append((gates, build.sum(self._split_groups(d), self.row_axes)))
@@ -196,7 +196,7 @@ class _Backward(PassLowering):
             if self.form.bias:
                 self._output_gradient("bias_hh", biases)
         if self.cell.projected:
-            d, raw = (self.sequences[Port(role, "0")] for role in (Role.D_PROJECTED, Role.UNPROJECTED))
+            d, raw = (self.sequences[Port(role, number=0)] for role in (Role.D_PROJECTED, Role.UNPROJECTED))
             self.outputs[Port(Role.D_WEIGHT, "weight_hr")] = self._weight_gradient(d, raw, "d_weight_hr")
 
     def _weight_gradient(self, d: Value, right: Value, name: str) -> Value:

@@ -90,7 +90,7 @@ class Builder:
         axes = tuple(axes)
         if axes != self.axes.sorted({*axes}):
             raise ValueError(f"{port}: axes must be declared and in the order {list(self.axes)}, got {list(axes)}")
-        self.inputs[port] = self.new_value(name or port.name or port.role.value, axes, dtype)
+        self.inputs[port] = self.new_value(name or port.label or port.role.value, axes, dtype)
         if port.role is Role.LENGTHS:
             self.lengths = self.inputs[port]
         return self.inputs[port]

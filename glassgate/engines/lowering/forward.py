@@ -53,7 +53,7 @@ def axes_of(node: Node) -> tuple[str, ...]:
 
 def kept_port(value: ops.Saved) -> Port:
     """The port of a value that the forward pass keeps for the backward pass."""
-    return Port(Role.KEPT, f"{value.kind}{value.number}")
+    return Port(Role.KEPT, value.kind, value.number)
 
 
 class PassLowering:

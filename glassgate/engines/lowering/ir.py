@@ -250,7 +250,7 @@ class Role(Enum):
     D_PRE = "d_pre"
     """The gradients of all pre-activations, or of their input and recurrent halves, inside a backward pass."""
     LEFT = "left"
-    """An operand that `weight_hh` multiplies and that is not a state, inside a backward pass. Ports are numbered."""
+    """An operand that `weight_hh` multiplies and that is not a state, inside a backward pass. They are numbered."""
     UNPROJECTED = "raw"
     """The operand that `weight_hr` multiplies, inside a backward pass."""
     D_PROJECTED = "d_hr"
@@ -258,13 +258,25 @@ class Role(Enum):
 
 
 class Port(NamedTuple):
-    """Identifies an input, an output or a sequence by its role and the name of its weight, state, gate or value."""
+    """Identifies an input, an output or a sequence.
+
+    Attributes:
+        role: its role.
+        name: the name of its weight, state or gate, or the kind of a kept value.
+        number: its number among those of this role and name; None if there is only one.
+    """
 
     role: Role
     name: str = ""
+    number: int | None = None
+
+    @property
+    def label(self) -> str:
+        """The name with the number."""
+        return self.name if self.number is None else f"{self.name}{self.number}"
 
     def __str__(self) -> str:
-        return f"{self.role.value} {self.name}".rstrip()
+        return f"{self.role.value} {self.label}".rstrip()
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from glassgate.cell import Named, PreActivations
+from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.operations import OPERATIONS
 
@@ -34,6 +36,23 @@ def evaluate(
         result = compute_elementwise(node.op, args, dtype) if isinstance(node.op, str) else special(node, args)
         values[node] = transform(node, result)
     return values
+
+
+def argument(op: ops.Leaf, a: PreActivations, s: Named, p: Named) -> Any:
+    """The value of a leaf, from the arguments of `Cell.new_state`."""
+    match op:
+        case ops.InputHalf(gate):
+            return getattr(a.ih, gate)
+        case ops.State(name):
+            return getattr(s, name)
+        case ops.Noise(name):
+            return getattr(a.noise, name)
+        case ops.Input(name):
+            return getattr(a.input, name)
+        case ops.Parameter(name, gate):
+            value = getattr(p, name)
+            return value if gate is None else getattr(value, gate)
+    raise AssertionError(f"a step has no {op}")
 
 
 def compute_elementwise(op: str, args: tuple[Any, ...], dtype: torch.dtype | None) -> Any:

@@ -10,7 +10,7 @@ from glassgate.cell import Cell, Named, PreActivations
 from glassgate.engines.axes import PER_ROW, UNITS
 from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.evaluate import evaluate
+from glassgate.engines.symbolic.evaluate import argument, evaluate
 from glassgate.engines.symbolic.graph import Node, size
 
 
@@ -55,17 +55,10 @@ class GraphCell(Cell):
 
         def special(node: Node, args: tuple[Any, ...]) -> Any:
             match node.op:
-                case ops.InputHalf(gate):
-                    return getattr(a.ih, gate)
-                case ops.State(name):
-                    return getattr(s, name)
-                case ops.Noise(name):
-                    return getattr(a.noise, name)
+                case ops.Leaf():
+                    return argument(node.op, a, s, p)
                 case ops.RecurrentHalf(gate):
                     return getattr(product(node.inputs[0], args[0]), gate)
-                case ops.Parameter(name, of_gate):
-                    value = getattr(p, name)
-                    return value if of_gate is None else getattr(value, of_gate)
                 case ops.Projection() if projection is not None:
                     return projection(args[0])
                 case ops.RowSum():

@@ -51,7 +51,7 @@ def weight_gradients(
         if write.port is not None and write.port.role is Role.D_PRE:
             evaluator.set(write.sequence, factors["d_pre"][:, : prod(evaluator.shape_of(write.sequence.type)[2:])])
         elif write.port is not None:
-            evaluator.set(write.sequence, factors[f"left{write.port.name}"])
+            evaluator.set(write.sequence, factors[f"left{write.port.number}"])
     sums = program.loop.carries[len(program.loop.carries) - len(plan.trace.backward.d_parameters) :]
     for k, column in enumerate(plan.trace.parameter_numbers):
         evaluator.set(sums[column].final, factors[f"own{k}"].unflatten(0, (-1, N)).sum(0))

@@ -127,7 +127,7 @@ class Memory:
             elif kind is Kind.D_NEW:
                 column = Column(self.buffers.of_state(kind, port.name))
             else:
-                column = Column(self.buffers[kind], int(port.name))
+                column = Column(self.buffers[kind], port.number or 0)
             results.append(Store(self.graph.origin(write.value), column))
         return results
 

@@ -256,8 +256,8 @@ class _GradientLines:
 
     def column(self, block: GateBlock) -> KindColumn:
         """Return the column that contains an input of the pass or a sequence that the loop writes."""
-        role, number = self.ports[block.value]
-        return KindColumn(KINDS[role], int(number or 0) + block.gate)
+        port = self.ports[block.value]
+        return KindColumn(KINDS[port.role], (port.number or 0) + block.gate)
 
 
 Joinable = TypeVar("Joinable", BiasSum, WeightGradient)

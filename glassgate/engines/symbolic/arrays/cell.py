@@ -11,6 +11,7 @@ from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.evaluate import Evaluation
 from glassgate.engines.symbolic.arrays.step import ArrayStep, Local
 from glassgate.engines.symbolic.arrays.value import Value
+from glassgate.engines.symbolic.evaluate import argument
 
 Sizes = tuple[int, int]
 """The input size and the hidden size of a layer."""
@@ -79,15 +80,11 @@ class ArrayCell(Cell):
         step, like = self._step_for(a, s), next(iter(s))
         leaves: dict[ops.Leaf, Tensor] = {}
         for value in step.values:
-            match value.op:
-                case ops.Parameter(name, gate):
-                    leaf = getattr(p, name) if gate is None else getattr(getattr(p, name), gate)
-                    leaves[value.op] = leaf[None]
-                case ops.Leaf(name):
-                    leaf = getattr(self._block(value.op, a, s), name)
-                    if not isinstance(leaf, Tensor):  # the mean of noise
-                        leaf = like.new_full((1, *(step.sizes[axis] for axis in value.axes)), leaf)
-                    leaves[value.op] = leaf
+            if isinstance(value.op, ops.Leaf):
+                leaf = argument(value.op, a, s, p)
+                if not isinstance(leaf, Tensor):  # the mean of noise
+                    leaf = like.new_full((1, *(step.sizes[axis] for axis in value.axes)), leaf)
+                leaves[value.op] = leaf[None] if isinstance(value.op, ops.Parameter) else leaf
         output = next(iter(step.state.values()))
 
         def product(value: Value, u: Tensor) -> Tensor:
@@ -108,20 +105,6 @@ class ArrayCell(Cell):
         names |= {name: of(local) for name, local in step.locals.items()}
         pairs = zip(step.states, step.state.values(), strict=True)
         return tuple([of(Local(value, axes)) for value, axes in pairs])
-
-    @staticmethod
-    def _block(op: ops.Leaf, a: PreActivations, s: Named) -> Any:
-        """The values of the kind of a leaf, by name."""
-        match op:
-            case ops.InputHalf():
-                return a.ih
-            case ops.State():
-                return s
-            case ops.Noise():
-                return a.noise
-            case ops.Input():
-                return a.input
-        raise AssertionError(f"a step has no {op}")
 
     def values_by_name(self, variables: Mapping[str, Any]) -> Mapping[str, Any]:
         """The named values of the step, from the local variables of `new_state`."""
