@@ -1,6 +1,6 @@
 """The interface between layers and backends. `registry.py` lists the backends by name."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -12,6 +12,7 @@ from glassgate.engines.plan import Plan
 from glassgate.engines.symbolic.costs import Costs
 
 T = TypeVar("T")
+TensorOrNone = TypeVar("TensorOrNone", Tensor, Tensor | None)
 
 
 class PackedLengths(NamedTuple):
@@ -52,20 +53,19 @@ class Passes(Protocol):
     every step: only the output, or all states. They are ordered by direction. A direction's first state is its output.
 
     Attributes:
+        backend: the name of the backend.
         plans: one per direction.
         visible_count: the number of visible states of all directions.
-        shapes: the shapes of the input and of the initial states, by index in the argument `tensors` of `forward`.
-            Empty if their rows are in the order of ranks.
     """
+
+    @property
+    def backend(self) -> str: ...
 
     @property
     def plans(self) -> tuple[Plan, ...]: ...
 
     @property
     def visible_count(self) -> int: ...
-
-    @property
-    def shapes(self) -> Mapping[int, tuple[int, ...]]: ...
 
     def by_direction(self, values: Sequence[T]) -> Iterator[tuple[Sequence[T], Sequence[T]]]:
         """Yield the items of the visible states and of the final states of each direction.
@@ -80,7 +80,7 @@ class Passes(Protocol):
         resets: Tensor | None,
         ragged: Any = None,
         recordings: Sequence[Recording] | None = None,
-    ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
+    ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
         """Run the forward pass.
 
         Args:
@@ -90,9 +90,7 @@ class Passes(Protocol):
             recordings: one per direction, if the plans record gates. All sequences then have the same length.
 
         Returns:
-            1. the visible states of all directions, then their final states
-            2. the argument `saved` of `backward`
-            3. the argument `tensors` of `backward`
+            the visible states of all directions, followed by their final states; and the argument `saved` of `backward`
         """
 
     def backward(
@@ -110,10 +108,25 @@ class Passes(Protocol):
         Noise has no gradient, so its gradient is None too.
 
         Args:
-            tensors, saved: the results of `forward`.
-            resets, ragged, recordings: as in `forward`.
+            tensors, resets, ragged, recordings: as in `forward`.
+            saved: the second result of `forward`.
             d_visible: the gradients of the visible states and of the final states; None for zero.
             needed: for each of `tensors`, whether its gradient is needed.
+        """
+
+    def rows(self, tensors: Sequence[TensorOrNone], ragged: Any) -> list[TensorOrNone]:
+        """Return the tensors of a call, or their tangents, as rows in the order in which kernels read them.
+
+        The conversion is differentiable. `ragged` is as in `forward`.
+        """
+
+    def restore(self, flat: Sequence[Tensor], data: Tensor, ragged: Any) -> Sequence[Tensor]:
+        """Return the results of a call in the shapes of `forward`. The conversion is differentiable.
+
+        Args:
+            flat: every state at every step and every final state of each direction, as rows.
+            data: the input.
+            ragged: as in `forward`.
         """
 
 
@@ -176,6 +189,7 @@ class Signature(NamedTuple):
         shared_initial: whether all sequences have the same initial states.
         all_states: whether every state is visible, not only the output.
         record: whether gates are recorded.
+        backend: the name of the backend that prepares the calls. Its engine sets it.
     """
 
     leading_shape: tuple[int, ...]
@@ -184,6 +198,7 @@ class Signature(NamedTuple):
     shared_initial: bool = False
     all_states: bool = False
     record: bool = False
+    backend: str = ""
 
 
 class CompiledLayer(Protocol):
@@ -349,15 +364,20 @@ InputProduct = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 Train = Callable[..., Sequence[Tensor]]
-"""Runs a prepared call that autograd records. Its arguments are `ragged`, `recordings` and `resets`, then the tensors;
-see `Passes.forward`, whose first result it returns."""
+"""Runs a prepared call that autograd records. Its arguments are `ragged`, `recordings`, an empty list for the tensors
+that the backward pass reads, `resets`, then the tensors; see `Passes.forward`, whose first result it returns."""
 
 
 class PreparedArrayCalls(PreparedCalls, Protocol):
     """The calls with one signature of a layer whose cell declares axes."""
 
     def train(
-        self, ragged: Any, recordings: Sequence[Recording] | None, resets: Tensor | None, *tensors: Tensor
+        self,
+        ragged: Any,
+        recordings: Sequence[Recording] | None,
+        saved: list[Tensor],
+        resets: Tensor | None,
+        *tensors: Tensor,
     ) -> Sequence[Tensor]:
         """See `Train`."""
 

@@ -14,7 +14,6 @@ from torch.nn.functional import linear
 from glassgate.engines.backend import (
     ArrayKernels,
     Backend,
-    CompiledLayer,
     InputProduct,
     PreparedCalls,
     Signature,
@@ -33,10 +32,11 @@ from glassgate.engines.contract import (
 )
 from glassgate.engines.input_product import input_product
 from glassgate.engines.memory import LARGE, empty
-from glassgate.engines.plan import format_plans, operands_of, plan_of
+from glassgate.engines.plan import Plan, format_plans, operands_of, plan_of
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.torch_names import dispatch_mode_count, frame_callback
-from glassgate.engines.torch_op import autograd, transforms
+from glassgate.engines.torch_op import autograd, calls
+from glassgate.engines.torch_op.function import eager_apply
 from glassgate.engines.torch_op.operators import format_layer
 from glassgate.engines.traced_cells import why_not_traceable
 
@@ -69,7 +69,7 @@ class KernelEngine(NamedTuple):
         if (reason := BACKENDS[self.name].why_not(steps, directions)) is not None:
             return reason
         arrays = self._array_kernels(directions)
-        if arrays is None and is_transformed() and (reason := transforms.why_not(steps, directions)) is not None:
+        if arrays is None and is_transformed() and (reason := calls.why_not(steps, directions)) is not None:
             return reason
         if not (torch.compiler.is_compiling() or dispatch_mode_count()):
             for tensor in (steps.data, *operands_of(directions)):
@@ -95,9 +95,9 @@ class KernelEngine(NamedTuple):
         kernels: ArrayKernels | None = getattr(self.backend, "array_kernels", None)
         return kernels
 
-    def compile(self, directions: Sequence[Direction], record: bool = False) -> CompiledLayer:
-        """Compile the directions of a layer. With `record`, gates and their gradients are results too."""
-        return self.backend.compile(tuple([plan_of(d, self.backend.costs, record) for d in directions]))
+    def plans(self, directions: Sequence[Direction], record: bool = False) -> tuple[Plan, ...]:
+        """Return the plan of each direction. With `record`, gates and their gradients are results too."""
+        return tuple([plan_of(direction, self.backend.costs, record) for direction in directions])
 
     def run(
         self,
@@ -118,7 +118,7 @@ class KernelEngine(NamedTuple):
         if (arrays := self._array_kernels(directions)) is not None:
             return arrays.run(steps, directions, all_states, partial(self._product, arrays), recordings)
         if is_transformed():
-            return results_of(directions, transforms.run(self.name, steps, directions), True, all_states)
+            return results_of(directions, autograd.run_transformed(self.name, steps, directions), True, all_states)
         data, batch_sizes, resets = steps
         dtype = result_type(data.dtype, data.device.type)
         save = torch.is_grad_enabled() and (data.requires_grad or any(v.requires_grad for v in operands))
@@ -126,11 +126,11 @@ class KernelEngine(NamedTuple):
             text = format_layer(self.name, [format_plans(directions, record)])
             flat = torch.ops.glassgate.layer(data, batch_sizes, resets, operands, text, all_states, save, dtype)
         else:
-            compiled = self.compile(directions, record)
+            call = calls.SingleCall(self.name, self.plans(directions, record), save, dtype, all_states)
             if save:
-                flat = autograd.run(compiled, self.name, steps, operands, all_states, dtype, recordings)
+                flat = autograd.run(call, calls.RowLayout.of(batch_sizes), resets, (data, *operands), recordings)
             else:
-                flat = compiled.forward(steps, operands, all_states, False, dtype, recordings)
+                flat = call.compiled.forward(steps, operands, all_states, False, dtype, recordings)
         return results_of(directions, flat, all_states or save, all_states)
 
     def _product(self, arrays: ArrayKernels, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -140,11 +140,11 @@ class KernelEngine(NamedTuple):
         if not arrays.multiplies_faster(x.shape[0], x.shape[0] * weight.numel()):
             return _multiply(x, weight, bias)
         layer = [input_product(weight, bias)]
-        steps, operands, compiled = Steps(x, None, None), operands_of(layer), self.compile(layer)
+        operands, plans = operands_of(layer), self.plans(layer)
         if torch.is_grad_enabled() and (x.requires_grad or any([v.requires_grad for v in operands])):
-            arguments = compiled, self.name, steps, operands, False, x.dtype
-            return autograd.run(*arguments, function=autograd.InputProductFunction)[0]
-        return compiled.forward(steps, operands, False, False, x.dtype, None)[0]
+            call = calls.SingleCall(self.name, plans, all_states=False)
+            return autograd.run(call, None, None, (x, *operands), None, autograd.InputProductFunction)[0]
+        return self.backend.compile(plans).forward(Steps(x, None, None), operands, False, False, x.dtype, None)[0]
 
     def prepare(
         self, steps: Steps, directions: list[Direction], signature: Signature
@@ -158,8 +158,9 @@ class KernelEngine(NamedTuple):
             calls = arrays.prepare(steps, directions, signature, product)
             return None if calls is None else (calls.train, calls)
         dtype = result_type(steps.data.dtype, steps.data.device.type)
-        passes = self.compile(directions, signature.record).prepare(operands_of(directions), steps, dtype, signature)
-        return None if passes is None else (partial(autograd.LayerFunction.apply, passes, self.name), passes)
+        compiled = self.backend.compile(self.plans(directions, signature.record))
+        passes = compiled.prepare(operands_of(directions), steps, dtype, signature._replace(backend=self.name))
+        return None if passes is None else (partial(eager_apply(autograd.LayerFunction), passes), passes)
 
     def _prepare_product(
         self, arrays: ArrayKernels, x: Tensor, weight: Tensor, bias: Tensor | None, save: bool
@@ -169,15 +170,15 @@ class KernelEngine(NamedTuple):
             return _multiply
         layer = [input_product(weight, bias)]
         state, steps = layer[0].initial[0], Steps(x, None, None)
-        signature = Signature((len(x),), [tuple(state.shape)], save)
-        passes = self.compile(layer).prepare(operands_of(layer), steps, x.dtype, signature)
+        signature = Signature((len(x),), [tuple(state.shape)], save, backend=self.name)
+        passes = self.backend.compile(self.plans(layer)).prepare(operands_of(layer), steps, x.dtype, signature)
         if passes is None:
             return partial(self._product, arrays)
 
         def run(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
             tensors = (x, weight, state) if bias is None else (x, weight, bias, state)
             if save:
-                return autograd.InputProductFunction.apply(passes, self.name, None, (), None, *tensors)[0]
+                return autograd.InputProductFunction.apply(passes, None, (), [], None, *tensors)[0]
             return passes.forward(tensors, None)[0][0]
 
         return run

@@ -244,6 +244,18 @@ def results_by_direction(plans: Sequence[Plan], results: Sequence[T]) -> Iterato
         start += 2 * count
 
 
+@lru_cache(1024)
+def weight_tensors(plans: tuple[Plan, ...]) -> list[bool]:
+    """For the input and each operand of a call, whether it is a parameter."""
+    return [False, *(k < len(plan.weights) for plan in plans for k in range(plan.operand_count))]
+
+
+@lru_cache(1024)
+def differentiable_tensors(plans: tuple[Plan, ...]) -> list[bool]:
+    """For the input and each operand of a call, whether it has a gradient."""
+    return [True, *(has_gradient for plan in plans for has_gradient in plan.differentiable)]
+
+
 def needed_weights(plans: Sequence[Plan], needed: Sequence[bool]) -> tuple[tuple[str, ...], ...]:
     """The names of the parameters whose gradient is needed, by direction. `needed` has one item per operand."""
     return tuple([tuple(compress(plan.weights, own)) for plan, own in by_direction(plans, needed)])

@@ -187,8 +187,9 @@ class Call:
                 tensors = _with_noise(tensors, calls.plans, noise)
             ragged = None if lengths is None else calls.ragged(lengths)
             own_recordings = recordings and recordings[level.start : level.start + len(level.parts)]
+            flat: Sequence[Tensor]
             if self._needs_grad:
-                flat = train(ragged, own_recordings, resets, *tensors)
+                flat = train(ragged, own_recordings, [], resets, *tensors)
             else:
                 flat = calls.forward(tensors, resets, ragged, own_recordings)[0]
             every.append(flat)

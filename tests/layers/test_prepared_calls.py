@@ -290,12 +290,12 @@ def test_every_change_between_two_calls_is_detected():
 
 
 FUNCTIONS = {
-    "plain": ({}, {}, 9, 14),
-    "lengths": ({}, {"lengths": [5, 3]}, 14, 20),
-    "resets": ({}, {"resets": torch.zeros(5, 2, dtype=torch.bool)}, 10, 15),
-    "residual": ({"num_layers": 2, "residual": True}, {}, 11, 21),
-    "dropout": ({"num_layers": 2, "dropout": 0.5}, {}, 11, 21),
-    "two layers, two directions": ({"num_layers": 2, "bidirectional": True}, {}, 11, 21),
+    "plain": ({}, {}, 9, 15),
+    "lengths": ({}, {"lengths": [5, 3]}, 14, 21),
+    "resets": ({}, {"resets": torch.zeros(5, 2, dtype=torch.bool)}, 10, 16),
+    "residual": ({"num_layers": 2, "residual": True}, {}, 11, 23),
+    "dropout": ({"num_layers": 2, "dropout": 0.5}, {}, 11, 23),
+    "two layers, two directions": ({"num_layers": 2, "bidirectional": True}, {}, 11, 23),
 }
 """The options of a layer, those of a call, and the largest numbers of our functions in inference and in training."""
 

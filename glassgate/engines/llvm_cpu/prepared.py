@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import accumulate, chain, islice
+from math import prod
 from operator import call, is_
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from glassgate.engines.backend import PackedLengths, Signature
+from glassgate.engines.backend import PackedLengths, Signature, TensorOrNone
 from glassgate.engines.contract import Recording
 from glassgate.engines.llvm_cpu.bound import Template
 from glassgate.engines.llvm_cpu.executable import MAX_LAYOUTS, Executable
@@ -26,7 +27,7 @@ from glassgate.engines.llvm_cpu.ragged import (
 )
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
 from glassgate.engines.memory import LOW_ADDRESS, Matrices, allocator, empty, empty_like, in_memory, to_contiguous
-from glassgate.engines.plan import Plan, needed_weights
+from glassgate.engines.plan import Plan, needed_weights, results_by_direction
 
 T = TypeVar("T")
 Prepared = Executable | Template | None
@@ -89,7 +90,7 @@ class PreparedPasses:
         dtype: torch.dtype,
         signature: Signature,
     ) -> None:
-        leading_shape, state_shapes, save, shared_initial, all_states, record = signature
+        leading_shape, state_shapes, save, shared_initial, all_states, record, self.backend = signature
         self.plans, self._sizes, self._layout, rows = plans, sizes, layout, layout.rows
         few_rows = have_few_rows(rows, sizes)
         self._forward = cached_forward_pass(plans, sizes, dtype, save or all_states, save, few_rows, host())
@@ -180,7 +181,7 @@ class PreparedPasses:
         resets: Tensor | None,
         ragged: RaggedLayout | None = None,
         recordings: Sequence[Recording] | None = None,
-    ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
+    ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
         """See `backend.Passes`. With `ragged`, tensors must have the dtype of the computation."""
         if ragged is not None:
             return self._forward_ragged(tensors, resets, ragged)
@@ -199,12 +200,12 @@ class PreparedPasses:
                 results[k] = results[k].to(self._result_dtype)
         for recording, values in zip(recordings or (), recorded, strict=bool(recordings)):
             recording.values = values
-        return tuple(map(results.__getitem__, self._returned)), tuple(map(results.__getitem__, self._saved)), tensors
+        return [*map(results.__getitem__, self._returned)], [*map(results.__getitem__, self._saved)]
 
     def _forward_ragged(
         self, tensors: Sequence[Tensor], resets: Tensor | None, ragged: RaggedLayout
-    ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
-        """Run `forward` for sequences of different lengths or packed rows."""
+    ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        """Run `forward` for sequences of different lengths or packed rows. The saved tensors begin with the copies."""
         kernel_tensors, is_packed = [*tensors], ragged.is_packed
         plan, gathered, scattered, prepared = self._ragged_forward.get(is_packed) or self._plan_forward_copies(
             is_packed
@@ -222,7 +223,7 @@ class PreparedPasses:
         copies = Copies(plan, [*user_inputs, *kernel_inputs, *user_results, *copied_results])
         self._forward.run(ragged.layout, resets, (*kernel_tensors, *kernel_results), (), None, prepared, copies)
         packed_rows = map(kernel_results.__getitem__, self._returned[: self.visible_count * is_packed])
-        return [*packed_rows, *user_results], [*map(kernel_results.__getitem__, self._saved)], kernel_tensors
+        return [*packed_rows, *user_results], [*kernel_tensors, *map(kernel_results.__getitem__, self._saved)]
 
     def backward(
         self,
@@ -235,6 +236,8 @@ class PreparedPasses:
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor | None]:
         """See `backend.Passes`."""
+        if ragged is not None:
+            tensors, saved = saved[: len(tensors)], saved[len(tensors) :]
         kernel_tensors = (
             tensors if tensors[0].dtype is self._compute_dtype else to_contiguous(tensors, self._compute_dtype)
         )
@@ -283,6 +286,22 @@ class PreparedPasses:
         if kernel_tensors is tensors:
             return gradients
         return [d if d is None else d.to(v.dtype) for d, v in zip(gradients, tensors, strict=True)]
+
+    def rows(self, tensors: Sequence[TensorOrNone], ragged: RaggedLayout | None) -> list[TensorOrNone]:
+        """See `backend.Passes`."""
+        order, places = (None, None) if ragged is None else (ragged.order, ragged.places)
+        indices = {k: order if k else places for k in self.shapes}
+        return [None if v is None else _select_rows(v, indices.get(k)) for k, v in enumerate(tensors)]
+
+    def restore(self, flat: Sequence[Tensor], data: Tensor, ragged: RaggedLayout | None) -> list[Tensor]:
+        """See `backend.Passes`."""
+        order, places = (None, None) if ragged is None else (ragged.order, ragged.places)
+        visible, final = list[Tensor](), list[Tensor]()
+        for (count, _), (states, own) in zip(self._state_counts, results_by_direction(self.plans, flat), strict=True):
+            visible += [_restore_rows(v, places, (*data.shape[:-1], v.shape[-1])) for v in states[:count]]
+            final += own
+        shapes = [self.shapes[k] for k in self._sequence_indices[1:]]
+        return [*visible, *[_restore_rows(v, order, shape) for v, shape in zip(final, shapes, strict=True)]]
 
     def _new_backward_pass(self, needed: tuple[bool, ...], ragged: tuple[bool, ...]) -> "_Backward":
         """Create the pass that computes the needed gradients.
@@ -347,3 +366,16 @@ class PreparedPasses:
         for k, row in results:
             all_tensors.append(d[row] if k else d_data)
         return Copies(plan, [*map(Tensor.contiguous, all_tensors)]), new
+
+
+def _select_rows(tensor: Tensor, indices: Tensor | None) -> Tensor:
+    """Return the rows of a tensor with these indices; all rows for None."""
+    rows = tensor.flatten(0, -2) if tensor.dim() > 2 else tensor
+    return rows if indices is None else rows[indices]
+
+
+def _restore_rows(rows: Tensor, indices: Tensor | None, shape: Shape) -> Tensor:
+    """Return a tensor of this shape with `rows` at these indices, and zeros elsewhere."""
+    if indices is not None:
+        rows = rows.new_zeros(prod(shape[:-1]), shape[-1]).index_copy(0, indices, rows)
+    return rows.view(shape)

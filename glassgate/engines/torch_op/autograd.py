@@ -1,83 +1,123 @@
-"""Autograd for the kernels of a layer: functions for eager calls, and the gradients of the operators."""
+"""The autograd function of a layer, for eager calls and transforms of torch.func, and the function of its gradients.
 
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+`operators.py` and `operator_gradients.py` do the same inside operators, for torch.compile and torch.export.
+
+- vmap: one call runs the sequences of all examples. With different parameters, there is one call per example.
+- grad inside vmap: one call computes the factors of all weight gradients. The products of the factors are then summed
+  for each example (`by_group.py`).
+- jvp, and gradients of gradients: a call of the tangent cell (`tangents.py`).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from glassgate.engines import reference
-from glassgate.engines.backend import CompiledLayer, Passes, RaggedLayout
-from glassgate.engines.contract import Recording, Steps, is_batched
+from glassgate.engines.backend import Passes, RaggedLayout
+from glassgate.engines.contract import Direction, Recording, Steps, is_batched
 from glassgate.engines.plan import (
-    Plan,
+    differentiable_tensors,
     directions_of,
     operands_of,
     plan_of,
-    results_by_direction,
     state_result_count,
+    weight_tensors,
     without_final_states,
 )
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.symbolic.tangent import is_tangent
-from glassgate.engines.torch_names import is_legacy_batch, is_wrapped
-from glassgate.engines.torch_op.operators import format_layer, layer_plans, to_kernel_gradients
-from glassgate.engines.torch_op.tangents import tangent_arguments, values_and_tangents
-
-T = TypeVar("T")
+from glassgate.engines.torch_names import dispatch_mode_count, functorch, is_legacy_batch, top_transform
+from glassgate.engines.torch_op.by_group import sum_by_group
+from glassgate.engines.torch_op.calls import RowLayout, SingleCall, flatten_steps, split_steps, transformed_call
+from glassgate.engines.torch_op.function import FlatFunction, is_differentiated, unwrap_dead_wrappers
+from glassgate.engines.torch_op.tangents import (
+    reference_results,
+    reference_with_tangents,
+    tangent_arguments,
+    values_and_tangents,
+)
+from glassgate.engines.torch_op.vmap_batch import Batch
 
 _BATCH_OF_GRADIENTS = (
-    "kernels have no gradient for a batch of gradients (is_grads_batched, torch.func.vmap of a backward pass): run the "
-    'forward pass inside `with glassgate.engine("reference")`'
+    "kernels have no gradient for a batch of gradients (is_grads_batched): run the forward pass inside "
+    '`with glassgate.engine("reference")`, or use torch.func.vmap'
 )
 
 
-class LayerFunction(torch.autograd.Function):
-    """An eager call of a layer. It computes the results of the operator `layer` without the cost of the dispatcher.
+class LayerFunction(FlatFunction):
+    """A call of a layer. Its arguments are:
 
-    Its arguments are the passes of the call, the name of their backend, the layout of sequences of different lengths,
-    the recordings of all directions if gates are recorded, the mask of resets, and the tensors; see `Passes.forward`.
+    - the passes of the call
+    - the layout of sequences of different lengths, or None
+    - the recordings, one per direction if gates are recorded
+    - a list to which the call adds the tensors that its backward pass reads. If it is None, they are results too.
+    - the mask of resets, or None
+    - the tensors of the call; see `Passes.forward`
     """
 
     @staticmethod
     def forward(
-        ctx: Any,
         passes: Passes,
-        backend: str,
         layout: RaggedLayout | None,
         recordings: Sequence[Recording] | None,
+        saved: list[Tensor] | None,
         resets: Tensor | None,
         *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
-        visible, saved, kernel_tensors = passes.forward(tensors, resets, layout, recordings)
-        ctx.call = passes, backend, layout, recordings, len(tensors)
-        ctx.save_for_backward(resets, *tensors, *(() if layout is None else kernel_tensors), *saved)
-        ctx.set_materialize_grads(False)
+        visible, to_save = passes.forward(tensors, resets, layout, recordings)
+        if saved is None:
+            return (*visible, *to_save[passes.visible_count :])
+        saved += to_save
         return tuple(visible)
 
     @staticmethod
-    def backward(ctx: Any, *d_visible: Tensor | None) -> tuple[Tensor | None, ...]:
-        for d in d_visible:
-            if d is not None and (is_wrapped(d) or is_legacy_batch(d)):
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        passes, layout, recordings, saved, resets, *tensors = inputs
+        if saved is None:
+            saved = without_final_states(passes.plans, output)
+            ctx.mark_non_differentiable(*output[state_result_count(passes.plans) :])
+            ctx.save_for_forward(resets, *tensors)
+        ctx.call = passes, layout, recordings, len(tensors), len(output)
+        ctx.save_for_backward(resets, *tensors, *saved)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *d_results: Tensor | None) -> tuple[Tensor | None, ...]:
+        passes, layout, recordings, n, _ = ctx.call
+        resets, *tensors = ctx.saved_tensors
+        tensors, saved, needed = tensors[:n], tensors[n:], ctx.needs_input_grad[5:]
+        for d in d_results:
+            if d is not None and is_legacy_batch(d):
                 raise RuntimeError(_BATCH_OF_GRADIENTS)
-        passes, backend, layout, recordings, n = ctx.call
-        resets, *saved = ctx.saved_tensors
-        tensors = saved[:n]
-        kernel_tensors, saved = (tensors, saved[n:]) if layout is None else (saved[n : 2 * n], saved[2 * n :])
-        needed = ctx.needs_input_grad[5:]
         if recordings:
-            for recording, (d_states, d_final) in zip(recordings, passes.by_direction(d_visible), strict=True):
+            for recording, (d_states, d_final) in zip(recordings, passes.by_direction(d_results), strict=True):
                 if recording.on_gradients is not None:
                     recording.on_gradients((d_states[0], *d_final))
             if recordings[0].skips_input:
                 needed = False, *needed[1:]
-        if torch.is_grad_enabled():
-            arguments = tensors, resets, saved, d_visible, ctx.needs_input_grad[5]
-            d_tensors = _call_gradients_by_operator(passes, backend, layout, *arguments)
+        if torch.is_grad_enabled() or top_transform() is not None:
+            d_tensors = _gradients(passes, layout, resets, tensors, saved, d_results, needed)
         else:
-            d_tensors = passes.backward(kernel_tensors, saved, resets, d_visible, needed, layout, recordings)
+            d_tensors = passes.backward(tensors, saved, resets, d_results, needed, layout, recordings)
         return None, None, None, None, None, *d_tensors
+
+    @staticmethod
+    def jvp(ctx: Any, *d: Tensor | None) -> tuple[Tensor | None, ...]:
+        passes, _, _, _, result_count = ctx.call
+        resets, *tensors = unwrap_dead_wrappers(ctx.saved_tensors)
+        _, tangents = _run_with_tangents(passes, None, resets, tensors, d[5:])
+        return *tangents, *[None] * (result_count - len(tangents))
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Sequence[Any], passes: SingleCall, *rest: Any) -> tuple[tuple[Tensor, ...], Any]:
+        static, tensors, is_weight = (passes, *rest[:3]), rest[3:], [False, *weight_tensors(passes.plans)]
+        batch = Batch(info.batch_size, in_dims[4:], tensors)
+        if batch.has_own_weights(is_weight):
+            return batch.run_one_by_one(lambda *example: LayerFunction.apply(*static, *example))
+        return batch.unfold(LayerFunction.apply(*static, *batch.fold(is_weight)))
 
 
 class InputProductFunction(LayerFunction):
@@ -88,251 +128,262 @@ class InputProductFunction(LayerFunction):
         d = d_results[0]
         if d is None or not is_batched(d):
             return LayerFunction.backward(ctx, *d_results)
-        n, (_, data, weight, *others) = ctx.call[-1], ctx.saved_tensors
+        (*_, n, _), (_, data, weight, *others) = ctx.call, ctx.saved_tensors
         d_others = [d.sum(0) if v.dim() == 1 else None for v in others[: n - 2]]  # the bias if any, and the state
         return *(None,) * 5, d @ weight, d.T @ data, *d_others
 
 
-class _Layout(NamedTuple):
-    """`RaggedLayout` of rows that are in the order of the kernels."""
-
-    batch_sizes: Tensor
-    order: None = None
-    places: None = None
-
-
-class _SinglePasses(NamedTuple):
-    """`Passes` of one call, whose tensors have one row per step of each sequence."""
-
-    compiled: CompiledLayer
-    all_states: bool
-    dtype: torch.dtype
-    visible_count: int = 0
-    shapes: Mapping[int, tuple[int, ...]] = MappingProxyType({})
-
-    @property
-    def plans(self) -> tuple[Plan, ...]:
-        """See `Passes`."""
-        return self.compiled.plans
-
-    def by_direction(self, values: Sequence[T]) -> Iterator[tuple[Sequence[T], Sequence[T]]]:
-        """See `Passes`."""
-        return results_by_direction(self.plans, values)
-
-    def forward(
-        self,
-        tensors: Sequence[Tensor],
-        resets: Tensor | None,
-        ragged: _Layout | None = None,
-        recordings: Sequence[Recording] | None = None,
-    ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
-        """See `Passes`."""
-        steps = Steps(tensors[0], ragged and ragged.batch_sizes, resets)
-        flat = self.compiled.forward(steps, tensors[1:], self.all_states, True, self.dtype, recordings or None)
-        return flat[: state_result_count(self.plans)], without_final_states(self.plans, flat), tensors
-
-    def backward(
-        self,
-        tensors: Sequence[Tensor],
-        saved: Sequence[Tensor],
-        resets: Tensor | None,
-        d_visible: Sequence[Tensor | None],
-        needed: Sequence[bool],
-        ragged: _Layout | None = None,
-        recordings: Sequence[Recording] | None = None,
-    ) -> list[Tensor | None]:
-        """See `Passes`."""
-        steps = Steps(tensors[0], ragged and ragged.batch_sizes, resets)
-        d = to_kernel_gradients(steps, d_visible)
-        return self.compiled.backward(steps, tensors[1:], saved, d, needed[0], needed[1:], recordings or None)
-
-
 def run(
-    compiled: CompiledLayer,
-    backend: str,
-    steps: Steps,
-    operands: Sequence[Tensor],
-    all_states: bool,
-    dtype: torch.dtype,
+    passes: SingleCall,
+    layout: RaggedLayout | None,
+    resets: Tensor | None,
+    tensors: Sequence[Tensor | None],
     recordings: Sequence[Recording] | None = None,
     function: type[LayerFunction] = LayerFunction,
 ) -> Sequence[Tensor]:
     """Run a training call. Return every state at every step and every final state, in the order of `CompiledLayer`."""
-    data, batch_sizes, resets = steps
-    passes, layout = _SinglePasses(compiled, all_states, dtype), None if batch_sizes is None else _Layout(batch_sizes)
-    results: tuple[Tensor, ...] = function.apply(passes, backend, layout, recordings, resets, data, *operands)
-    return results
+    return function.apply(passes, layout, recordings, None, resets, *tensors)[: passes.result_count]
 
 
-def _call_gradients_by_operator(
-    passes: Passes,
-    backend: str,
-    layout: RaggedLayout | None,
-    tensors: Sequence[Tensor],
-    resets: Tensor | None,
-    saved: Sequence[Tensor],
-    d_visible: Sequence[Tensor | None],
-    needs_d_data: bool,
-) -> list[Tensor | None]:
-    """The gradients of the tensors of a call, computed by the differentiable operator."""
-    rows: dict[int, Tensor | None] = {}
-    """For ragged sequences, the row indices of the input and of each initial state, in the order in which kernels read
-    the rows. Keys are the positions in `tensors`; None means all rows in order."""
-    order = None
-    if layout is not None:
-        order, places = layout.order, layout.places
-        rows = {k: order if k else places for k in passes.shapes}
-    data, *operands = [_select_rows(v, rows.get(k)) for k, v in enumerate(tensors)]
-    steps = Steps(data, None if layout is None else layout.batch_sizes, None if resets is None else resets.flatten())
-    d_flat = [
-        None if d is None else _select_rows(d, rows.get(0) if k < passes.visible_count else order)
-        for k, d in enumerate(d_visible)
-    ]
-    d_results = list[Tensor | None]()
-    for plan, (d_states, d_final) in zip(passes.plans, passes.by_direction(d_flat), strict=True):
-        d_results += [*d_states, *[None] * (len(plan.equations.state) - len(d_states)), *d_final]
-    text = format_layer(backend, [plan.text for plan in passes.plans])
-    saved = [_as_rows(v)[: len(data)] for v in saved]
-    d_data, d_operands = _gradients_by_operator(steps, operands, saved, text, d_results, needs_d_data)
-    return [
-        None if d is None else _undo_select_rows(d, v, rows.get(k))
-        for k, (d, v) in enumerate(zip((d_data, *d_operands), tensors, strict=True))
-    ]
-
-
-def _select_rows(tensor: Tensor, rows: Tensor | None) -> Tensor:
-    """Return the rows of a tensor with these indices; all rows for None."""
-    return _as_rows(tensor) if rows is None else _as_rows(tensor)[rows]
-
-
-def _undo_select_rows(d: Tensor, like: Tensor, rows: Tensor | None) -> Tensor:
-    """Return the gradient of the tensor `like`, from the gradient `d` of `_select_rows(like, rows)`."""
-    if rows is not None:
-        d = d.new_zeros(_as_rows(like).shape).index_copy(0, rows, d)
-    return d.view_as(like)
-
-
-def _as_rows(tensor: Tensor) -> Tensor:
-    """Flatten all axes of a tensor except the last."""
-    return tensor.flatten(0, -2) if tensor.dim() > 2 else tensor
-
-
-def _save(ctx: Any, plans: Sequence[Plan], inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
-    data, batch_sizes, resets, operands = inputs
-    ctx.operand_count, ctx.result_count = len(operands), state_result_count(plans)
-    ctx.save_for_backward(data, batch_sizes, resets, *operands, *without_final_states(plans, output))
-    ctx.set_materialize_grads(False)
-
-
-def _saved_tensors(ctx: Any) -> tuple[Steps, Sequence[Tensor], Sequence[Tensor]]:
-    """The steps, the operands of all directions, and the results that the forward pass saved."""
-    data, batch_sizes, resets, *rest = ctx.saved_tensors
-    return Steps(data, batch_sizes, resets), rest[: ctx.operand_count], rest[ctx.operand_count :]
-
-
-def _gradients_by_operator(
-    steps: Steps,
-    operands: Sequence[Tensor],
-    flat: Sequence[Tensor],
-    plans: str,
-    d_results: Sequence[Tensor | None],
-    needs_d_data: bool,
-) -> tuple[Tensor | None, list[Tensor | None]]:
-    """The gradients of the input and of the operands, computed by the differentiable operator `layer_backward`."""
-    reached = [k for k, d in enumerate(d_results) if d is not None]
-    d_reached = [d for d in d_results if d is not None]
-    # The gradient of `layer_backward` does not use the saved results. Without `detach`, autograd would run the backward
-    # pass of the layer once more for them.
-    flat = [v.detach() for v in flat]
-    d_data, *d_operands = torch.ops.glassgate.layer_backward(
-        *steps, operands, flat, d_reached, reached, plans, needs_d_data
-    )
-    differentiable = [has_gradient for plan in layer_plans(plans) for has_gradient in plan.differentiable]
-    # An operator cannot return None. A missing gradient is an empty tensor.
-    d_existing = [
-        d if exists and d.shape == v.shape else None
-        for d, exists, v in zip(d_operands, differentiable, operands, strict=True)
-    ]
-    return d_data if needs_d_data else None, d_existing
-
-
-def save_layer(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
-    """Save the tensors of the operator `layer` that `layer_gradient` reads."""
-    *tensors, ctx.text, _, _, _ = inputs
-    _save(ctx, layer_plans(ctx.text), tuple(tensors), output)
-
-
-def layer_gradient(ctx: Any, d_flat: Sequence[Tensor | None]) -> tuple[Any, ...]:
-    """The gradient of the operator `layer`."""
-    d_results = d_flat[: ctx.result_count]
-    d_data, d_operands = _gradients_by_operator(*_saved_tensors(ctx), ctx.text, d_results, ctx.needs_input_grad[0])
-    return d_data, None, None, d_operands, None, None, None, None
-
-
-def save_layer_backward(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
-    """Save the tensors of the operator `layer_backward` that `layer_backward_gradient` reads."""
-    data, batch_sizes, resets, operands, flat, d_results, ctx.reached, ctx.text, _ = inputs
-    ctx.operand_count, ctx.flat_count = len(operands), len(flat)
-    ctx.save_for_backward(batch_sizes, resets, data, *operands, *d_results)
-    ctx.set_materialize_grads(False)
-
-
-def layer_backward_gradient(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any, ...]:
-    """The gradient of the operator `layer_backward`.
-
-    Let s be the inner product of `dd` and the outputs of `layer_backward`. It is equal to the inner product of
-    `d_results` and the tangents of the layer's results in the direction `dd`. The gradient of s with respect to
-    `d_results` is therefore these tangents. All other gradients of s are computed by backpropagation through them.
-    """
-    batch_sizes, resets, *leaves = ctx.saved_tensors
-    create_graph = torch.is_grad_enabled()
-    with torch.enable_grad():
-        leaves = [v.view_as(v) if v.requires_grad else v for v in leaves]
-        inputs, d_values = leaves[: ctx.operand_count + 1], leaves[ctx.operand_count + 1 :]
-        data, *operands = [v.to(inputs[1].dtype) for v in inputs]
-        dd = [None if v is None or v.shape != x.shape else v for v, x in zip(dd, inputs, strict=True)]
-        d = [None if v is None else v.to(data.dtype) for v in dd]
-        plans, steps = layer_plans(ctx.text), Steps(data, batch_sizes, resets)
-        if any(plan.equations.projected for plan in plans):
-            # Tangent cells do not support projections, so the reference engine is differentiated twice.
-            results = [
-                v for r in reference.run(steps, directions_of(plans, operands), True) for v in (*r.states, *r.final)
-            ]
-            selected = [results[k].to(d.dtype) for k, d in zip(ctx.reached, d_values, strict=True)]
-            first = _gradients(selected, inputs, d_values, True)
-            pairs = [(v, d_v) for v, d_v in zip(first, dd, strict=True) if v is not None and d_v is not None]
-            second = _gradients([v for v, _ in pairs], leaves, [d_v for _, d_v in pairs], create_graph)
-        else:
-            tangents = _tangents(ctx.text, steps, operands, d)
-            selected = [tangents[k].to(d.dtype) for k, d in zip(ctx.reached, d_values, strict=True)]
-            second = [*_gradients(selected, inputs, d_values, create_graph)]
-            second += selected if create_graph else map(Tensor.detach, selected)
-    d_data, *d_rest = second
-    d_operands, d_d_results = d_rest[: ctx.operand_count], d_rest[ctx.operand_count :]
-    return d_data, None, None, d_operands, [None] * ctx.flat_count, d_d_results, None, None, None
-
-
-def _tangents(text: str, steps: Steps, operands: Sequence[Tensor], d: Sequence[Tensor | None]) -> list[Tensor]:
-    """The tangents of the results of a call, for the tangents `d` of its input and its operands."""
-    plans, name = layer_plans(text), text.partition("\n")[0]
-    steps, directions = tangent_arguments(steps, directions_of(plans, operands), d[0], d[1:])
-    if name == "cpu" and not any(is_tangent(plan.equations) for plan in plans):
-        backend = BACKENDS[name]
-        compiled = backend.compile(tuple([plan_of(direction, backend.costs) for direction in directions]))
-        results = run(compiled, name, steps, operands_of(directions), True, steps.data.dtype)
-    else:
-        results = [v for r in reference.run(steps, directions, True) for v in (*r.states, *r.final)]
-    return values_and_tangents(results, plans)[1]
+def run_transformed(backend: str, steps: Steps, directions: list[Direction]) -> list[Tensor]:
+    """Run a call inside a transform. Return the same as `run`."""
+    operands = operands_of(directions)
+    save = torch.is_grad_enabled() and any(v.requires_grad for v in (steps.data, *operands))
+    passes = transformed_call(backend, directions, save or is_differentiated())
+    resets, *tensors = split_steps(steps, directions)
+    return [flatten_steps(v) for v in run(passes, None, resets, tensors)]
 
 
 def _gradients(
-    values: Sequence[Tensor], leaves: Sequence[Tensor], d: Sequence[Tensor | None], create_graph: bool
+    passes: Passes,
+    layout: RaggedLayout | None,
+    resets: Tensor | None,
+    tensors: Sequence[Tensor],
+    saved: Sequence[Tensor],
+    d_results: Sequence[Tensor | None],
+    needed: Sequence[bool],
 ) -> list[Tensor | None]:
-    """The gradients of leaves, from the gradients `d` of `values`; None for leaves that do not require a gradient."""
-    roots = [(value, d_value) for value, d_value in zip(values, d, strict=True) if value.requires_grad]
+    """The gradients of the tensors of a call, which are differentiable."""
+    pairs = zip(needed, differentiable_tensors(passes.plans), strict=True)
+    needed = tuple([need and exists for need, exists in pairs])
+    reached = tuple([k for k, d in enumerate(d_results) if d is not None])
+    gradients: Iterator[Tensor] = iter(())
+    if reached and any(needed):
+        # The second derivative does not use the saved results. Without `detach`, autograd would run the backward pass
+        # of the layer once more for them.
+        constants, d_reached = [v.detach() for v in saved], [d_results[k] for k in reached]
+        request = GradientRequest(passes, needed, reached, len(d_results))
+        gradients = iter(LayerGradients.apply(request, layout, resets, *tensors, *constants, *d_reached))
+    return [next(gradients, None) if need else None for need in needed]
+
+
+@dataclass(frozen=True)
+class GradientRequest:
+    """The request for gradients, an argument of `LayerGradients`.
+
+    Attributes:
+        passes: the passes of the call whose gradients are computed.
+        needed: whether the gradient of the input and of each operand is needed.
+        reached: the indices of the results that have a gradient.
+        result_count: the number of results of the call.
+        groups: the number of groups of sequences. The gradients of parameters are summed over each group, and have an
+            additional first axis of this length. With 0 groups, they are summed over all sequences, without this axis.
+    """
+
+    passes: Passes
+    needed: tuple[bool, ...]
+    reached: tuple[int, ...]
+    result_count: int
+    groups: int = 0
+
+    @cached_property
+    def is_weight_gradient(self) -> list[bool]:
+        """For each needed gradient, whether it is the gradient of a parameter."""
+        pairs = zip(weight_tensors(self.passes.plans), self.needed, strict=True)
+        return [is_weight for is_weight, need in pairs if need]
+
+    def split(self, tensors: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+        """Split the tensors into the input and the operands, the saved tensors, and the gradients of the results."""
+        n, end = len(self.needed), len(tensors) - len(self.reached)
+        return [*tensors[:n]], [*tensors[n:end]], [*tensors[end:]]
+
+
+class LayerGradients(FlatFunction):
+    """The needed gradients of a call. Its arguments are the request, the layout and the mask of resets of the call, its
+    tensors, the tensors that it saved, and the gradients of its results.
+    """
+
+    @staticmethod
+    def forward(
+        request: GradientRequest, layout: RaggedLayout | None, resets: Tensor | None, *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
+        inputs, saved, d_reached = request.split([v.contiguous() for v in tensors])
+        d_results = _scatter(request.reached, d_reached, request.result_count)
+        passes, arguments = request.passes, (inputs, saved, resets, d_results)
+        if request.groups:
+            d = sum_by_group(passes, *arguments, request.needed, request.groups)
+        else:
+            d = passes.backward(*arguments, request.needed, layout)
+        return tuple([v for v, need in zip(d, request.needed, strict=True) if need and v is not None])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
+        ctx.request, ctx.layout, *tensors = inputs
+        ctx.save_for_backward(*tensors)
+        ctx.save_for_forward(*tensors)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *dd: Tensor | None) -> tuple[Tensor | None, ...]:
+        """The second derivative.
+
+        Let s be the inner product of `dd` and the gradients. It is equal to the inner product of the gradients of the
+        results and the tangents of the results in the direction `dd`. The gradient of s with respect to the gradients
+        of the results is therefore these tangents. All other gradients of s are computed by backpropagation through
+        them.
+        """
+        request, (resets, *tensors) = ctx.request, unwrap_dead_wrappers(ctx.saved_tensors)
+        inputs, saved, d_reached = request.split(tensors)
+        if request.groups:
+            values, pullback, *_ = torch.func.vjp(_gradients_by_group(request, resets, saved), *inputs, *d_reached)
+            second = pullback(tuple([torch.zeros_like(v) if d is None else d for v, d in zip(values, dd, strict=True)]))
+            d_inputs, d_d_reached = second[: len(inputs)], second[len(inputs) :]
+        else:
+            d = _scatter([k for k, need in enumerate(request.needed) if need], dd, len(inputs))
+
+            def tangents(*inputs: Tensor) -> tuple[Tensor, ...]:
+                d_results = _run_with_tangents(request.passes, ctx.layout, resets, inputs, d)[1]
+                return tuple([d_results[k].to(v.dtype) for k, v in zip(request.reached, d_reached, strict=True)])
+
+            d_inputs, d_d_reached = _pull_back(tangents, inputs, d_reached)
+        exist = differentiable_tensors(request.passes.plans)
+        d_inputs = [v if exists else None for v, exists in zip(d_inputs, exist, strict=True)]
+        return None, None, None, *d_inputs, *[None] * len(saved), *d_d_reached
+
+    @staticmethod
+    def jvp(ctx: Any, _request: None, _layout: None, _resets: None, *d: Tensor | None) -> tuple[Tensor, ...]:
+        request, (resets, *tensors) = ctx.request, unwrap_dead_wrappers(ctx.saved_tensors)
+        inputs, saved, d_reached = request.split(tensors)
+        d_inputs, _, dd_reached = request.split(d)
+        dd_reached = [torch.zeros_like(v) if dd is None else dd for v, dd in zip(d_reached, dd_reached, strict=True)]
+        if request.groups:
+            d_inputs = [torch.zeros_like(v) if d_v is None else d_v for v, d_v in zip(inputs, d_inputs, strict=True)]
+            primals, tangents = (*inputs, *d_reached), (*d_inputs, *dd_reached)
+            return torch.func.jvp(_gradients_by_group(request, resets, saved), primals, tangents)[1]
+
+        def reached_values_and_tangents(*inputs: Tensor) -> tuple[Tensor, ...]:
+            values, tangents = _run_with_tangents(request.passes, None, resets, inputs, d_inputs)
+            return tuple([results[k] for results in (values, tangents) for k in request.reached])
+
+        # The product rule applies, because the gradients depend on the inputs and on the gradients of the results.
+        _, pullback, *_ = torch.func.vjp(reached_values_and_tangents, *inputs)
+        return tuple([v for v, need in zip(pullback((*dd_reached, *d_reached)), request.needed, strict=True) if need])
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: Sequence[Any], request: GradientRequest, layout: RaggedLayout | None, *tensors: Any
+    ) -> tuple[tuple[Tensor, ...], Any]:
+        batch, plans = Batch(info.batch_size, in_dims[2:], tensors), request.passes.plans
+        is_weight = [False, *weight_tensors(plans)]
+        is_weight += [False] * (len(tensors) - len(is_weight))
+        if batch.has_own_weights(is_weight) or not plans[0].trace.records_factors:
+            return batch.run_one_by_one(lambda *example: LayerGradients.apply(request, layout, *example))
+        groups = info.batch_size * max(request.groups, 1) if any(request.is_weight_gradient) else 0
+        gradients = LayerGradients.apply(replace(request, groups=groups), None, *batch.fold(is_weight))
+        return batch.unfold(gradients, request.is_weight_gradient, request.groups)
+
+
+def _scatter(indices: Sequence[int], values: Sequence[Tensor | None], count: int) -> list[Tensor | None]:
+    """Return a list of `count` items, with the values at these indices and None elsewhere."""
+    by_index = dict(zip(indices, values, strict=True))
+    return [by_index.get(k) for k in range(count)]
+
+
+def _gradients_by_group(
+    request: GradientRequest, resets: Tensor | None, saved: Sequence[Tensor]
+) -> Callable[..., tuple[Tensor, ...]]:
+    """A function from the inputs and the gradients of results to the requested gradients. It runs group by group.
+
+    Unlike `LayerGradients` with groups, this function is differentiable.
+    """
+    n, request_of_group = len(request.needed), replace(request, groups=0)
+    is_weight = [*weight_tensors(request.passes.plans), *[False] * (len(saved) + len(request.reached))]
+
+    def gradients(*tensors: Tensor) -> tuple[Tensor, ...]:
+        all_tensors = [*tensors[:n], *saved, *tensors[n:]]
+
+        def select_group(v: Tensor, group: int) -> Tensor:
+            return v.unflatten(v.dim() - 2, (request.groups, -1)).select(v.dim() - 2, group)
+
+        by_group = []
+        for group in range(request.groups):
+            own = [v if weight else select_group(v, group) for v, weight in zip(all_tensors, is_weight, strict=True)]
+            mask = None if resets is None else select_group(resets, group)
+            by_group.append(LayerGradients.apply(request_of_group, None, mask, *own))
+        by_gradient = zip(zip(*by_group, strict=True), request.is_weight_gradient, strict=True)
+        return tuple([torch.stack(v) if is_weight else torch.cat(v, v[0].dim() - 2) for v, is_weight in by_gradient])
+
+    return gradients
+
+
+def _pull_back(
+    function: Callable[..., tuple[Tensor, ...]], inputs: Sequence[Tensor], d_values: Sequence[Tensor]
+) -> tuple[Sequence[Tensor | None], Sequence[Tensor]]:
+    """Return the gradients of the inputs of a function, from the gradients of its values; and the values.
+
+    Outside of transforms, a gradient is None if autograd does not need it.
+    """
+    if functorch is None or top_transform() is not None:
+        values, pullback, *_ = torch.func.vjp(function, *inputs)
+        return pullback(tuple(d_values)), values
+    create_graph = torch.is_grad_enabled()
+    gradients: Iterator[Tensor] = iter(())
+    with torch.enable_grad():
+        leaves = [v.view_as(v) if v.requires_grad else v for v in inputs]
+        values = function(*leaves)
     needed = [leaf for leaf in leaves if leaf.requires_grad]
-    if not (roots and needed):
-        return [None] * len(leaves)
-    outputs, d_outputs = zip(*roots, strict=True)
-    gradients = iter(torch.autograd.grad(outputs, needed, d_outputs, create_graph=create_graph, materialize_grads=True))
-    return [next(gradients) if leaf.requires_grad else None for leaf in leaves]
+    roots = [(v, d) for v, d in zip(values, d_values, strict=True) if v.requires_grad]
+    if roots and needed:
+        outputs, d_outputs = zip(*roots, strict=True)
+        options = {"create_graph": create_graph, "materialize_grads": True}
+        gradients = iter(torch.autograd.grad(outputs, needed, d_outputs, **options))
+    d_inputs = [next(gradients, None) if leaf.requires_grad else None for leaf in leaves]
+    return d_inputs, values if create_graph else [v.detach() for v in values]
+
+
+def _run_with_tangents(
+    passes: Passes,
+    layout: RaggedLayout | None,
+    resets: Tensor | None,
+    tensors: Sequence[Tensor],
+    d: Sequence[Tensor | None],
+) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+    """Run a call. Return its results and their tangents.
+
+    Args:
+        passes, layout, resets, tensors: the arguments of the call. Tensors may have different dtypes.
+        d: the tangents of the tensors; None for zero.
+    """
+    plans, backend, dtype = passes.plans, passes.backend, tensors[1].dtype
+    data, *operands = passes.rows([v.to(dtype) for v in tensors], layout)
+    d_data, *d_operands = passes.rows([None if v is None else v.to(dtype) for v in d], layout)
+    sizes = None if layout is None else layout.batch_sizes
+    steps = Steps(data, sizes, None if resets is None else resets.flatten())
+    directions = directions_of(plans, operands)
+    results: Sequence[Tensor]
+    if any(plan.equations.projected for plan in plans):
+        results, tangents = reference_with_tangents(steps, directions, (data, *operands), (d_data, *d_operands))
+    else:
+        steps, directions = tangent_arguments(steps, directions, d_data, d_operands)
+        if backend != "cpu" or dispatch_mode_count() or any(is_tangent(plan.equations) for plan in plans):
+            # Kernels of third derivatives would take longer to compile than the reference engine takes to run.
+            results = reference_results(steps, directions)
+        elif plans[0].trace.records_factors:
+            results = run_transformed(backend, steps, directions)
+        else:
+            costs = BACKENDS[backend].costs
+            call = SingleCall(backend, tuple([plan_of(direction, costs) for direction in directions]))
+            layout_of_rows = RowLayout.of(steps.batch_sizes)
+            results = run(call, layout_of_rows, steps.resets, (steps.data, *operands_of(directions)))
+        results, tangents = values_and_tangents(results, plans)
+    return passes.restore(results, tensors[0], layout), passes.restore(tangents, tensors[0], layout)

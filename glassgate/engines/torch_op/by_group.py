@@ -10,15 +10,46 @@ from math import prod
 from torch import Tensor
 
 from glassgate.cell import Weights
-from glassgate.engines.contract import Direction, Steps
+from glassgate.engines.backend import Passes
+from glassgate.engines.contract import Direction, Recording, Steps
 from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.evaluate import Evaluator
 from glassgate.engines.lowering.forward import Form
 from glassgate.engines.lowering.ir import Pass, Port, Role, Value, operands
-from glassgate.engines.plan import Plan
+from glassgate.engines.plan import Plan, by_direction, needed_weights, weight_tensors
+from glassgate.engines.torch_op.calls import flatten_steps
 
 
-def weight_gradients(
+def sum_by_group(
+    passes: Passes,
+    tensors: Sequence[Tensor],
+    saved: Sequence[Tensor],
+    resets: Tensor | None,
+    d_results: Sequence[Tensor | None],
+    needed: Sequence[bool],
+    groups: int,
+) -> list[Tensor | None]:
+    """Do the same as `passes.backward`, but sum the gradients of parameters over each group of sequences."""
+    plans, is_weight = passes.plans, weight_tensors(passes.plans)
+    others, recordings = (
+        [need and not weight for need, weight in zip(needed, is_weight, strict=True)],
+        [Recording() for _ in plans],
+    )
+    gradients = passes.backward(tensors, saved, resets, d_results, others, None, recordings)
+    data, *operands = map(flatten_steps, tensors)
+    steps = Steps(data, None, None if resets is None else resets.flatten())
+    at, remaining = 1, map(flatten_steps, saved)
+    triples = zip(by_direction(plans, operands), recordings, needed_weights(plans, needed[1:]), strict=True)
+    for (plan, own), recording, names in triples:
+        states = dict(zip(plan.equations.state, remaining, strict=False))
+        d_weights = _weight_gradients(plan, steps, plan.direction(own), states, recording.grad, groups, names)
+        for k, name in enumerate(plan.weights):
+            gradients[at + k] = d_weights.get(name)
+        at += plan.operand_count
+    return gradients
+
+
+def _weight_gradients(
     plan: Plan,
     steps: Steps,
     direction: Direction,

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from glassgate.engines.memory import COMPUTE_DTYPE
 from glassgate.engines.plan import by_direction
+from glassgate.engines.registry import BACKENDS
 from glassgate.engines.torch_op.operators import layer_plans, parse_layer
 
 
@@ -21,7 +22,7 @@ def forward(
     dtype: torch.dtype,
 ) -> list[Tensor]:
     S, results, saved = data.shape[0], [], []
-    compute_dtype, (backend, parsed) = COMPUTE_DTYPE[data.dtype], parse_layer(plans)
+    compute_dtype, (name, parsed) = COMPUTE_DTYPE[data.dtype], parse_layer(plans)
     for plan, own in by_direction(parsed, operands):
         sizes = plan.sizes(own, data)
         widths = list(plan.state_widths(sizes).values())
@@ -31,7 +32,7 @@ def forward(
         results += [data.new_empty(sizes.N, n, dtype=dtype) for n in widths]
         if save:
             kept = plan.kept_widths(sizes).items()
-            saved += [data.new_empty(S, n, dtype=backend.saved_type(name, dtype)) for name, n in kept]
+            saved += [data.new_empty(S, n, dtype=BACKENDS[name].saved_type(buffer, dtype)) for buffer, n in kept]
     return [*results, *saved]
 
 

@@ -5,7 +5,7 @@ arguments and results several times. This takes longer than a small kernel. Here
 results must be flat.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -37,6 +37,20 @@ class FlatFunction(torch.autograd.Function):
         args = tuple([interpreter._cptr.lift(v) if isinstance(v, Tensor) else v for v in args])
         with functorch.enable_single_level_autograd_function():
             return _single_level_function(cls).apply(*args)
+
+
+def eager_apply(function: type[FlatFunction]) -> Callable[..., tuple[Tensor, ...]]:
+    """Return the method `apply` of a function without its search for transforms, for calls outside of them."""
+    apply: Callable[..., tuple[Tensor, ...]] = function.apply
+    return apply if functorch is None else super(torch.autograd.Function, function).apply  # type: ignore[misc]
+
+
+def is_differentiated() -> bool:
+    """Whether the caller runs inside a transform that computes gradients."""
+    if functorch is None:
+        return True
+    active = functorch.get_interpreter_stack() or []
+    return any(transform.key() == functorch.TransformType.Grad for transform in active)
 
 
 def unwrap_dead_wrappers(values: Sequence[Any]) -> Sequence[Any]:

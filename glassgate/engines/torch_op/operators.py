@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from glassgate.engines.backend import Backend, CompiledLayer
+from glassgate.engines.backend import CompiledLayer
 from glassgate.engines.contract import Steps
 from glassgate.engines.memory import COMPUTE_DTYPE, in_memory, to_contiguous_rows
 from glassgate.engines.plan import Plan, parse_plans
@@ -20,12 +20,12 @@ def format_layer(backend: str, plans: Sequence[str]) -> str:
     return "\n".join([backend, *plans])
 
 
-def parse_layer(text: str) -> tuple[Backend, tuple[Plan, ...]]:
+def parse_layer(text: str) -> tuple[str, tuple[Plan, ...]]:
     """Parse the argument `plans`. A text without the name of a backend is for the first backend in `BACKENDS`."""
     name, _, plans = text.partition("\n")
     if name not in BACKENDS:
         name, plans = next(iter(BACKENDS)), text
-    return BACKENDS[name], parse_plans(plans, BACKENDS[name].costs)
+    return name, parse_plans(plans, BACKENDS[name].costs)
 
 
 def layer_plans(text: str) -> tuple[Plan, ...]:
@@ -35,8 +35,8 @@ def layer_plans(text: str) -> tuple[Plan, ...]:
 
 def compile_layer(text: str) -> CompiledLayer:
     """Compile the layer that the argument `plans` describes."""
-    backend, plans = parse_layer(text)
-    return backend.compile(plans)
+    name, plans = parse_layer(text)
+    return BACKENDS[name].compile(plans)
 
 
 def to_kernel_gradients(steps: Steps, d_results: Sequence[Tensor | None]) -> dict[int, Tensor]:

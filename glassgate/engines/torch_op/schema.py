@@ -23,7 +23,7 @@ _SCHEMAS = (
     f"arrays({_ARRAY_CALL}, {_ARRAY_OPTIONS}, bool save) -> Tensor[]",
     f"arrays_backward({_ARRAY_CALL}, Tensor saved, Tensor[] d_results, {_ARRAY_OPTIONS}) -> Tensor[]",
 )
-_ARRAYS = "glassgate.engines.llvm_cpu.arrays.operators"
+_GRADIENTS, _ARRAYS = ".operator_gradients", "glassgate.engines.llvm_cpu.arrays.operators"
 
 
 def _lazy(name: str, module: str) -> Callable[..., Any]:
@@ -44,8 +44,8 @@ for _name, _devices, _compute, _fake in (
         _library.impl(_name, _compute, _device)
     torch.library.register_fake(f"glassgate::{_name}", _fake, lib=_library)
 for _name, _gradient, _save, _module in (
-    ("layer", "layer_gradient", "save_layer", ".autograd"),
-    ("layer_backward", "layer_backward_gradient", "save_layer_backward", ".autograd"),
+    ("layer", "layer_gradient", "save_layer", _GRADIENTS),
+    ("layer_backward", "layer_backward_gradient", "save_layer_backward", _GRADIENTS),
     ("arrays", "gradient", "save", _ARRAYS),
 ):
     torch.library.register_autograd(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Cell, Weights
+from glassgate.engines import reference
 from glassgate.engines.contract import Direction, Steps
 from glassgate.engines.plan import Plan
 from glassgate.engines.symbolic.equations import Equations
@@ -72,6 +73,33 @@ def values_and_tangents(results: Sequence[Tensor], plans: Sequence[Plan]) -> tup
             values += islice(remaining, len(plan.equations.state))
             tangents += islice(remaining, len(plan.equations.state))
     return values, tangents
+
+
+def reference_results(steps: Steps, directions: list[Direction]) -> list[Tensor]:
+    """Run a call on the reference engine. Return every state at every step and every final state."""
+    return [v for r in reference.run(steps, directions, all_states=True) for v in (*r.states, *r.final)]
+
+
+def reference_with_tangents(
+    steps: Steps, directions: list[Direction], tensors: Sequence[Tensor], d: Sequence[Tensor | None]
+) -> tuple[list[Tensor], Sequence[Tensor]]:
+    """Return the results of a call, with or without projections, and their tangents.
+
+    Args:
+        steps, directions: the arguments of the call.
+        tensors: the input and the operands of the directions.
+        d: the tangents of `tensors`; None for zero.
+
+    """
+    pairs = [(v, d_v) for v, d_v in zip(tensors, d, strict=True) if d_v is not None]
+    # The gradients of a call are linear in the gradients of its results, so their derivative has the tangents.
+    with torch.enable_grad():
+        results = reference_results(steps, directions)
+        d_results = [torch.zeros_like(v, requires_grad=True) for v in results]
+        total = torch.stack([torch.sum(v * d_v) for v, d_v in zip(results, d_results, strict=True)]).sum()
+        first = torch.autograd.grad(total, [v for v, _ in pairs], create_graph=True)
+        d_first = [d_v for _, d_v in pairs]
+        return results, torch.autograd.grad(first, d_results, d_first, create_graph=True, materialize_grads=True)
 
 
 @lru_cache(256)

@@ -68,10 +68,15 @@ class PreparedArrays:
         self, tensors: Sequence[Tensor], resets: Tensor | None, ragged: Any, recordings: Sequence[Recording] | None
     ) -> tuple[Sequence[Tensor]]:
         """See `PreparedCalls`."""
-        return (self.train(ragged, recordings, resets, *tensors),)
+        return (self.train(ragged, recordings, [], resets, *tensors),)
 
     def train(
-        self, ragged: Any, recordings: Sequence[Recording] | None, resets: Tensor | None, *tensors: Tensor
+        self,
+        ragged: Any,
+        recordings: Sequence[Recording] | None,
+        saved: list[Tensor],
+        resets: Tensor | None,
+        *tensors: Tensor,
     ) -> Sequence[Tensor]:
         """See `backend.Train`."""
         if min(map(Tensor.data_ptr, tensors)) < LOW_ADDRESS or (resets is not None and resets.data_ptr() < LOW_ADDRESS):

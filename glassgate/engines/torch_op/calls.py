@@ -1,0 +1,172 @@
+"""Calls that are not prepared: eager calls, calls inside transforms of torch.func, and their derivatives."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from glassgate.engines.backend import CompiledLayer, RaggedLayout, TensorOrNone
+from glassgate.engines.contract import Direction, Reason, Recording, Steps, result_type
+from glassgate.engines.plan import (
+    Plan,
+    operands_of,
+    plan_of,
+    results_by_direction,
+    state_result_count,
+    without_final_states,
+)
+from glassgate.engines.registry import BACKENDS
+from glassgate.engines.torch_op.operators import to_kernel_gradients
+
+T = TypeVar("T")
+
+
+def why_not(steps: Steps, directions: Sequence[Direction]) -> Reason | None:
+    """Why the kernels cannot run a call inside a transform; None if they can."""
+    if steps.data.device.type != "cpu":
+        return Reason("inside transforms of torch.func, kernels run on the CPU only")
+    if steps.batch_sizes is not None:
+        return Reason("inside transforms of torch.func, kernels need sequences of the same length")
+    if any("weight_hr" in direction.weights for direction in directions):
+        return Reason("inside transforms of torch.func, kernels do not support proj_size")
+    dtypes = {result_type(steps.data.dtype), *(v.dtype for v in (steps.data, *operands_of(list(directions))))}
+    if dtypes not in ({torch.float32}, {torch.float64}):
+        return Reason("inside transforms of torch.func, kernels need tensors of one type, float32 or float64")
+    if not steps.data.shape[0]:
+        return Reason("inside transforms of torch.func, kernels need at least one step")
+    return None
+
+
+class RowLayout(NamedTuple):
+    """`RaggedLayout` of rows that are in the order of the kernels."""
+
+    batch_sizes: Tensor
+    order: None = None
+    places: None = None
+
+    @staticmethod
+    def of(batch_sizes: Tensor | None) -> "RowLayout | None":
+        """Return the layout; None if all steps have the same number of rows."""
+        return None if batch_sizes is None else RowLayout(batch_sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class SingleCall:
+    """`Passes` of one call. Its results are every state at every step and every final state of each direction.
+
+    Tensors with W numbers per step have the shape (S, W). Inside transforms they have the shape (L, N, W), so that a
+    batch axis fits between L and N.
+
+    Attributes:
+        backend, plans: see `Passes`.
+        save: whether a backward pass follows.
+        dtype: the dtype of the results; None for that of the input.
+        all_states: whether all states have this dtype, not only the output.
+    """
+
+    backend: str
+    plans: tuple[Plan, ...]
+    save: bool = True
+    dtype: torch.dtype | None = None
+    all_states: bool = True
+
+    @cached_property
+    def compiled(self) -> CompiledLayer:
+        """The kernels of the layer."""
+        return BACKENDS[self.backend].compile(self.plans)
+
+    @cached_property
+    def result_count(self) -> int:
+        """The number of results."""
+        return state_result_count(self.plans)
+
+    @property
+    def visible_count(self) -> int:
+        """See `Passes`."""
+        return self.result_count // 2
+
+    def by_direction(self, values: Sequence[T]) -> Iterator[tuple[Sequence[T], Sequence[T]]]:
+        """See `Passes`."""
+        return results_by_direction(self.plans, values)
+
+    def forward(
+        self,
+        tensors: Sequence[Tensor],
+        resets: Tensor | None,
+        ragged: RaggedLayout | None = None,
+        recordings: Sequence[Recording] | None = None,
+    ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        """See `Passes`."""
+        data = tensors[0]
+        steps, operands = self._kernel_arguments(tensors, resets, ragged)
+        arguments = operands, self.all_states, self.save, self.dtype or data.dtype, recordings or None
+        flat = self.restore(self.compiled.forward(steps, *arguments), data, ragged)
+        return flat[: self.result_count], without_final_states(self.plans, flat)
+
+    def backward(
+        self,
+        tensors: Sequence[Tensor],
+        saved: Sequence[Tensor],
+        resets: Tensor | None,
+        d_visible: Sequence[Tensor | None],
+        needed: Sequence[bool],
+        ragged: RaggedLayout | None = None,
+        recordings: Sequence[Recording] | None = None,
+    ) -> list[Tensor | None]:
+        """See `Passes`."""
+        steps, operands = self._kernel_arguments(tensors, resets, ragged)
+        d_results = to_kernel_gradients(steps, [None if d is None else flatten_steps(d) for d in d_visible])
+        saved = [flatten_steps(v) for v in saved]
+        d = self.compiled.backward(steps, operands, saved, d_results, needed[0], needed[1:], recordings or None)
+        return [None if d[0] is None else d[0].view_as(tensors[0]), *d[1:]]
+
+    def _kernel_arguments(
+        self, tensors: Sequence[Tensor], resets: Tensor | None, ragged: RaggedLayout | None
+    ) -> tuple[Steps, Sequence[Tensor]]:
+        data, *operands = map(flatten_steps, tensors)
+        sizes = None if ragged is None else ragged.batch_sizes
+        return Steps(data, sizes, None if resets is None else resets.flatten()), operands
+
+    def rows(self, tensors: Sequence[TensorOrNone], ragged: RaggedLayout | None) -> list[TensorOrNone]:
+        """See `Passes`."""
+        return [None if v is None else flatten_steps(v) for v in tensors]
+
+    def restore(self, flat: Sequence[Tensor], data: Tensor, ragged: RaggedLayout | None) -> Sequence[Tensor]:
+        """See `Passes`. `flat` may also have saved tensors after the results."""
+        if data.dim() < 3:
+            return flat
+        final = [id(v) for _, own in self.by_direction(flat) for v in own]
+        return [v if id(v) in final else v.unflatten(0, data.shape[:2]) for v in flat]
+
+
+def flatten_steps(v: Tensor) -> Tensor:
+    """Flatten a tensor with a row per step, (L, N, W), to (S, W). Return other tensors unchanged."""
+    return v.flatten(0, 1) if v.dim() == 3 else v
+
+
+def split_steps(steps: Steps, directions: Sequence[Direction]) -> list[Tensor | None]:
+    """Return the mask of resets, the input and the operands. Tensors with W numbers per step become (L, N, W)."""
+    N = directions[0].initial[0].shape[0]
+
+    def split(v: Tensor) -> Tensor:
+        return v.unflatten(0, (-1, N))
+
+    operands = list[Tensor]()
+    for d in directions:
+        noise = [split(v) if d.cell.noise[name].per_step else v for name, v in d.noise.items()]
+        operands += [*d.weights.values(), *d.initial, *d.restart, *noise]
+    return [None if steps.resets is None else split(steps.resets[:, None]), split(steps.data), *operands]
+
+
+def transformed_call(backend: str, directions: Sequence[Direction], save: bool) -> SingleCall:
+    """Return the passes of a call inside a transform. The backward pass records the factors of gradients."""
+    costs = BACKENDS[backend].costs
+    return _cached_call(backend, tuple([plan_of(d, costs, record_factors=True) for d in directions]), save)
+
+
+@lru_cache(1024)
+def _cached_call(backend: str, plans: tuple[Plan, ...], save: bool) -> SingleCall:
+    return SingleCall(backend, plans, save)
