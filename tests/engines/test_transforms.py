@@ -130,3 +130,19 @@ def test_errors_state_why_a_transform_is_not_supported(options, call, reason) ->
         jvp(lambda x: layer(x, **call)[0], (x,), (x,))
     output, _ = jvp(lambda x: layer(x, **call)[0], (x,), (x,))
     assert output.shape[:2] == (5, 4)
+
+
+def test_a_batch_of_gradients_of_one_call() -> None:
+    layer, x = gg.LSTM(3, 4, dtype=torch.float64), noise(1, 5, 2, 3)
+    for lengths in (None, [3, 5]):
+        for _ in range(3):  # the last call is prepared
+            output, _ = layer(x, lengths=lengths)
+        vectors, weights = noise(2, 3, *output.shape), list(layer.parameters())
+
+        def gradients(vector, output=output, weights=weights):
+            return torch.autograd.grad(output, weights, vector, retain_graph=True)
+
+        batch = vmap(gradients)(vectors)
+        for k, vector in enumerate(vectors):
+            for one, other in zip(batch, gradients(vector), strict=True):
+                torch.testing.assert_close(one[k], other, rtol=1e-12, atol=1e-12)
