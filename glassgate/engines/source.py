@@ -1,9 +1,11 @@
 """The text of the kernels that are generated for a cell."""
 
 from glassgate.cell import Cell
+from glassgate.cell_shapes import example_sizes
 from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.symbolic.trace import build_trace
-from glassgate.engines.traced_cells import current_equations
+from glassgate.engines.symbolic.values import NotTraceable
+from glassgate.engines.traced_cells import current_equations, traced_array_step
 from glassgate.shapes import check_choice
 
 
@@ -16,7 +18,8 @@ def source(cell: Cell, engine: str = "cpu", *, projected: bool = False) -> str:
         projected: whether the output goes through `weight_hr`.
 
     Returns:
-        The text of Python functions. Kernels of both engines are written in Python.
+        The text of Python functions. Kernels of both engines are written in Python. Those of a cell that declares axes
+        are for a layer of a small size.
 
     Raises:
         TypeError: the cell uses an operation that the kernels do not support.
@@ -33,8 +36,23 @@ def source(cell: Cell, engine: str = "cpu", *, projected: bool = False) -> str:
         from glassgate.engines.triton_gpu.layer import source_of
 
         return source_of(current_equations(cell, projected))
+    if cell.declaration is not None:
+        return _of_arrays(cell)
     from glassgate.engines.llvm_cpu.kernel import print_kernel
 
     equations = current_equations(cell, projected)
     trace, title = build_trace(equations, COSTS), type(cell).__name__
     return "\n\n".join(print_kernel(title, equations, trace, is_backward).text for is_backward in (False, True))
+
+
+def _of_arrays(cell: Cell) -> str:
+    """The kernels of a cell that declares axes."""
+    from glassgate.engines.llvm_cpu.arrays.kernel import print_kernels
+    from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
+    from glassgate.engines.llvm_cpu.processor import host
+
+    step = traced_array_step(cell, *example_sizes(cell))
+    if isinstance(step, str):
+        raise NotTraceable(step)
+    kernels = print_kernels(ArrayProgram(step), 32, host().full_precision)
+    return "\n\n".join([kernels.forward, kernels.backward])

@@ -218,14 +218,14 @@ relu6 leaky_relu hardtanh hardsigmoid hardswish hardshrink softshrink tanhshrink
 gelu elu celu selu relu sigmoid tanh
 """
 BINARY = """
-add sub mul div pow minimum maximum hypot logaddexp multiply subtract divide true_divide rsub atan2 arctan2 fmod
+add sub mul div pow minimum maximum hypot logaddexp multiply subtract divide true_divide rsub atan2 arctan2 fmod remainder
 copysign
 """
 EXPRESSIONS = {
     **{f"torch.{name}": lambda x, y, name=name: getattr(torch, name)(x) for name in UNARY.split()},
     **{f"F.{name}": lambda x, y, name=name: getattr(F, name)(x) for name in ACTIVATIONS.split()},
     **{f"torch.{name}(x, y)": lambda x, y, name=name: getattr(torch, name)(x, y) for name in BINARY.split()},
-    "operators": lambda x, y: (2 - x) * y / (1 + abs(y)) - (-x + 3) / 4 + 1 / (x * x + 2) - 0.5 * y,
+    "operators": lambda x, y: (2 - x) * y / (1 + abs(y)) - (-x + 3) / 4 + 1 / (x * x + 2) - 0.5 * y + x % 0.7,
     "powers": lambda x, y: x**2 + y**3 + (x * x + 1) ** -2 + (y * y + 1) ** 0.5 + (x * x + 1) ** 1.5 + x**0.0,
     "bases": lambda x, y: 2**x + 0.5**y + (x * x + 1) ** y,
     "masks": lambda x, y: torch.where((x > 0) & ~(y <= 0.5) | (x == y), x, 2.0) * (x != 0) + (x < y) * y + (x >= 1) * x,

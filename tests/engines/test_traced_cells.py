@@ -347,7 +347,6 @@ UNSUPPORTED = {
         None,
         "for state 'h' a value that is not one number per unit|a value",
     ),
-    "`%`": (lambda self, a, s: a.x % 2, None, "`%`"),
     "`//`": (lambda self, a, s: a.x // 2, None, "`//`"),
     "`@`": (lambda self, a, s: a.x @ a.x, None, "`@`"),
     "len": (lambda self, a, s: a.x * len(a.x), None, "the length of a tensor"),

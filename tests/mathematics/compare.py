@@ -20,9 +20,9 @@ CANCELLING = frozenset({"tanhshrink", "gelu", "gelu__tanh", "lerp", "lerp__tenso
 """Functions whose error is relative to their arguments, because torch's expression subtracts nearly equal numbers."""
 CANCELLING_GRADIENT = frozenset({"tanh", "expm1", "softsign", "hardswish", "gelu", "gelu__tanh"})
 """Functions whose derivative has an absolute error."""
-OTHER_IN_TORCH = frozenset({"fmod", "hardsigmoid", "hardswish"})
-"""Functions for which torch in float64 is less exact: fmod of a large quotient is NaN, large results of hardswish are
-infinite, and the derivative of hardsigmoid is a constant in float32."""
+OTHER_IN_TORCH = frozenset({"fmod", "remainder", "remainder__operator", "hardsigmoid", "hardswish"})
+"""Functions for which torch in float64 is less exact: fmod and remainder of a large quotient are NaN, large results of
+hardswish are infinite, and the derivative of hardsigmoid is a constant in float32."""
 
 
 @dataclass(frozen=True)

@@ -133,6 +133,8 @@ BINARY: dict[str, Function] = {
     "clamp__both": lambda x, y: torch.clamp(x, min=y, max=torch.neg(y)),
     "atan2": torch.atan2,
     "fmod": torch.fmod,
+    "remainder": torch.remainder,
+    "remainder__operator": lambda x, y: x % y,
     "copysign": torch.copysign,
 }
 """Functions of two values."""

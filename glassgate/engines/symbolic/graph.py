@@ -137,7 +137,7 @@ class Node(Symbolic):
     __float__ = __int__ = __index__ = __complex__ = _refusing_method("the number inside a tensor")
     __round__ = __floor__ = __ceil__ = __trunc__ = __float__
     __array__ = __array_ufunc__ = __array_function__ = _refusing_method("numpy")
-    __mod__ = __rmod__ = __imod__ = __divmod__ = __rdivmod__ = _refusing_method("`%`")
+    __divmod__ = __rdivmod__ = _refusing_method("divmod")
     __floordiv__ = __rfloordiv__ = __ifloordiv__ = _refusing_method("`//`")
     __matmul__ = __rmatmul__ = __imatmul__ = _refusing_method("`@`")
     __lshift__ = __rlshift__ = __ilshift__ = __rshift__ = __rrshift__ = __irshift__ = _refusing_method(
@@ -145,10 +145,11 @@ class Node(Symbolic):
     )
 
     __iadd__, __isub__ = _in_place_operator("add", "+="), _in_place_operator("sub", "-=")
-    __imul__, __itruediv__, __ipow__ = (
+    __imul__, __itruediv__, __ipow__, __imod__ = (
         _in_place_operator("mul", "*="),
         _in_place_operator("div", "/="),
         _in_place_operator("pow", "**="),
+        _in_place_operator("remainder", "%="),
     )
     __iand__ = __ior__ = __ixor__ = _refusing_method("writing to a mask")
 

@@ -38,6 +38,14 @@ def polynomial(x: Any, *coefficients: float) -> Any:
     return value
 
 
+def remainder(x: Any, y: Any) -> Any:
+    """x - y floor(x / y), 1 ulp: `fmod`, moved to the sign of y."""
+    rest = torch.fmod(x, y)
+    above = torch.where(rest < 0.0, rest + y, rest)
+    below = torch.where(rest > 0.0, rest + y, rest)
+    return _select(y > 0.0, above, _select(y < 0.0, below, rest))
+
+
 def exp2(x: Any) -> Any:
     """2^x, 1 ulp."""
     return torch.pow(2.0, x)

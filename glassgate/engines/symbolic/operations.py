@@ -52,6 +52,17 @@ def _atan2_derivative(d: Any, angle: Any, y: Any, x: Any) -> tuple[Any, Any]:
     return d * (x * inverse), -d * (y * inverse)
 
 
+def _remainder_derivative(d: Any, y: Any, a: Any, b: Any) -> tuple[Any, Any]:
+    """The gradient of b is -floor(a / b), whose quotient is exact without the remainder."""
+    if isinstance(b, float):
+        return d, None
+    rest = torch.fmod(a, b)
+    quotient = (a - rest) / b - torch.where(y == rest, 0.0, 1.0)
+    large = a / b + (a - a)  # torch's fmod of a large quotient is NaN, and so is the gradient where a is infinite
+    rounded = torch.where(rest == rest, torch.floor(quotient + 0.5), large)
+    return d, -d * torch.where(b == 0, a / b, rounded)
+
+
 def _sinc_derivative(d: Any, y: Any, x: Any) -> tuple[Any]:
     """With a = pi x, the derivative is (cos(a) - y) / x, or pi times a series in odd powers of a.
 
@@ -138,6 +149,7 @@ OPERATIONS: dict[str, Operation] = {
     "logical_or": Operation(torch.logical_or),
     "logical_not": Operation(torch.logical_not),
     "fmod": Operation(torch.fmod, lambda d, y, a, b: (d, -d * torch.trunc(a / b))),
+    "remainder": Operation(torch.remainder, _remainder_derivative, mathematics.remainder),
     "exp2": Operation(torch.exp2, lambda d, y, x: (d * y * math.log(2.0),), mathematics.exp2),
     "sinh": Operation(torch.sinh, lambda d, y, x: (d * torch.cosh(x),), mathematics.sinh),
     "cosh": Operation(torch.cosh, lambda d, y, x: (d * torch.sinh(x),), mathematics.cosh),
@@ -192,7 +204,7 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 _BINARY = """
-add sub mul div pow minimum maximum lt le eq ne logical_and logical_or fmod atan2 copysign hypot logaddexp elu celu
+add sub mul div pow minimum maximum lt le eq ne logical_and logical_or fmod remainder atan2 copysign hypot logaddexp elu celu
 """
 ARITY = dict.fromkeys(OPERATIONS, 1) | dict.fromkeys(_BINARY.split(), 2) | {"where": 3, "lerp": 3}
 """The number of arguments of each operation."""
@@ -334,6 +346,6 @@ ALIASES = {
     "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "not_equal": "ne",
     "log_sigmoid": "logsigmoid", "_threshold": "threshold",
     "arcsin": "asin", "arccos": "acos", "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh",
-    "bitwise_not": "invert",
+    "bitwise_not": "invert", "mod": "remainder",
 }  # fmt: skip
 """torch's other names for the functions above."""

@@ -108,6 +108,7 @@ class Symbolic:
     __mul__, __rmul__ = _operator_pair("mul")
     __truediv__, __rtruediv__ = _operator_pair("div")
     __pow__, __rpow__ = _operator_pair("pow")
+    __mod__, __rmod__ = _operator_pair("remainder")
     __and__, __rand__ = _operator_pair("bitwise_and")
     __or__, __ror__ = _operator_pair("bitwise_or")
     __xor__, __rxor__ = _operator_pair("bitwise_xor")
