@@ -23,6 +23,24 @@ def test_the_source_contains_the_equations():
     assert "h = (1.0 - z) * n + z * h_prev" in text
 
 
+def test_the_source_of_a_cell_that_declares_axes_depends_only_on_its_step():
+    """The cache of compiled kernels has the text as its key, so cells that were traced before must not change it."""
+
+    class Outer(gg.Cell):
+        gates, state = {"k": ("key",), "v": ("value",)}, {"h": ("value",), "S": ("key", "value")}
+        key, recurrent = 4, False
+
+        def step(self, a, s):
+            product = a.k[..., None] * a.v[..., None, :]
+            return (s.S + product).sum(-2), s.S + product
+
+    text = gg.source(Outer())
+    assert [node.name for node in ast.parse(text).body] == ["forward", "backward"]
+    assert "v_product_0 = v_k_ih * v_v_ih_0" in text
+    gg.source(gg.cells.RWKV7(heads=2, key_size=3))
+    assert gg.source(type("Again", (Outer,), {})()) == text
+
+
 def test_errors_of_source():
     class Sorted(gg.Cell):
         gates = ("n",)

@@ -218,8 +218,8 @@ relu6 leaky_relu hardtanh hardsigmoid hardswish hardshrink softshrink tanhshrink
 gelu elu celu selu relu sigmoid tanh
 """
 BINARY = """
-add sub mul div pow minimum maximum hypot logaddexp multiply subtract divide true_divide rsub atan2 arctan2 fmod remainder
-copysign
+add sub mul div pow minimum maximum hypot logaddexp multiply subtract divide true_divide rsub atan2 arctan2 fmod
+remainder copysign
 """
 EXPRESSIONS = {
     **{f"torch.{name}": lambda x, y, name=name: getattr(torch, name)(x) for name in UNARY.split()},

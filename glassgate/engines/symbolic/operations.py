@@ -204,7 +204,8 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 _BINARY = """
-add sub mul div pow minimum maximum lt le eq ne logical_and logical_or fmod remainder atan2 copysign hypot logaddexp elu celu
+add sub mul div pow minimum maximum lt le eq ne logical_and logical_or fmod remainder atan2 copysign hypot logaddexp
+elu celu
 """
 ARITY = dict.fromkeys(OPERATIONS, 1) | dict.fromkeys(_BINARY.split(), 2) | {"where": 3, "lerp": 3}
 """The number of arguments of each operation."""

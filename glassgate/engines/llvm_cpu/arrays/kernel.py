@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import NamedTuple
 
+from glassgate.engines.llvm_cpu.arrays.layout import Names
 from glassgate.engines.llvm_cpu.arrays.nests import Order, divide
 from glassgate.engines.llvm_cpu.arrays.printer import print_step
 from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram, parameter_name
@@ -90,6 +91,7 @@ class _Kernel:
         self.program, self.step, self.bits, self.processor = program, program.step, bits, processor
         self.lanes = processor.lanes(bits)
         self._lines: list[str] = []
+        self._names = Names()
         self._depth = 1
         self._scratch_size = 1
         self.parameters = {parameter_name(key): axes for key, axes in program.parameter_axes.items()}
@@ -133,7 +135,7 @@ class _Kernel:
     def print_stores(self, stores: Sequence[Store]) -> None:
         """Append the nests of a step."""
         order, sizes = Order(stores, self.program.order), dict(self.program.sizes)
-        lines, size = print_step(divide(stores, order), sizes, order, self.lanes, self.processor.registers)
+        lines, size = print_step(divide(stores, order), sizes, order, self.lanes, self.processor.registers, self._names)
         self._scratch_size = max(self._scratch_size, size)
         for line in lines:
             self.line(line)

@@ -1,5 +1,6 @@
 """Where the values of one step are: in memory, or in variables of the kernel."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -44,6 +45,26 @@ def _product(variable: str, factor: int) -> str:
     return f"{variable if variable.isidentifier() else f'({variable})'} * {factor}"
 
 
+class Names:
+    """The names of the values of one kernel: `v_` and the author's name, or `v` and a number.
+
+    They depend on nothing outside of the kernel, so that the cache of compiled kernels finds its text.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[Value, str] = {}
+        self._taken: set[str] = set()
+
+    def __getitem__(self, value: Value) -> str:
+        if value not in self._names:
+            name = f"v{len(self._names)}" if value.name is None else f"v_{value.name}"
+            while name in self._taken or re.search(r"_\d+$", name):  # such are the names of unrolled vectors
+                name += "_"
+            self._names[value] = name
+            self._taken.add(name)
+        return self._names[value]
+
+
 class Layout:
     """The memory of one step. Kept values and sums are in the scratch memory.
 
@@ -51,14 +72,15 @@ class Layout:
         sizes: the extent of each axis.
         order: the order of loops.
         lanes: the numbers in a vector.
+        names: the names of the values.
 
     Attributes:
         scratch_size: the numbers in the scratch memory.
         variables: the values of one number, which are variables of the kernel.
     """
 
-    def __init__(self, sizes: Mapping[str, int], order: Order, lanes: int) -> None:
-        self.sizes, self.order, self.lanes = sizes, order, lanes
+    def __init__(self, sizes: Mapping[str, int], order: Order, lanes: int, names: Names) -> None:
+        self.sizes, self.order, self.lanes, self.names = sizes, order, lanes, names
         self.scratch_size = 0
         self.variables: dict[Value, str] = {}
         self._places: dict[Value, Place] = {}

@@ -165,7 +165,7 @@ def _scan(
     loops.variables |= {axis: f"_s{k}" for k, axis in enumerate(scanned)}
     if reverse:
         loops.variables[scanned[0]] = f"{layout.sizes[scanned[0]] - 1} - _s0"
-    name, text = f"v{item.serial}", loops.read(x, source)
+    name, text = layout.names[item], loops.read(x, source)
     body = [f"{name} = maximum({name}, {text})" if is_max else f"{name} = {name} + {text}"]
     store = f"store({place.address}, {place.index(loops.variables)}, {loops.live}, {name})"
     body += [] if is_max else [store]

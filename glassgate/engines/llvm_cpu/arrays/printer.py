@@ -1,12 +1,12 @@
 """Prints the nests of a step as lines of a kernel.
 
-The innermost axis of a nest is divided into vectors, which are unrolled. Values are named after their nodes: `v7` is
-one number in all lanes, `v7_2` the third vector of the unrolled ones.
+The innermost axis of a nest is divided into vectors, which are unrolled. `v7` or `v_c` is one number in all lanes, and
+`v7_2` the third vector of the unrolled ones.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from glassgate.engines.llvm_cpu.arrays.layout import Layout, Place
+from glassgate.engines.llvm_cpu.arrays.layout import Layout, Names, Place
 from glassgate.engines.llvm_cpu.arrays.moves import move_lines
 from glassgate.engines.llvm_cpu.arrays.nests import Order, is_constant, is_view
 from glassgate.engines.llvm_cpu.dialect import KERNEL
@@ -22,7 +22,7 @@ MAX_UNROLLED = 8
 
 
 def print_step(
-    nests: Iterable[Nest | Move], sizes: dict[str, int], order: Order, lanes: int, registers: int
+    nests: Iterable[Nest | Move], sizes: dict[str, int], order: Order, lanes: int, registers: int, names: Names
 ) -> tuple[list[str], int]:
     """Print the nests of one step in order.
 
@@ -32,11 +32,12 @@ def print_step(
         order: the order of loops.
         lanes: the numbers in a vector.
         registers: the vector registers of the processor.
+        names: the names of the values of the kernel.
 
     Returns:
         the lines, and the numbers in the scratch memory.
     """
-    layout, lines = Layout(sizes, order, lanes), list[str]()
+    layout, lines = Layout(sizes, order, lanes, names), list[str]()
     for nest in nests:
         if isinstance(nest, Move):
             lines += move_lines(layout, nest.item)
@@ -76,7 +77,7 @@ class _Expressions:
         """The lines that read and compute values, unless they have been printed."""
         for node in self._missing(results):
             text = self.read(node) if self.is_read(node) else self._operation(node)
-            self.names[node] = f"v{node.serial}{self.suffix}"
+            self.names[node] = f"{self.layout.names[node]}{self.suffix}"
             yield f"{self.names[node]} = {text}"
 
     def _missing(self, results: Iterable[Value]) -> list[Value]:
@@ -158,7 +159,7 @@ class _Loops:
 
     def lines(self) -> list[str]:
         """The lines of the nest."""
-        names = {s: f"v{s.serial}" for s in self.nest.reductions}
+        names = {s: self.layout.names[s] for s in self.nest.reductions}
         start = [f"{names[s]} = fill(0.0)" for s in self.totals]
         has_row_blocks = self.has_blocks and bool(self.outer) and not self.column_sums
         is_complete = has_row_blocks or not self.has_blocks
@@ -222,7 +223,7 @@ class _Loops:
         for node in self._reads():
             if self.inner in node.axes:
                 continue
-            place, name = self.layout.place(node), f"v{node.serial}"
+            place, name = self.layout.place(node), self.layout.names[node]
             line = f"{name} = fill(number({place.address} + ({place.index(self.variables)}) * BYTES))"
             (inside if node.axes else outside).append(line)
             for vector in self.vectors:
@@ -271,7 +272,7 @@ class _UnrolledVector(_Expressions):
             if s in loops.added:
                 lines.append(self.write(s, value, adds=True))
                 continue
-            name = f"v{s.serial}{self.suffix if loops.inner in s.axes else ''}"
+            name = f"{self.layout.names[s]}{self.suffix if loops.inner in s.axes else ''}"
             if not self.is_whole and loops.inner not in s.axes:
                 value = f"keep({value}, {self.live})"
             lines.append(f"{name} = {name} + {value}")
