@@ -62,8 +62,11 @@ def ranges(cell: Cell, hidden_size: int = 8) -> dict[str, str]:
     weights = {}
     for name, shape in cell.shapes(input_size, hidden_size).items():
         weights[name] = torch.randn(shape, generator=random)
-    rows = 64
-    signs = torch.randint(2, (rows, len(weights["weight_ih"])), generator=random) * 2.0 - 1
+    shape = 64, len(weights["weight_ih"])
+    signs = torch.randint(2, shape, generator=random) * 2.0 - 1
+    # A normalised vector has no negative number at the limits of its pre-activations, but some between them.
+    ih = torch.cat([_EXTREME_PREACTIVATION * signs, torch.randn(shape, generator=random)])
+    rows = len(ih)
     shapes = state_shapes(cell, input_size, hidden_size).values()
     states = tuple(torch.randn(rows, prod(shape), generator=random) for shape in shapes)
     x = torch.randn(rows, input_size, generator=random) if cell.inputs else None
@@ -74,7 +77,7 @@ def ranges(cell: Cell, hidden_size: int = 8) -> dict[str, str]:
             gates.setdefault(name, value)
 
     with torch.no_grad(), trace_locals(take):
-        advance(without_noise(cell), weights, _EXTREME_PREACTIVATION * signs, states, x=x)
+        advance(without_noise(cell), weights, ih, states, x=x)
     return {name: _range(gates[name]) for name in cell.gates if name in gates}
 
 

@@ -138,6 +138,7 @@ def test_gates_have_their_ranges():
     assert ranges(gg.cells.LSTM()) == {"i": "gate", "f": "gate", "g": "signed", "o": "gate"}
     assert ranges(gg.cells.MinGRU())["n"] == "unbounded"
     assert ranges(gg.cells.LayerNormGRU())["n"] == "signed"
+    assert ranges(gg.cells.DeltaNet(2, 4)) == {"q": "signed", "k": "signed", "b": "gate"}
 
 
 def test_invalid_calls_raise_errors():
