@@ -48,7 +48,7 @@ def command(argv: list[str]) -> None:
     encoded = task.encoded(examples)
     unknown = unknown_fraction(task.input_field, encoded) if task.vocabularies else None
     for sentence in (
-        *unknown_label_warnings(task.targets, task.vocabularies, examples, arguments.file),
+        *unknown_label_warnings(task.targets, task.vocabularies, task.corpus(examples), arguments.file),
         unknown_tokens_note(unknown, arguments.file),
     ):
         if sentence:

@@ -13,6 +13,7 @@ from torch import nn
 from glassgate.tasks.data import records
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.batching import Batching
+from glassgate.tasks.data.corpus import SEQUENCE, SYMBOL, Corpus
 from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.lines import decoding
 from glassgate.tasks.data.reading import Reading
@@ -157,6 +158,18 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
 
     # Optional methods.
 
+    def as_corpus(self, examples: Sequence[Example]) -> Corpus[Example]:
+        """Convert a list of examples to a corpus: by default, it keeps the objects, next to columns of their labels.
+
+        Raises:
+            DataError: an example cannot be encoded
+        """
+        labels = {name: getattr(examples[0], name) for name in self.targets if hasattr(examples[0], name)}
+        kinds = {
+            name: SYMBOL if label is None or isinstance(label, str) else SEQUENCE for name, label in labels.items()
+        }
+        return Corpus.of(examples, kinds)
+
     def examine(self, path: str | Path) -> Reading:
         """Return the choices that later files of a training on this file follow; none by default."""
         return Reading()
@@ -235,7 +248,12 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
 
     def split(self, examples: Sequence[Example]) -> Split[Example]:
         """Hold out dev and test examples by `held_out_rule` and the option `held_out`; the seed has no influence."""
-        return Split(*self.held_out_rule.split(examples, self.options.held_out))
+        return Split(*self.held_out_rule.split(self.corpus(examples), self.options.held_out))
+
+    def corpus(self, examples: Sequence[Example]) -> Corpus[Example]:
+        """Return examples as a corpus; a corpus is returned unchanged."""
+        is_converted = isinstance(examples, Corpus) or not len(examples)
+        return Corpus.of(examples) if is_converted else self.as_corpus(examples)
 
     @property
     def remedy(self) -> str:

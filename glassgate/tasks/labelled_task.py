@@ -10,13 +10,13 @@ import numpy as np
 
 from glassgate.tasks.data import labelled as labelled_files
 from glassgate.tasks.data import records, texts
+from glassgate.tasks.data.corpus import NUMBER, SEQUENCE, SYMBOL, Corpus, corpus_of_files
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.labelled import Labelled, LabelledOptions
 from glassgate.tasks.data.number_labels import mean_and_deviation
 from glassgate.tasks.data.raw_text import RawTokeniser, note_on_unsegmented
 from glassgate.tasks.data.reading import Reading
-from glassgate.tasks.data.store.examples import LINE, SEQUENCE, SYMBOL, counts, store
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.definition import Prediction
 from glassgate.tasks.errors import DataError
@@ -46,12 +46,12 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
             path, options.format, text, label, options.missing, labelled, self.predicts_numbers
         )
 
-    def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Labelled]:
+    def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Corpus[Labelled]:
         options = self.options
         reader = self._reader(path, labelled)
         columns = (reader.text_column, reader.label_column)
-        if reader.format in (*labelled_files.SERIES, "folder"):
-            examples: Sequence[Labelled] = list(reader)
+        if reader.format in labelled_files.SERIES:
+            examples = self.corpus(list(reader))
             self._report(path, reader, examples, labelled, progress)
             return examples
         unsegmented: list[int] = []
@@ -65,9 +65,9 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
                 yield replace(each, content=self.tokens(each), label=label, raw="" if labelled else str(each.content))
 
         settings = (reader.format, *columns, labelled, options.tokens, options.missing)
-        examples = store(
+        examples = corpus_of_files(
             tokenised(),
-            {"content": SEQUENCE, "label": SYMBOL, "line": LINE} | ({} if labelled else {"raw": SEQUENCE}),
+            {"content": SEQUENCE, "label": SYMBOL, "line": NUMBER} | ({} if labelled else {"raw": SEQUENCE}),
             partial(Labelled, source=str(path)),
             [path],
             ["table", self.name, *settings, reader.description],
@@ -82,7 +82,7 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         self,
         path: str | Path,
         reader: labelled_files.Reader,
-        examples: Sequence[Labelled],
+        examples: Corpus[Labelled],
         labelled: bool,
         progress: Progress | None,
     ) -> None:
@@ -106,6 +106,14 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         """Convert the text of a label. `separator` is the column separator of its table; empty for other files."""
         return label
 
+    def as_corpus(self, examples: Sequence[Labelled]) -> Corpus[Labelled]:
+        """Convert texts to tokens. Series stay objects."""
+        if isinstance(examples[0].content, np.ndarray):
+            return super().as_corpus(examples)
+        tokenised = (replace(each, content=self.tokens(each)) for each in examples)
+        fields = {"content": SEQUENCE, "label": SYMBOL, "source": SYMBOL, "line": NUMBER}
+        return Corpus.of(tokenised, fields, Labelled)
+
     def from_rows(self, rows: Iterator[tuple[int, Any, records.LabelNames]]) -> list[Labelled]:
         return labelled_files.from_rows(rows, self.options)
 
@@ -119,11 +127,11 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
 
         return ByContent(content_to_hash)
 
-    def collect_inputs(self, examples: Sequence[Labelled]) -> Vocabularies:
+    def collect_inputs(self, examples: Corpus[Labelled]) -> Vocabularies:
         """Return the vocabulary of texts. For series, add each channel's mean and standard deviation to `fitted`."""
         content = examples[0].content
         if not isinstance(content, np.ndarray):
-            return {"units": Vocabulary.of(counts(examples, "content", self.tokens), self.options.least_count)}
+            return {"units": Vocabulary.of(examples.counts("content"), self.options.least_count)}
         channels = content.shape[1]
         self.fitted["series"] = mean_and_deviation(np.concatenate([self._series(each, channels) for each in examples]))
         return {}
@@ -198,7 +206,6 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         return content
 
 
-def label_counts(examples: Sequence[Labelled]) -> dict[str, int]:
+def label_counts(examples: Corpus[Labelled]) -> dict[str, int]:
     """Return the count of each label."""
-    all_counts = counts(examples, "label", lambda each: [each.label])
-    return {label: count for label, count in all_counts.items() if label is not None}
+    return {label: count for label, count in examples.counts("label").items() if label is not None}

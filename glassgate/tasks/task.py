@@ -14,11 +14,10 @@ import torch
 import glassgate as gg
 from glassgate.tasks import cells
 from glassgate.tasks.data import records
-from glassgate.tasks.data.batches import Batch, Encoded, LazyEncoded, lengths, restore_random_state
+from glassgate.tasks.data.batches import Batch, Encoded, EncodedCorpus, lengths, restore_random_state
 from glassgate.tasks.data.held_out import ByContent
 from glassgate.tasks.data.pieces import Batches, Lengths, Piece
 from glassgate.tasks.data.reading import Reading
-from glassgate.tasks.data.store.examples import Stored
 from glassgate.tasks.data.unknown_labels import unknown_label_warnings, unknown_labels
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.definition import Definition, Example, OptionsType, Prediction, Split, Vocabularies
@@ -94,6 +93,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
                 split = self.read_split(progress) if split is None else self.split_of(split)
                 if not len(split.train):
                     raise UserError(f"{self.name}: expected examples to train on, got none")
+                split = replace(split, train=self.corpus(split.train))
                 self.vocabularies = self.collect(split.train)
             self._set_content(processes.broadcast(self._content()))
             with processes.shared_errors():
@@ -202,9 +202,10 @@ class Task(Definition[OptionsType, Example, Prediction]):
 
     def evaluate(self, examples: Sequence[Example]) -> dict[str, float]:
         """Return the scores on labelled examples."""
-        for sentence in unknown_label_warnings(self.targets, self.vocabularies, examples, "the data"):
+        corpus = self.corpus(examples)
+        for sentence in unknown_label_warnings(self.targets, self.vocabularies, corpus, "the data"):
             warnings.warn(sentence, stacklevel=2)
-        return score(self.frozen(), self.encoded(examples))
+        return score(self.frozen(), self.encoded(corpus))
 
     def frozen(self, precision: str | None = None) -> Self:
         """Return a copy of the task for inference, whose network is an inference session.
@@ -347,31 +348,31 @@ class Task(Definition[OptionsType, Example, Prediction]):
             self.fitted = content["fitted"]
         self.reading = Reading.of_run(content)
 
-    def encoded(self, examples: Sequence[Example]) -> Sequence[Encoded]:
-        """Encode examples. Stored examples are encoded lazily; errors in their labels are reported now.
+    def encoded(self, examples: Sequence[Example]) -> EncodedCorpus:
+        """Encode examples; errors in their labels are reported now, even if the examples are encoded later.
 
         Raises:
             DataError: an example cannot be encoded
         """
-        if not isinstance(examples, Stored):
-            return [self.encode(example) for example in examples]
+        corpus = self.corpus(examples)
         for field, name in self.targets.items():
-            if field in examples.fields and name in self.vocabularies:
-                index = examples.first_without(field)
+            if field in corpus.fields and name in self.vocabularies:
+                index = corpus.first_without(field)
                 if index is not None:
-                    self.encode(examples[index])
-        for name, labels in unknown_labels(self.targets, self.vocabularies, examples).items():
+                    self.encode(corpus[index])
+        for name, labels in unknown_labels(self.targets, self.vocabularies, corpus).items():
             self.label_indices(name, list(labels))
-        return LazyEncoded(examples, self.encode)
+        return EncodedCorpus(corpus, self.encode)
 
     def encode_split(self, split: Split[Example]) -> dict[str, Sequence[Encoded]]:
         """Encode the parts of a split, and set the warnings about labels that the training data lacks."""
+        parts = {name: self.corpus(getattr(split, name)) for name in ("train", "dev", "test")}
         self.warnings = [
             warning
-            for name, examples in (("the dev data", split.dev), ("the test data", split.test))
-            for warning in unknown_label_warnings(self.targets, self.vocabularies, examples, name)
+            for name in ("dev", "test")
+            for warning in unknown_label_warnings(self.targets, self.vocabularies, parts[name], f"the {name} data")
         ]
-        return {name: self.encoded(getattr(split, name)) for name in ("train", "dev", "test")}
+        return {name: self.encoded(part) for name, part in parts.items()}
 
 
 def _can_be_frozen(layer: gg.Recurrent) -> bool:

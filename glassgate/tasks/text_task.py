@@ -1,10 +1,13 @@
 """The base of tasks that learn from plain text: language models and filling blanks."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from glassgate.tasks.data import records, texts
+from glassgate.tasks.data.arrow import Tokens
+from glassgate.tasks.data.corpus import NUMBER, SEQUENCE, SYMBOL, Corpus
 from glassgate.tasks.data.held_out import LastExamples, LastSteps, Rule
 from glassgate.tasks.data.texts import TextOptions
 from glassgate.tasks.definition import Prediction
@@ -26,6 +29,12 @@ class TextTask(Task[TextOptionsType, Any, Prediction]):
 
     def from_rows(self, rows: Iterator[tuple[int, Any, records.LabelNames]]) -> list[Any]:
         return texts.from_rows(rows, self.options)
+
+    def as_corpus(self, examples: Sequence[Any]) -> Corpus[Any]:
+        """Convert texts. A long one stays an object, whose tokens may be on disk."""
+        if self.options.sequence == "file":
+            return Corpus.of([replace(each, tokens=Tokens.of(each.tokens)) for each in examples])
+        return Corpus.of(examples, {"tokens": SEQUENCE, "source": SYMBOL, "line": NUMBER}, texts.Text)
 
     def read_builtin(self) -> Split[Any]:
         options = self.options

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor, nn
 
-from glassgate.tasks.data.batches import Batch, Encoded, LazyEncoded, lengths
+from glassgate.tasks.data.batches import Batch, Encoded, lengths
 
 MAX_UNITS = 2**21
 """The maximum number of tokens or steps from which a baseline learns."""
@@ -64,11 +64,7 @@ class Baseline(nn.Module, ABC):
         count = max(1, min(len(train), max_examples, int(max_units / mean)))
         if count < len(train):
             self.note = f"trained on {count:,} of {len(train):,} examples"
-        indices = np.arange(count) * len(train) // count
-        if isinstance(train, LazyEncoded):
-            train = LazyEncoded(train.examples[indices], train.encode)
-            return list(train)
-        return [train[int(index)] for index in indices]
+        return [train[k * len(train) // count] for k in range(count)]
 
 
 @contextmanager

@@ -70,7 +70,8 @@ class Classification(LabelledTask[ClassificationOptions, Answer]):
         return Split(train, test=held_out)
 
     def collect(self, examples: Sequence[Labelled]) -> Vocabularies:
-        labels = Vocabulary.of(label_counts(examples))
+        corpus = self.corpus(examples)
+        labels = Vocabulary.of(label_counts(corpus))
         if len(labels.symbols) < 2:
             raise DataError(
                 examples[0].source,
@@ -79,7 +80,7 @@ class Classification(LabelledTask[ClassificationOptions, Answer]):
                 "add rows with another label, or choose another --label-column",
             )
         self.fitted = {}
-        return {"labels": labels, **self.collect_inputs(examples)}
+        return {"labels": labels, **self.collect_inputs(corpus)}
 
     def build(self) -> Classifier:
         return Classifier(self.options, *self.input_sizes(), len(self.vocabularies["labels"].symbols))

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from glassgate.tasks.data.corpus import Corpus
 from glassgate.tasks.data.pieces import Batches, Lengths, Piece
-from glassgate.tasks.data.store.examples import Stored
 
 Encoded = Mapping[str, np.ndarray]
 Batch = dict[str, Tensor]
@@ -138,17 +138,27 @@ def draw_for(batch: Batch, draw: Callable[[list[int]], Tensor]) -> Tensor:
     return drawn[batch["rows"], : int(batch["lengths"].max())]
 
 
-class LazyEncoded(Sequence[Encoded]):
-    """Stored examples that are encoded when they are indexed.
+class EncodedCorpus(Sequence[Encoded]):
+    """The encoded examples of a corpus. Examples with tokens are encoded when they are indexed, others in advance.
 
     Args:
         examples: the examples
-        encode: returns the fields of an example, or of a piece of an example
+        encode: returns the fields of an example, or of a piece of an example with tokens
+
+    Attributes:
+        lengths: the number of units of each example, `(N,)`
     """
 
-    def __init__(self, examples: Stored[Any], encode: Callable[[Any], Encoded]):
+    def __init__(self, examples: Corpus[Any], encode: Callable[[Any], Encoded]):
         self.examples = examples
         self.encode = encode
+        self._encoded = [] if examples.has_tokens else [encode(example) for example in examples]
+        self.lengths: Lengths = examples.lengths if examples.has_tokens else list(map(count_units, self._encoded))
+
+    @property
+    def digest(self) -> str:
+        """The digest of the corpus; empty if it is in memory."""
+        return self.examples.digest
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -156,14 +166,16 @@ class LazyEncoded(Sequence[Encoded]):
     @overload
     def __getitem__(self, index: int) -> Encoded: ...
     @overload
-    def __getitem__(self, index: slice) -> "LazyEncoded": ...
-    def __getitem__(self, index: int | slice) -> "Encoded | LazyEncoded":
+    def __getitem__(self, index: slice) -> Sequence[Encoded]: ...
+    def __getitem__(self, index: int | slice) -> Encoded | Sequence[Encoded]:
         if isinstance(index, slice):
-            return LazyEncoded(self.examples[index], self.encode)
-        return self.encode(self.examples[index])
+            return [self[k] for k in range(len(self))[index]]
+        return self._encoded[index] if self._encoded else self.encode(self.examples[index])
 
     def cut(self, piece: Piece) -> Encoded:
-        """Encode a piece of an example."""
+        """Return the fields of a piece of an example."""
+        if self._encoded:
+            return _cut(self._encoded, piece)
         return self.encode(self.examples.cut(piece.index, piece.start, piece.stop))
 
 
@@ -174,7 +186,7 @@ def count_units(fields: Encoded) -> int:
 
 def lengths(encoded: Sequence[Encoded]) -> Lengths:
     """Return the number of units of each encoded example, `(N,)`."""
-    return encoded.examples.lengths if isinstance(encoded, LazyEncoded) else [count_units(fields) for fields in encoded]
+    return encoded.lengths if isinstance(encoded, EncodedCorpus) else [count_units(fields) for fields in encoded]
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +226,7 @@ class Loader:
 
 
 def _cut(encoded: Sequence[Encoded], piece: Piece) -> Encoded:
-    if isinstance(encoded, LazyEncoded):
+    if isinstance(encoded, EncodedCorpus):
         return encoded.cut(piece)
     fields = encoded[piece.index]
     if len({len(field) for field in fields.values() if field.ndim}) > 1:

@@ -18,7 +18,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
-from glassgate.tasks.data.store.examples import Stored
+from glassgate.tasks.data.corpus import Corpus
 
 Example = TypeVar("Example")
 
@@ -76,8 +76,9 @@ class ByContent(Rule[Example]):
         count = held_out_size(len(examples), fraction)
         if not count:
             return examples, [], []
+        examples = Corpus.of(examples)
         hashes = [_hash(self.content_of(example)) for example in examples]
-        order = sorted(range(len(hashes)), key=hashes.__getitem__)
+        order = np.array(sorted(range(len(hashes)), key=hashes.__getitem__), np.int64)
         bounds = [0]
         for bound in (count, 2 * count):
             while bound < len(order) and hashes[order[bound]] == hashes[order[bound - 1]]:
@@ -85,8 +86,9 @@ class ByContent(Rule[Example]):
             bounds.append(bound)
         if bounds[-1] > 3 * count:  # too many equal contents: cut between them
             bounds = [0, count, 2 * count]
-        dev, test, train = (sorted(order[start:stop]) for start, stop in zip(bounds, (*bounds[1:], None), strict=True))
-        return _select(examples, train), _select(examples, dev), _select(examples, test)
+        ends = (*bounds[1:], None)
+        dev, test, train = (examples[np.sort(order[start:stop])] for start, stop in zip(bounds, ends, strict=True))
+        return train, dev, test
 
     def hashes(self, examples: Sequence[Example], most: int) -> list[str]:
         """Return the hashes of the content of examples as text; of `most` evenly spaced ones if there are more."""
@@ -149,9 +151,3 @@ def held_out_size(length: int, fraction: float) -> int:
 def _hash(content: Any) -> bytes:
     raw = content.tobytes() if isinstance(content, np.ndarray) else "\0".join(content).encode(errors="surrogatepass")
     return hashlib.blake2b(raw, digest_size=8).digest()
-
-
-def _select(examples: Sequence[Example], indices: list[int]) -> Sequence[Example]:
-    if isinstance(examples, Stored):
-        return examples[np.array(indices, np.int64)]
-    return [examples[index] for index in indices]

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 
+from glassgate.tasks.data.corpus import NUMBER, NUMBERS, SEQUENCE, Corpus, corpus_of_files
 from glassgate.tasks.data.lines import encoding_note, read_lines
-from glassgate.tasks.data.store.examples import LINE, LINES, SEQUENCE, Stored, store
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.progress import Progress
@@ -128,7 +128,7 @@ def starts_of(tokens: Sequence[str], text: str) -> list[int]:
     return starts
 
 
-def read_raw(path: str | Path, tokeniser: RawTokeniser, progress: Progress | None = None) -> Stored[Tagged]:
+def read_raw(path: str | Path, tokeniser: RawTokeniser, progress: Progress | None = None) -> Corpus[Tagged]:
     """Read a file of raw text, a sequence per line; a note reports lines of unsegmented Chinese or Japanese.
 
     Raises:
@@ -143,14 +143,16 @@ def read_raw(path: str | Path, tokeniser: RawTokeniser, progress: Progress | Non
                     unsegmented.append(number)
                 yield Tagged(tokens, None, source=str(path), lines=number, starts=starts_of(tokens, text))
 
-    fields = {"tokens": SEQUENCE, "lines": LINE, "starts": LINES}
+    fields = {"tokens": SEQUENCE, "lines": NUMBER, "starts": NUMBERS}
     settings = ["raw", tokeniser.splits_punctuation, tokeniser.segments_cjk, tokeniser.vocabulary.symbols]
-    stored = store(lines(), fields, partial(Tagged, labels=None, source=str(path)), [path], settings, progress)
+    corpus = corpus_of_files(
+        lines(), fields, partial(Tagged, labels=None, source=str(path)), [path], settings, progress
+    )
     if progress is not None and (encoding := encoding_note(path)):
         progress.note(f"{path}: text{encoding}")
     if unsegmented and progress is not None:
         progress.note(note_on_unsegmented(path, unsegmented))
-    return stored
+    return corpus
 
 
 def note_on_unsegmented(path: str | Path, lines: Sequence[int]) -> str:

@@ -3,18 +3,19 @@
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
 from glassgate.tasks.data import bio, records
 from glassgate.tasks.data.columns import Layout, is_comment, split_cells
+from glassgate.tasks.data.corpus import NUMBERS, SEQUENCE, SYMBOL, Corpus
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.formats import FOLDER
 from glassgate.tasks.data.labelled_lines import LineStyle, detect_line_style
 from glassgate.tasks.data.lines import nonempty, read_lines, read_parallel
-from glassgate.tasks.data.store.examples import Stored
 from glassgate.tasks.data.token_table import SENTENCE_NAMES, table_rows
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.wording import plural
@@ -34,7 +35,7 @@ class Tagged:
     Attributes:
         tokens: words, or one string of characters
         labels: the label of each token; None if unknown
-        word_spans: for code whose characters are labelled, `(start, end)` of each word; the end is exclusive
+        words: for code whose characters are labelled, the number of each character's word, from 1; 0 outside of words
         source: the file that contains the sequence
         lines: the line of each token, or one line for all tokens
         intent: the intent of the sequence; None if unknown
@@ -43,7 +44,7 @@ class Tagged:
 
     tokens: Sequence[str]
     labels: Sequence[str] | None
-    word_spans: Sequence[tuple[int, int]] = ()
+    words: Sequence[int] = ()
     source: str = "given examples"
     lines: Sequence[int] | int = 1
     intent: str | None = None
@@ -52,6 +53,28 @@ class Tagged:
     def line(self, index: int = 0) -> int:
         """Return the number of the line that contains a token."""
         return self.lines if isinstance(self.lines, int) else int(self.lines[index]) if len(self.lines) else 1
+
+
+def corpus_of(examples: Sequence[Tagged]) -> Corpus[Tagged]:
+    """Return a corpus in memory, with labels if the sequences have them.
+
+    Raises:
+        DataError: a sequence has no tokens, or more or fewer labels than tokens
+    """
+    fields = {"tokens": SEQUENCE, "labels": SEQUENCE, "words": NUMBERS, "starts": NUMBERS, "lines": NUMBERS}
+    fields |= {"source": SYMBOL, "intent": SYMBOL}
+    if any(each.labels is None for each in examples):
+        del fields["labels"]
+    for each in examples:
+        if not len(each.tokens):
+            raise DataError(each.source, each.line(), "the sequence has no tokens; remove it")
+        if each.labels is not None:
+            check_labels(each, each.labels, needs_intent=False)
+    with_lines = (
+        replace(each, lines=[each.lines] * len(each.tokens) if isinstance(each.lines, int) else each.lines)
+        for each in examples
+    )
+    return Corpus.of(with_lines, fields, partial(Tagged, labels=None) if "labels" not in fields else Tagged)
 
 
 def read_columns(path: str | Path, layout: Layout, labelled: bool = True) -> Iterator[Tagged]:
@@ -353,7 +376,7 @@ def _check_count(path: str | Path, sequence: Tagged, token_kind: str) -> None:
         )
 
 
-def describe_counts(examples: Stored[Tagged]) -> str:
+def describe_counts(examples: Corpus[Tagged]) -> str:
     """Return as text the numbers of sentences, entities (if labels mark them) and distinct labels."""
     parts = [plural(len(examples), "sentence")]
     labels = examples.counts("labels")

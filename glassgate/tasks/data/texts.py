@@ -1,6 +1,7 @@
 """Plain text as tokens (characters, bytes, words, or text between spaces). Each file or each line is one sequence."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,13 +12,13 @@ from typing import Any, cast
 import numpy as np
 
 from glassgate.tasks.data import records, roles
+from glassgate.tasks.data.arrow import LazyArray, Tokens, is_large
 from glassgate.tasks.data.columns import column_number
+from glassgate.tasks.data.corpus import NUMBER, SEQUENCE, Corpus, corpus_of_files
 from glassgate.tasks.data.detect import detect_kind
+from glassgate.tasks.data.large_text import read_tokens
 from glassgate.tasks.data.lines import encoding_note, nonempty, read_lines
 from glassgate.tasks.data.sniff import sniff
-from glassgate.tasks.data.store import arrow as mapped
-from glassgate.tasks.data.store.examples import LINE, SEQUENCE, Stored, counts, store
-from glassgate.tasks.data.store.tokens import read_tokens
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.options import Options, option, override
@@ -132,7 +133,7 @@ def gap(before: str, after: str, token_kind: str) -> str:
 
 def read_text(
     path: str | Path, token_kind: str, sequence: str, progress: Progress | None = None, column: str | None = None
-) -> "list[Text] | Stored[Text]":
+) -> Sequence[Text]:
     """Read a text file, or standard input, as one sequence or as one sequence per line.
 
     Rows of JSON lines or Parquet are read like lines. Large data stays on disk, except rows joined to one sequence.
@@ -156,10 +157,10 @@ def read_text(
     lines = text_lines(path, column, "latin-1" if is_raw else "")
     splitter = str if is_raw else _SPLITTERS[token_kind]
     if sequence == "line":
-        fields, build = {"tokens": SEQUENCE, "line": LINE}, partial(Text, source=str(path))
+        fields, build = {"tokens": SEQUENCE, "line": NUMBER}, partial(Text, source=str(path))
         texts = _line_texts(path, lines, splitter)
-        return store(texts, fields, build, [path], ["lines", token_kind, column], progress)
-    if not has_keys and mapped.is_large([path]):
+        return corpus_of_files(texts, fields, build, [path], ["lines", token_kind, column], progress)
+    if not has_keys and is_large([path]):
         return [Text(read_tokens(path, token_kind, splitter, progress), str(path))]
     text = "".join(f"{line}\n" for _, line in lines)
     if not text.strip():
@@ -268,9 +269,10 @@ def vocabulary(texts: Sequence[Text], token_kind: str, least_count: int) -> Voca
     """Return the vocabulary of texts: tokens with at least `least_count` occurrences; for bytes, all 256 values."""
     if token_kind == "byte":
         return Vocabulary([chr(number) for number in range(256)])
-    if len(texts) == 1 and isinstance(texts[0].tokens, mapped.StoredTokens):
-        return Vocabulary.of(texts[0].tokens.counts(), least_count)
-    return Vocabulary.of(counts(texts, "tokens", lambda text: text.tokens), least_count)
+    corpus = Corpus.of(texts)
+    if corpus.has_tokens:
+        return Vocabulary.of(corpus.counts("tokens"), least_count)
+    return Vocabulary.of(sum((Tokens.of(each.tokens).counts() for each in corpus), Counter()), least_count)
 
 
 def shift_right(indices: np.ndarray, first: int) -> np.ndarray:
@@ -279,8 +281,8 @@ def shift_right(indices: np.ndarray, first: int) -> np.ndarray:
     def read(start: int, stop: int) -> np.ndarray:
         return np.concatenate([np.array([first])[start:stop], indices[max(0, start - 1) : max(0, stop - 1)]])
 
-    if isinstance(indices, mapped.LazyArray):
-        return cast(np.ndarray, mapped.LazyArray(read, len(indices), f"{first} ".encode() + indices.tobytes()))
+    if isinstance(indices, LazyArray):
+        return cast(np.ndarray, LazyArray(read, len(indices), f"{first} ".encode() + indices.tobytes()))
     return read(0, len(indices))
 
 

@@ -1,11 +1,11 @@
 """Labels of dev and test data that the training data lacks. No model can predict them, so each counts as an error."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
 
-from glassgate.tasks.data.store.examples import Stored, counts
+from glassgate.tasks.data.corpus import Corpus
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.wording import plural, shortened_list
 
@@ -14,7 +14,7 @@ UNLABELLED = -100
 
 
 def unknown_labels(
-    targets: Mapping[str, str], vocabularies: Mapping[str, Vocabulary], examples: Sequence[Any]
+    targets: Mapping[str, str], vocabularies: Mapping[str, Vocabulary], examples: Corpus[Any]
 ) -> dict[str, dict[str, int]]:
     """Return the counts of the labels that the training data lacks, by the name of their vocabulary.
 
@@ -25,7 +25,7 @@ def unknown_labels(
     """
     counts_by_vocabulary = {}
     for field, name, vocabulary in _label_fields(targets, vocabularies, examples):
-        if isinstance(examples, Stored) and not examples.has_unknown(field, vocabulary.__contains__):
+        if not examples.has_unknown(field, vocabulary.__contains__):
             continue
         unknown = {label: count for label, count in _label_counts(examples, field).items() if label not in vocabulary}
         if unknown:
@@ -34,7 +34,7 @@ def unknown_labels(
 
 
 def unknown_label_warnings(
-    targets: Mapping[str, str], vocabularies: Mapping[str, Vocabulary], examples: Sequence[Any], data: str
+    targets: Mapping[str, str], vocabularies: Mapping[str, Vocabulary], examples: Corpus[Any], data: str
 ) -> list[str]:
     """Return a warning for each vocabulary with unknown labels; see `unknown_labels`.
 
@@ -63,23 +63,17 @@ def mask_unknown(indices: Tensor, num_labels: int) -> Tensor:
 
 
 def _label_fields(
-    targets: Mapping[str, str], vocabularies: Mapping[str, Vocabulary], examples: Sequence[Any]
+    targets: Mapping[str, str], vocabularies: Mapping[str, Vocabulary], examples: Corpus[Any]
 ) -> Iterator[tuple[str, str, Vocabulary]]:
     """The label fields that the examples have, each with the name of its vocabulary and the vocabulary."""
     for field, name in targets.items() if len(examples) else ():
-        has_field = field in examples.fields if isinstance(examples, Stored) else hasattr(examples[0], field)
-        if has_field and name in vocabularies:
+        if field in examples.fields and name in vocabularies:
             yield field, name, vocabularies[name]
 
 
-def _label_counts(examples: Sequence[Any], field: str) -> dict[str, int]:
+def _label_counts(examples: Corpus[Any], field: str) -> dict[str, int]:
     """The count of each label."""
-    all_counts = counts(examples, field, lambda example: _as_list(getattr(example, field)))
-    return {label: count for label, count in all_counts.items() if label is not None}
-
-
-def _as_list(value: str | Sequence[str] | None) -> Sequence[str | None]:
-    return [value] if value is None or isinstance(value, str) else value
+    return {label: count for label, count in examples.counts(field).items() if label is not None}
 
 
 def _with_counts(labels: Mapping[str, int]) -> str:

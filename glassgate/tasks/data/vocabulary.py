@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from glassgate.tasks.data.store.arrow import StoredTokens, look_up
+from glassgate.tasks.data.arrow import Tokens, look_up
 
 PADDING = 0
 """The index of padding."""
@@ -54,7 +54,8 @@ class Vocabulary:
 
     def encode(self, symbols: Sequence[str]) -> np.ndarray:
         """Return the index of each symbol, `(L,)`."""
-        if isinstance(symbols, StoredTokens):
-            return look_up(symbols, symbols.column.derived(self, self.encode))
-        indices = self._indices
-        return np.fromiter((indices.get(symbol, UNKNOWN) for symbol in symbols), np.int64, len(symbols))
+        tokens = Tokens.of(symbols)
+        return look_up(tokens, tokens.column.derived(self, self._indices_of))
+
+    def _indices_of(self, symbols: Sequence[str]) -> np.ndarray:
+        return np.array([self._indices.get(symbol, UNKNOWN) for symbol in symbols], np.int64)

@@ -33,7 +33,7 @@ from glassgate.tasks.forecasting.series import (
 )
 from glassgate.tasks.forecasting.statistics import TrainingStatistics, learn
 from glassgate.tasks.forecasting.summary import ForecastingSummary
-from glassgate.tasks.forecasting.windows import EncodedSeries, WindowBatching, Windows, naive_forecasts
+from glassgate.tasks.forecasting.windows import WindowBatching, Windows, naive_forecasts
 from glassgate.tasks.loss import Loss, Mean
 from glassgate.tasks.predictions import Record
 from glassgate.tasks.progress import Progress
@@ -173,9 +173,6 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
 
     def encode(self, example: Series) -> Encoded:
         return self.statistics.encode(example)
-
-    def encoded(self, examples: Sequence[Series]) -> Sequence[Encoded]:
-        return EncodedSeries([self.encode(each) for each in examples], examples)
 
     def loss(self, output: Output, batch: Batch) -> Loss:
         target = batch["values"][:, -output.parameters.shape[1] :]

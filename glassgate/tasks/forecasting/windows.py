@@ -7,12 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glassgate.tasks.data.batches import Encoded
+from glassgate.tasks.data.arrow import LazyArray
 from glassgate.tasks.data.batching import Batching
 from glassgate.tasks.data.pieces import Batches, Cuts, Lengths
-from glassgate.tasks.data.store.arrow import LazyArray
 from glassgate.tasks.forecasting.options import ForecastingOptions
-from glassgate.tasks.forecasting.series import Series
 
 ColumnReader = Callable[[int, int], np.ndarray]
 """A function of `start` and `stop` that returns these steps of some columns, `(stop - start, C)`."""
@@ -97,18 +95,6 @@ def array_of(readers: Sequence[ColumnReader], length: int, digest: str, ndim: in
         return values[:, 0] if ndim == 1 else values
 
     return cast(np.ndarray, LazyArray(read, length, digest.encode())) if digest else read(0, length)
-
-
-class EncodedSeries(list[Encoded]):
-    """Encoded series, together with the series before encoding.
-
-    Attributes:
-        examples: the series before encoding
-    """
-
-    def __init__(self, encoded: Sequence[Encoded], examples: Sequence[Series]):
-        super().__init__(encoded)
-        self.examples = list(examples)
 
 
 def naive_forecasts(values: Tensor, horizon: int, season: int) -> tuple[Tensor, Tensor]:

@@ -19,6 +19,7 @@ from glassgate.tasks.baselines.texts import TokenModel
 from glassgate.tasks.data import records, texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.batching import Batching, ChunkBatching, StreamBatching
+from glassgate.tasks.data.corpus import Corpus
 from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.reading import Reading
 from glassgate.tasks.data.texts import Text
@@ -92,6 +93,9 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
 
     def from_rows(self, rows: Iterator[tuple[int, Any, records.LabelNames]]) -> list[Text | Roll]:
         return Task.from_rows(self, rows) if self.options.tokens == NOTES else super().from_rows(rows)
+
+    def as_corpus(self, examples: Sequence[Text | Roll]) -> Corpus[Text | Roll]:
+        return Task.as_corpus(self, examples) if self.options.tokens == NOTES else super().as_corpus(examples)
 
     def read_builtin(self) -> Split[Text | Roll]:
         if self.options.tokens == NOTES:

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from glassgate.tasks.baselines.baseline import Baseline
 from glassgate.tasks.baselines.labels import MeanOfTargets, Ridge
-from glassgate.tasks.data.batches import Batch, Encoded, move
+from glassgate.tasks.data.batches import Batch, Encoded, EncodedCorpus, move
 from glassgate.tasks.data.labelled import Labelled, LabelledOptions
 from glassgate.tasks.data.number_labels import mean_and_deviation, parse_numbers, with_decimal_point
-from glassgate.tasks.data.store.examples import Stored
 from glassgate.tasks.data.vocabulary import PADDING
 from glassgate.tasks.labelled_task import LabelledTask
 from glassgate.tasks.loss import Loss, Mean, to_float
@@ -60,16 +59,17 @@ class Regression(LabelledTask[RegressionOptions, list[float]]):
     def collect(self, examples: Sequence[Labelled]) -> Vocabularies:
         count = len(parse_numbers(examples[0]))
         self.fitted = {"numbers": mean_and_deviation(np.array([parse_numbers(each, count) for each in examples]))}
-        return self.collect_inputs(examples)
+        return self.collect_inputs(self.corpus(examples))
 
     def build(self) -> Regressor:
         return Regressor(self.options, *self.input_sizes(), len(self.fitted["numbers"][0]))
 
-    def encoded(self, examples: Sequence[Labelled]) -> Sequence[Encoded]:
-        """Encode examples. Stored examples are encoded lazily; errors in their numbers are reported now."""
-        for each in examples if isinstance(examples, Stored) else ():
+    def encoded(self, examples: Sequence[Labelled]) -> EncodedCorpus:
+        """Encode examples; errors in their numbers are reported now."""
+        encoded = super().encoded(examples)
+        for each in encoded.examples:
             self._encode_numbers(each)
-        return super().encoded(examples)
+        return encoded
 
     def encode(self, example: Labelled) -> Encoded:
         return self.encode_input(example) | self._encode_numbers(example)

@@ -14,9 +14,11 @@ from torch import Tensor
 
 from glassgate.tasks.baselines.baseline import Baseline
 from glassgate.tasks.data import bio, records
+from glassgate.tasks.data.arrow import Tokens
 from glassgate.tasks.data.batches import Batch, Encoded, move
 from glassgate.tasks.data.batching import Batching
 from glassgate.tasks.data.columns import Layout
+from glassgate.tasks.data.corpus import NUMBER, NUMBERS, SEQUENCE, SYMBOL, Corpus, corpus_of_files
 from glassgate.tasks.data.detect import SUFFIXES
 from glassgate.tasks.data.files import STDIN, suffix_of
 from glassgate.tasks.data.formats import detect_format, sources_of
@@ -24,11 +26,10 @@ from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.lines import encoding_note
 from glassgate.tasks.data.raw_text import raw_tokeniser, read_raw
 from glassgate.tasks.data.reading import Reading
-from glassgate.tasks.data.store.arrow import StoredTokens
-from glassgate.tasks.data.store.examples import LINE, LINES, SEQUENCE, SYMBOL, Stored, counts, store
 from glassgate.tasks.data.tagged import (
     Tagged,
     check_labels,
+    corpus_of,
     describe_counts,
     read_columns,
     read_folder,
@@ -171,10 +172,10 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             examples = read_folder(path, labelled)
         else:
             examples = read_rows(path, options.label_column, options.text_column, labelled)
-        fields = {"tokens": SEQUENCE, "intent": SYMBOL, "lines": LINE if layout is None else LINES}
+        fields = {"tokens": SEQUENCE, "intent": SYMBOL, "lines": NUMBER if layout is None else NUMBERS}
         build = partial(Tagged, source=str(sources[0]))
         build = build if labelled else partial(build, labels=None)
-        stored = store(
+        corpus = corpus_of_files(
             examples,
             fields | ({"labels": SEQUENCE} if labelled else {}),
             build,
@@ -189,9 +190,12 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             progress.note(f"{path}: sequences{encoding}")
         if labelled and progress is not None:
             progress.note(
-                f"{path}: {layout.description() if layout else f'format {format}'}{encoding}; {describe_counts(stored)}"
+                f"{path}: {layout.description() if layout else f'format {format}'}{encoding}; {describe_counts(corpus)}"
             )
-        return stored
+        return corpus
+
+    def as_corpus(self, examples: Sequence[Tagged]) -> Corpus[Tagged]:
+        return corpus_of(examples)
 
     def from_rows(self, rows: Iterator[tuple[int, Any, records.LabelNames]]) -> list[Tagged]:
         return list(tagged_from_rows("given rows", rows, self.options.label_column, self.options.text_column))
@@ -219,12 +223,13 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         return Batching(self.options, self.options.longest)
 
     def collect(self, examples: Sequence[Tagged]) -> Vocabularies:
-        for each in () if isinstance(examples, Stored) else examples:
-            if each.labels is None:
-                raise DataError(each.source, each.line(), "expected labels to train on, one for each token, got none")
-        token_counts = counts(examples, "tokens", lambda each: each.tokens)
+        corpus = self.corpus(examples)
+        if "labels" not in corpus.fields:
+            first = next((each for each in examples if each.labels is None), corpus[0])
+            raise DataError(first.source, first.line(), "expected labels to train on, one for each token, got none")
+        token_counts = corpus.counts("tokens")
         tokens = Vocabulary.of(token_counts, self.options.least_count)
-        labels = Vocabulary.of(counts(examples, "labels", lambda each: each.labels or ()))
+        labels = Vocabulary.of(corpus.counts("labels"))
         if len(labels.symbols) < 2:
             raise DataError(
                 examples[0].source,
@@ -235,14 +240,14 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         vocabularies = {"units": tokens, "labels": labels}
         if self.options.character_size and any(len(token) > 1 for token in token_counts):
             vocabularies["characters"] = Vocabulary.of(chain.from_iterable(token_counts), min_count=2)
-        intent_counts = counts(examples, "intent", lambda each: [each.intent])
+        intent_counts = corpus.counts("intent")
         if intent_counts.keys() - {None}:
             vocabularies["intents"] = Vocabulary.of(
                 {name: count for name, count in intent_counts.items() if name is not None}
             )
         self.fitted = {
             "bio": bio.is_bio(labels.symbols),
-            "valid": self._requires_bio(labels.symbols, examples),
+            "valid": self._requires_bio(labels.symbols, corpus),
             "singletons": FIRST + sum(token_counts[token] > 1 for token in tokens.symbols),
             "embedding_size": self.options.embedding_size,
         }
@@ -276,8 +281,6 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         self._vectors = None
 
     def encode(self, example: Tagged) -> Encoded:
-        if not len(example.tokens):
-            raise DataError(example.source, example.line(), "the sequence has no tokens; remove it")
         fields = {"units": self.vocabularies["units"].encode(example.tokens)}
         if "characters" in self.vocabularies:
             fields["characters"] = self._characters(example.tokens)
@@ -287,10 +290,8 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             fields["labels"] = self.label_indices("labels", example.labels)
             if has_intents and example.intent is not None:
                 fields["intent"] = self.label_indices("intents", [example.intent])[0]
-        if example.word_spans:
-            fields["tokens"] = np.full(len(example.tokens), _NO_TOKEN)
-            for number, (start, end) in enumerate(example.word_spans):
-                fields["tokens"][start:end] = number
+        if len(example.words):
+            fields["tokens"] = np.asarray(example.words, np.int64) - 1
         return fields
 
     def loss(self, output: Scores, batch: Batch) -> Loss:
@@ -362,15 +363,13 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             record |= {"intent": prediction.intent, "intent_probability": prediction.intent_probability}
         return record
 
-    def _requires_bio(self, labels: Sequence[str], examples: Sequence[Tagged]) -> bool:
+    def _requires_bio(self, labels: Sequence[str], corpus: Corpus[Tagged]) -> bool:
         """Whether predicted labels must be valid BIO."""
         rule = self.options.transitions
         if rule == "auto":
             if not bio.is_bio(labels):
                 return False
-            if isinstance(examples, Stored):
-                return all(bio.may_follow(*pair) for pair in examples.adjacent_pairs("labels"))
-            return all(bio.is_valid(each.labels or ()) for each in examples)
+            return all(bio.may_follow(*pair) for pair in corpus.adjacent_pairs("labels"))
         if rule == "bio" and not bio.is_bio(labels):
             raise OptionError(
                 f"transitions: bio goes with labels such as B-X, I-X and O, got {shortened_list(labels)}; set it "
@@ -391,7 +390,6 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
     def _characters(self, tokens: Sequence[str]) -> np.ndarray:
         """The indices of the characters of each token, `(L, W)`, padded to the longest token."""
         characters = self.vocabularies["characters"]
-        if isinstance(tokens, StoredTokens):
-            spellings = tokens.column.derived(characters, lambda symbols: Spellings(symbols, characters))
-            return spellings.rows(tokens.indices(0, len(tokens)))
-        return Spellings(tokens, characters).rows(np.arange(len(tokens)))
+        tokens = Tokens.of(tokens)
+        spellings = tokens.column.derived(characters, lambda symbols: Spellings(symbols, characters))
+        return spellings.rows(tokens.indices(0, len(tokens)))

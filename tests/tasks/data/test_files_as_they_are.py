@@ -43,10 +43,7 @@ def read(task: str, path: Path, **options: Any) -> tuple[list[Any], str]:
 
 def texts(path: Path, **options: Any) -> tuple[list[tuple[str, str]], str]:
     examples, said = read("classification", path, tokens="token", **options)
-    both = [
-        (" ".join(each.content) if not isinstance(each.content, str) else each.content.strip(), each.label)
-        for each in examples
-    ]
+    both = [(" ".join(each.content).strip(), each.label) for each in examples]
     return both, said
 
 
@@ -285,7 +282,7 @@ def test_rows_without_text_or_label_of_a_frame() -> None:
     with pytest.raises(DataError, match="given rows:2: the text is empty"):
         kind(kind.options_type()).split_of(frame)
     dropped = kind(kind.options_type.from_mapping({"missing": "drop"})).split_of(frame)
-    assert [(each.content, each.label) for each in dropped.train] == [("a", "x")]
+    assert [([*each.content], each.label) for each in dropped.train] == [(["a"], "x")]
 
 
 def test_a_table_of_tokens_with_an_unknown_suffix(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def test_order_and_repetitions_do_not_matter() -> None:
     train, dev, test = BY_TEXT.split(examples, 0.1)
     assert (len(train), len(dev), len(test)) == (80, 10, 10)
     assert sorted([*train, *dev, *test]) == sorted(examples)
-    assert train == [each for each in examples if each in train]
+    assert [*train] == [each for each in examples if each in train]
     shuffled = random.Random(0).sample(examples, 100)
     assert [set(part) for part in BY_TEXT.split(shuffled, 0.1)] == [set(part) for part in (train, dev, test)]
     parts = [set(part) for part in BY_TEXT.split(examples * 3, 0.1)]

@@ -8,8 +8,8 @@ import pytest
 
 from glassgate.cli import main
 from glassgate.tasks.classification import Classification, ClassificationOptions
+from glassgate.tasks.data import arrow as mapped
 from glassgate.tasks.data.labelled import Labelled
-from glassgate.tasks.data.store import arrow as mapped
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.metrics.confusion import LabelSummary
 from glassgate.tasks.metrics.scores import MacroF1

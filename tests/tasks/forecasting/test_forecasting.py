@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from glassgate.cli import main
-from glassgate.tasks.data.store import arrow as mapped
+from glassgate.tasks.data import arrow as mapped
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.forecasting.options import HEADS, MODELS
 from glassgate.tasks.forecasting.scores import DataErrors

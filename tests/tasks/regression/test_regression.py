@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from glassgate.cli import main
+from glassgate.tasks.data import arrow
+from glassgate.tasks.data.corpus import Corpus
 from glassgate.tasks.data.labelled import Labelled
-from glassgate.tasks.data.store import arrow
-from glassgate.tasks.data.store.examples import Stored
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.regression import Regression, RegressionOptions
@@ -83,7 +83,7 @@ class Notes(Progress):
 
 
 def test_a_large_file_stays_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stored examples train the same network as those in memory, and errors in numbers are raised before training."""
+    """Corpus examples train the same network as those in memory, and errors in numbers are raised before training."""
     monkeypatch.setenv("GLASSGATE_CACHE", str(tmp_path / "cache"))
     file = tmp_path / "stars.csv"
     file.write_text("text,label\n" + "".join(f"{'good ' * (k % 5)}day,{k % 5}.5\n" for k in range(40)))
@@ -93,7 +93,7 @@ def test_a_large_file_stays_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         task, progress = Regression(RegressionOptions.from_mapping({**SMALL, "epochs": 1, "data": str(file)})), Notes()
         task.fit(progress=progress)
         examples = task.read(file)
-        assert isinstance(examples, Stored)
+        assert isinstance(examples, Corpus)
         assert bool(examples.digest) == (size == 1)
         predictions.append(task.predict(examples))
         assert f"{file}: texts in column 'text', labels in 'label', separated by commas; 40 texts" in progress.notes

@@ -32,7 +32,7 @@ _MIN_FILE_SIZE = 500  # bytes
 
 
 def label(source: str) -> Tagged:
-    """Label each character of Python code, and find the spans of its tokens.
+    """Label each character of Python code, and number its tokens.
 
     A string that is a statement has the label "docstring". The name of a built-in object has the label "builtin" unless
     it is an attribute. All tokens from an "@" at the beginning of a line to the first parenthesis have the label
@@ -48,15 +48,14 @@ def label(source: str) -> Tagged:
         >>> tagged = label("x = 1")
         >>> tagged.labels
         ['name', 'other', 'operator', 'other', 'number']
-        >>> tagged.word_spans
-        [(0, 1), (2, 3), (4, 5)]
+        >>> tagged.words
+        [1, 0, 2, 0, 3]
     """
-    labels = ["other"] * len(source)
-    spans = []
-    for name, start, end in _labelled_spans(source):
+    labels, words = ["other"] * len(source), [0] * len(source)
+    for number, (name, start, end) in enumerate(_labelled_spans(source), start=1):
         labels[start:end] = [name] * (end - start)
-        spans.append((start, end))
-    return Tagged(source, labels, spans)
+        words[start:end] = [number] * (end - start)
+    return Tagged(source, labels, words)
 
 
 def read(path: str | Path, labelled: bool = True) -> list[Tagged]:
@@ -75,7 +74,7 @@ def read(path: str | Path, labelled: bool = True) -> list[Tagged]:
         raise DataError(
             path, line, f"expected a Python file, got one that does not parse: {error.args[0]}; correct it"
         ) from None
-    return [Tagged(tagged.tokens, tagged.labels, tagged.word_spans, str(path))]
+    return [Tagged(tagged.tokens, tagged.labels, tagged.words, str(path))]
 
 
 def standard_library(root: Path | None = None, every: int = 1) -> tuple[list[Tagged], list[Tagged]]:
@@ -105,7 +104,7 @@ def standard_library(root: Path | None = None, every: int = 1) -> tuple[list[Tag
             tagged = label(path.read_text(encoding="utf-8"))
         except (SyntaxError, UnicodeDecodeError, tokenize.TokenError):
             continue
-        sequence = Tagged(tagged.tokens, tagged.labels, tagged.word_spans, name)
+        sequence = Tagged(tagged.tokens, tagged.labels, tagged.words, name)
         if is_train:
             train.append(sequence)
         elif len(sequence.tokens) <= _MAX_HELD_OUT_LENGTH:

@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from glassgate.storage import cache_folder, temporary_folder
-from glassgate.tasks.data.store.arrow import Arrow, Column, is_large, open_cached
+from glassgate.tasks.data.arrow import Arrow, Column, is_large, open_cached
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.forecasting.series.columns import Numbers, resolve_schema
 from glassgate.tasks.forecasting.series.reader import Frame, Table

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from glassgate.tasks.data.store.arrow import Column
+from glassgate.tasks.data.arrow import Column
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.forecasting.series.schema import STEP, Frequency
 
@@ -16,7 +16,7 @@ _STEPS = Frequency(STEP)
 class Steps:
     """A range of the values of a column. The column is in memory or on disk, and slicing reads the values."""
 
-    column: Column | np.ndarray
+    column: Column
     start: int
     stop: int
 
@@ -71,8 +71,7 @@ class Series:
     @property
     def digest(self) -> str:
         """The digest of the cached file; empty if the series is in memory."""
-        column = self.values.column
-        return column.file.digest if isinstance(column, Column) else ""
+        return self.values.column.digest
 
     def part(self, start: int, stop: int) -> "Series":
         """Return the steps from `start` to `stop`, with all later values of the covariates known ahead."""
@@ -98,5 +97,5 @@ def series_of(values: np.ndarray, name: str = "", start: Any = 0, frequency: Fre
         >>> len(series_of(np.arange(5.0)))
         5
     """
-    values = np.asarray(values, np.float64)
-    return Series(Steps(values, 0, len(values)), name, start, frequency or _STEPS)
+    column = Column(None, [], [np.asarray(values, np.float64)])
+    return Series(Steps(column, 0, len(column)), name, start, frequency or _STEPS)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from glassgate.tasks.data.store import arrow as mapped
+from glassgate.tasks.data import arrow as mapped
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.forecasting.series import Schema, Series, read_series
 

@@ -4,8 +4,9 @@ import hashlib
 import json
 import mmap
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, count
 from pathlib import Path
 from typing import Any, TypeVar, cast, overload
 
@@ -123,28 +124,42 @@ def _write_file(path: Path, write: Callable[[pa.NativeFile], None]) -> None:
 
 
 class Column:
-    """A column of an Arrow file: one array of numbers, such as indices of symbols, for each record batch.
+    """A column: one array of numbers, such as indices of symbols, for each record batch.
+
+    Args:
+        file: the file on disk whose memory map the arrays are in; None for arrays in memory
 
     Attributes:
         symbols: the symbol of each index
         starts: the position of the first value of each record batch, followed by the total number of values
     """
 
-    def __init__(self, file: Arrow, symbols: list[Any], arrays: Sequence[np.ndarray]):
-        self.file = file
+    def __init__(self, file: Arrow | None, symbols: list[Any], arrays: Sequence[np.ndarray]):
+        self._file = file
         self.symbols = symbols
         self._arrays = arrays
-        self.starts = np.cumsum([0, *map(len, arrays)]).tolist()
+        self.starts = [0, *accumulate(map(len, arrays))]
         self._derived: dict[object, Any] = {}
 
+    @property
+    def digest(self) -> str:
+        """The digest of the file; empty for a column in memory."""
+        return "" if self._file is None else self._file.digest
+
+    def release(self) -> None:
+        """Release the pages of the map that were read."""
+        if self._file is not None:
+            self._file.release()
+
     def __len__(self) -> int:
-        return int(self.starts[-1])
+        return self.starts[-1]
 
     def __getitem__(self, span: slice) -> np.ndarray:
         """Return the values of a range: a view of the map, or a copy if the range spans several record batches."""
         start, stop, _ = span.indices(len(self))
         pieces = []
-        self.file.count_read()
+        if self._file is not None:
+            self._file.count_read()
         while start < stop:
             batch = bisect_right(self.starts, start) - 1
             first = self.starts[batch]
@@ -160,12 +175,17 @@ class Column:
         return value
 
 
-class StoredTokens(Sequence[str]):
-    """A range of the tokens of a file, which are read when they are indexed.
+class Tokens(Sequence[str]):
+    """A range of the tokens of a column, in memory or on disk; those on disk are read when they are indexed.
 
     Attributes:
         symbols: the symbol of each index
         digest: a hash of the version of the file, the settings of the reader and the range
+
+    Example:
+        >>> tokens = Tokens.of("to be or not to be".split())
+        >>> tokens.symbols, tokens.indices(1, 6).tolist()
+        (['to', 'be', 'or', 'not'], [1, 2, 3, 0, 1])
     """
 
     def __init__(self, column: Column, start: int, stop: int):
@@ -174,9 +194,18 @@ class StoredTokens(Sequence[str]):
         self._stop = stop
         self.symbols: list[str] = column.symbols
 
+    @classmethod
+    def of(cls, tokens: Sequence[str]) -> "Tokens":
+        """Return tokens in memory as a column; a `Tokens` is returned unchanged."""
+        if isinstance(tokens, cls):
+            return tokens
+        index_of = defaultdict[str, int](count().__next__)
+        indices = np.fromiter(map(index_of.__getitem__, tokens), np.uint32, len(tokens))
+        return cls(Column(None, list(index_of), [indices]), 0, len(indices))
+
     @property
     def digest(self) -> str:
-        return f"{self.column.file.digest} {self._start} {self._stop}"
+        return f"{self.column.digest} {self._start} {self._stop}"
 
     def __len__(self) -> int:
         return self._stop - self._start
@@ -184,12 +213,12 @@ class StoredTokens(Sequence[str]):
     @overload
     def __getitem__(self, index: int) -> str: ...
     @overload
-    def __getitem__(self, index: slice) -> "StoredTokens": ...
-    def __getitem__(self, index: int | slice) -> "str | StoredTokens":
+    def __getitem__(self, index: slice) -> "Tokens": ...
+    def __getitem__(self, index: int | slice) -> "str | Tokens":
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
             assert step == 1
-            return StoredTokens(self.column, self._start + start, self._start + max(start, stop))
+            return Tokens(self.column, self._start + start, self._start + max(start, stop))
         position = range(len(self))[index]
         return self.symbols[int(self.indices(position, position + 1)[0])]
 
@@ -202,12 +231,12 @@ class StoredTokens(Sequence[str]):
         return self.column[self._start + start : self._start + stop]
 
     def counts(self) -> Counter[str]:
-        """Return the counts of the symbols, and release the pages that were read."""
+        """Return the count of each symbol, and release the pages that were read."""
         totals = np.zeros(len(self.symbols), np.int64)
         for start in range(0, len(self), _COUNT_CHUNK):
             indices = self.indices(start, min(start + _COUNT_CHUNK, len(self)))
             totals += np.bincount(indices, minlength=len(self.symbols))
-            self.column.file.release()
+            self.column.release()
         return Counter({symbol: int(count) for symbol, count in zip(self.symbols, totals, strict=True) if count})
 
 
@@ -243,7 +272,7 @@ class LazyArray:
         return self._digest
 
 
-def look_up(tokens: StoredTokens, table: np.ndarray) -> np.ndarray:
+def look_up(tokens: Tokens, table: np.ndarray) -> np.ndarray:
     """Return a value for each token, `(L,)`; for many tokens on disk, a `LazyArray`.
 
     Args:
@@ -255,7 +284,7 @@ def look_up(tokens: StoredTokens, table: np.ndarray) -> np.ndarray:
         values: np.ndarray = table[tokens.indices(start, stop)]
         return values
 
-    if len(tokens) > _CHUNK and tokens.column.file.digest:
+    if len(tokens) > _CHUNK and tokens.column.digest:
         return cast(np.ndarray, LazyArray(read, len(tokens), tokens.digest.encode() + table.tobytes()))
     return read(0, len(tokens))
 

@@ -8,9 +8,9 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
+from glassgate.tasks.data.arrow import Arrow, Column, Tokens, open_cached
 from glassgate.tasks.data.files import regular_file
 from glassgate.tasks.data.lines import open_text
-from glassgate.tasks.data.store.arrow import Arrow, Column, StoredTokens, open_cached
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.progress import Progress
 
@@ -19,7 +19,7 @@ _BLOCK = 2**22  # characters in a record batch, which then continues to the end 
 
 def read_tokens(
     path: str | Path, token_kind: str, split: Callable[[str], Sequence[str]], progress: Progress | None = None
-) -> StoredTokens:
+) -> Tokens:
     """Return the tokens of a text file. The converted file is cached.
 
     Args:
@@ -42,7 +42,7 @@ def read_tokens(
         return Column(file, symbols, [batch.column(0).to_numpy() for batch in batches])
 
     column = open_cached([path], [token_kind], write, open_column)
-    return StoredTokens(column, 0, len(column))
+    return Tokens(column, 0, len(column))
 
 
 def _write(

@@ -12,11 +12,11 @@ import pytest
 
 from glassgate.storage import cache_folder
 from glassgate.tasks import task_class
+from glassgate.tasks.data import arrow as mapped
+from glassgate.tasks.data import corpus as corpora
 from glassgate.tasks.data.bio import is_valid
+from glassgate.tasks.data.corpus import Corpus
 from glassgate.tasks.data.labelled import Labelled
-from glassgate.tasks.data.store import arrow as mapped
-from glassgate.tasks.data.store import examples as stored
-from glassgate.tasks.data.store.examples import Stored
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.errors import DataError
@@ -35,8 +35,8 @@ def _small_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat every file as large, and make record batches so small that there are many."""
     monkeypatch.setenv("GLASSGATE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(mapped, "LARGE", 1)
-    monkeypatch.setattr(stored, "_MAX_EXAMPLES", 5)
-    monkeypatch.setattr(stored, "_MAX_TOKENS", 20)
+    monkeypatch.setattr(corpora, "_MAX_EXAMPLES", 5)
+    monkeypatch.setattr(corpora, "_MAX_TOKENS", 20)
 
 
 def cached() -> list[Path]:
@@ -106,7 +106,7 @@ def in_memory(task: Task[Any, Any, Any], monkeypatch: pytest.MonkeyPatch) -> Seq
 def test_stored_examples_equal_those_in_memory(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = made(tmp_path, kind)
     on_disk, wanted = task.read(task.options.data), in_memory(task, monkeypatch)
-    assert isinstance(on_disk, Stored)
+    assert isinstance(on_disk, Corpus)
     assert on_disk.digest
     assert list(map(plain, on_disk)) == list(map(plain, wanted))
     assert [plain(each) for each in on_disk[30:3:-2]] == [plain(each) for each in list(wanted)[30:3:-2]]
@@ -119,9 +119,9 @@ def test_stored_examples_equal_those_in_memory(kind: str, tmp_path: Path, monkey
 def test_counts_are_those_of_the_examples(kind: str, tmp_path: Path) -> None:
     task = made(tmp_path, kind)
     examples = task.read(task.options.data)
-    assert isinstance(examples, Stored)
+    assert isinstance(examples, Corpus)
     for part in (examples, examples[7:9], examples[np.array([31, 2, 17, 5])]):
-        for field in (name for name, holds in part.fields.items() if holds == stored.SEQUENCE):
+        for field in (name for name, holds in part.fields.items() if holds == corpora.SEQUENCE):
             assert part.counts(field) == Counter(symbol for each in part for symbol in getattr(each, field))
             sequences = [[None, *getattr(each, field)] for each in part]
             pairs = {pair for each in sequences for pair in pairwise(each)}
@@ -194,7 +194,7 @@ def test_a_second_process_uses_the_stored_data(tmp_path: Path) -> None:
     (file,) = cached()
     before = file.stat().st_mtime_ns, file.stat().st_ino
     code = (
-        "import sys; from glassgate.tasks.data.store import arrow, examples; arrow.LARGE = 1; examples._write = None\n"
+        "import sys; from glassgate.tasks.data import arrow, corpus; arrow.LARGE = 1; corpus._write = None\n"
         "from glassgate.tasks.classification import *\n"
         "print(len(Classification(ClassificationOptions()).read(sys.argv[1])))"
     )
@@ -221,7 +221,7 @@ def test_a_full_disk_raises_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(28, "No space left on device")
 
     task = made(tmp_path, "csv")
-    monkeypatch.setattr(stored, "_write", full)
+    monkeypatch.setattr(corpora, "_write", full)
     with pytest.raises(DataError, match=r"a\.csv: could not be stored in .*data .*No space left.*GLASSGATE_CACHE"):
         task.read(task.options.data)
     assert not cached()

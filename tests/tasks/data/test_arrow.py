@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from glassgate.storage import cache_folder
+from glassgate.tasks.data import arrow as mapped
+from glassgate.tasks.data import large_text
 from glassgate.tasks.data import texts as text
-from glassgate.tasks.data.store import arrow as mapped
-from glassgate.tasks.data.store import tokens as store_tokens
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.fill_blanks import FillBlanks, FillBlanksOptions
 from glassgate.tasks.language_model import LanguageModel, LanguageModelOptions
@@ -26,7 +26,7 @@ def _small_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped, "LARGE", 1)
     monkeypatch.setattr(mapped, "_CHUNK", 50)
     monkeypatch.setattr(mapped, "_COUNT_CHUNK", 70)
-    monkeypatch.setattr(store_tokens, "_BLOCK", 100)
+    monkeypatch.setattr(large_text, "_BLOCK", 100)
 
 
 @pytest.fixture
@@ -40,10 +40,10 @@ def cached() -> list[Path]:
     return sorted((cache_folder() / "data").iterdir())
 
 
-def both(path: Path, token_kind: str, monkeypatch: pytest.MonkeyPatch) -> tuple[mapped.StoredTokens, list[str]]:
+def both(path: Path, token_kind: str, monkeypatch: pytest.MonkeyPatch) -> tuple[mapped.Tokens, list[str]]:
     """Return the tokens of a file as stored on disk, and in memory."""
     (on_disk,) = text.read_text(path, token_kind, "file")
-    assert isinstance(on_disk.tokens, mapped.StoredTokens)
+    assert isinstance(on_disk.tokens, mapped.Tokens)
     with monkeypatch.context() as here:
         here.setattr(mapped, "LARGE", 2**60)
         (in_memory,) = text.read_text(path, token_kind, "file")
@@ -75,7 +75,7 @@ def test_stored_numbers_equal_those_in_memory(path: Path, monkeypatch: pytest.Mo
 
 def test_numbers_are_in_a_memory_map(path: Path) -> None:
     (example,) = text.read_text(path, "character", "file")
-    assert isinstance(example.tokens, mapped.StoredTokens)
+    assert isinstance(example.tokens, mapped.Tokens)
     numbers = example.tokens.indices(3, 9)
     assert numbers.dtype == np.uint8
     assert not numbers.flags.writeable
@@ -92,7 +92,7 @@ def test_pages_of_read_data_are_released(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "long.txt"
     path.write_text("salt and pepper\n" * 200_000)
     (example,) = text.read_text(path, "character", "file")
-    assert isinstance(example.tokens, mapped.StoredTokens)
+    assert isinstance(example.tokens, mapped.Tokens)
     (file,) = cached()
     for place in range(999):
         example.tokens[place * 3000]
@@ -112,8 +112,8 @@ def test_a_second_process_uses_the_stored_data(path: Path) -> None:
     (file,) = cached()
     before = file.stat().st_mtime_ns, file.stat().st_ino
     code = (
-        "import sys; from glassgate.tasks.data import texts; from glassgate.tasks.data.store import arrow, tokens\n"
-        "arrow.LARGE = 1; tokens._write = None\n"
+        "import sys; from glassgate.tasks.data import texts; from glassgate.tasks.data import arrow, large_text\n"
+        "arrow.LARGE = 1; large_text._write = None\n"
         "print(len(texts.read_text(sys.argv[1], 'word', 'file')[0].tokens))"
     )
     assert int(run_python("-c", code, str(path)).stdout) == len(text.read_text(path, "word", "file")[0].tokens)

@@ -1,1 +1,0 @@
-"""Examples in Arrow format, in memory or in the cache folder."""
