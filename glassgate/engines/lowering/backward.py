@@ -4,6 +4,7 @@ from functools import reduce
 
 from glassgate.engines.lowering.forward import Form, PassLowering, axes_of
 from glassgate.engines.lowering.ir import Pass, Port, Role, Value
+from glassgate.engines.lowering.weights import GateProducts
 from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Node
@@ -83,8 +84,9 @@ class _Backward(PassLowering):
     def _declare_states(self) -> None:
         """Declare states, kept values and gradients as inputs. Shift a state if steps read its previous value."""
         build, trace = self.build, self.trace
-        operands = [u for u, _ in self.left_operands() if self._column_of_operand(u) is None]
-        read = {node.op.name for node in (*trace.backward.nodes, *operands) if isinstance(node.op, ops.State)}
+        read = {node.op.name for node in trace.backward.nodes if isinstance(node.op, ops.State)}
+        if any(products.left is None for products in self.recurrent_products):
+            read.add(self.cell.state[0])
         saved = {self.cell.state[value.number] for value in trace.saved if value.kind is ops.SavedKind.STATE}
         axes = {s: ("T", "N", axis) for s, axis in self.axis_of_state.items()}
         self.states = {
@@ -102,10 +104,6 @@ class _Backward(PassLowering):
             shifted = build.shift(self.states[state], self.initial[state], self.form.reverse, name)
             resets = self.resets if self.form.resets else None
             self.states_before[state] = self.apply_resets(resets, self.restart[state], shifted, f"{state}_prev_all")
-
-    def _column_of_operand(self, u: Node) -> int | None:
-        """The column of a left operand in the buffer "left"; None if the operand is a state."""
-        return next((k for k, left in enumerate(self.trace.left) if left is u), None)
 
     def _value(self, node: Node, args: tuple[Value | float, ...]) -> Value:
         build, name = self.build, node.name or ""
@@ -156,17 +154,16 @@ class _Backward(PassLowering):
             prefix = "d_gate" if role is Role.D_GATE else "d_new"
             self.outputs[Port(role, name)] = build.write(self.in_every_row(node), f"{prefix}_{name}")
 
-    def _columns(self, gates: tuple[str, ...], columns: list[int], name: str) -> Value:
-        """Some columns of `d_pre`: the gradients of the matrix products of these gates at every step."""
-        return self.build.take(
-            self.d_pre, self.axis_of_gates[tuple(self.gate_of_column)], columns, self.axis_of_gates[gates], name
-        )
+    def _gradients_of(self, products: GateProducts, name: str) -> Value:
+        """The gradients of matrix products at every step: columns of `d_pre`."""
+        of_columns, of_gates = self.axis_of_gates[tuple(self.gate_of_column)], self.axis_of_gates[products.gates]
+        return self.build.take(self.d_pre, of_columns, products.columns, of_gates, name)
 
     def _input_weight_gradients(self) -> None:
-        build, gates, first = self.build, self.ih_gates, len(self.trace.hh_only)
+        build, gates = self.build, self.input_products.gates
         parts, biases = [], []
         if gates:
-            d = self._columns(gates, [first + self.trace.ih.index(gate) for gate in gates], "d_ih")
+            d = self._gradients_of(self.input_products, "d_ih")
             parts.append((gates, self._weight_gradient(d, self.data, "d_weight_ih")))
             biases.append((gates, build.sum(self._split_groups(d), self.row_axes)))
             over = (self.axis_of_gates[gates], "H")
@@ -180,17 +177,15 @@ class _Backward(PassLowering):
 
     def _recurrent_weight_gradients(self) -> None:
         build, parts, biases = self.build, [], []
-        for u, gates in self.left_operands():
-            d = self._columns(gates, [k for k in (self.column_of(u, gate) for gate in gates) if k is not None], "d_hh")
-            k = self._column_of_operand(u)
-            if k is None:
-                assert isinstance(u.op, ops.State)
-                left = self.states_before[u.op.name]
+        for products in self.recurrent_products:
+            d = self._gradients_of(products, "d_hh")
+            if products.left is None:
+                left = self.states_before[self.cell.state[0]]
             else:
-                left = self.sequences[Port(Role.LEFT, number=k)]
+                left = self.sequences[Port(Role.LEFT, number=products.left)]
             left = self.split_heads(left, self.output_axis, is_left=True)
-            parts.append((gates, self._weight_gradient(self.split_heads(d, "H"), left, "d_weight_hh")))
-            biases.append((gates, build.sum(self._split_groups(d), self.row_axes)))
+            parts.append((products.gates, self._weight_gradient(self.split_heads(d, "H"), left, "d_weight_hh")))
+            biases.append((products.gates, build.sum(self._split_groups(d), self.row_axes)))
         if self.cell.recurrent:
             self._output_gradient("weight_hh", parts)
             if self.form.bias:

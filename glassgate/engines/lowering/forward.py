@@ -1,11 +1,11 @@
 """Lowers the forward pass of one direction: sums of biases, the input GEMM, and the loop over the steps."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from glassgate.engines.axes import PER_ROW, Axis
 from glassgate.engines.lowering.builder import Builder
 from glassgate.engines.lowering.ir import Pass, Port, Role, Value
+from glassgate.engines.lowering.weights import input_products, recurrent_products, weight_axes
 from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Node, gate_of
@@ -68,14 +68,13 @@ class PassLowering:
         self.cell, self.trace, self.form = cell, trace, form
         self.values: dict[Node, Value] = {}
         self.axis_of_state = {state: axis.name for state, axis in cell.axes.items()}
-        self.products = [*trace.hh_only, *trace.shared]
-        self.gate_of_column = [*map(gate_of, self.products), *trace.ih_only]
+        self.input_products, self.recurrent_products = input_products(cell, trace), recurrent_products(cell, trace)
+        self.gate_of_column = [*map(gate_of, (*trace.hh_only, *trace.shared)), *trace.ih_only]
         """The gate of each column of `d_pre`, the gradients of the pre-activations."""
-        self.ih_gates = tuple(gate for gate in cell.gates if gate in trace.ih)
         self.axis_of_gates: dict[tuple[str, ...], str] = {cell.gates: "G"}
         for gates in [
-            self.ih_gates,
-            *(gates for _, gates in self.left_operands()),
+            self.input_products.gates,
+            *(products.gates for products in self.recurrent_products),
             *([tuple(self.gate_of_column), *self._gates_with_gradients()] if backward else []),
         ]:
             self.axis_of_gates.setdefault(gates, f"G{len(self.axis_of_gates)}")
@@ -89,19 +88,10 @@ class PassLowering:
         """The axis of the units of the output: P with a projection, otherwise H."""
         return self.axis_of_state[self.cell.state[0]]
 
-    def left_operands(self) -> list[tuple[Node, tuple[str, ...]]]:
-        """The row vectors that recurrent weights multiply, each with its gates in the order of the weights."""
-        operands = list(dict.fromkeys(node.inputs[0] for node in self.products))
-        return [(u, tuple(g for g in self.cell.gates if self.column_of(u, g) is not None)) for u in operands]
-
     def _gates_with_gradients(self) -> list[tuple[str, ...]]:
         """For each gradient of a left operand, the gates over which it is summed. Detached gates are omitted."""
         sums = [node.op for node in self.trace.backward.nodes if isinstance(node.op, ops.RecurrentTranspose)]
         return [tuple(gate for gate in self.cell.gates if gate in op.gates) for op in sums]
-
-    def column_of(self, u: Node, gate: str) -> int | None:
-        """The column of `d_pre` for the product of a row vector and the weights of a gate; None if there is none."""
-        return next((k for k, node in enumerate(self.products) if gate_of(node) == gate and node.inputs[0] is u), None)
 
     def _axes(self) -> list[Axis]:
         cell, K = self.cell, self.cell.heads
@@ -120,18 +110,8 @@ class PassLowering:
         """Declare the inputs of both passes: data, weights, noise, lengths, initial states, resets."""
         cell, form, build = self.cell, self.form, self.build
         self.data = build.input(Port(Role.DATA), ("T", "N", "D"), name="x")
-        recurrent = ("G", "K", "U", "V") if cell.heads > 1 else ("G", "H", "J")
-        shapes: dict[str, Sequence[str]] = {"weight_ih": "GHD"}
-        if cell.recurrent:
-            shapes["weight_hh"] = recurrent
-        if form.bias:
-            shapes["bias_ih"] = "GH"
-            if cell.recurrent:
-                shapes["bias_hh"] = "GH"
-        if cell.projected:
-            shapes["weight_hr"] = "PH"
-        shapes |= {name: "GH" if spec.per_gate else "H" for name, spec in cell.parameters.items()}
-        self.weights = {name: build.input(Port(Role.WEIGHT, name), axes) for name, axes in shapes.items()}
+        weights = weight_axes(cell, form.bias)
+        self.weights = {name: build.input(Port(Role.WEIGHT, name), axes) for name, axes in weights.items()}
         for name, spec in cell.noise.items():
             axes = *("T" if spec.per_step else ""), "N", self.axis_of_state.get(spec.state or "", "H")
             self.noise[name] = build.input(Port(Role.NOISE, name), axes, name=f"{name}_noise")
@@ -208,7 +188,7 @@ class _Forward(PassLowering):
     def __init__(self, cell: Equations, trace: Trace, form: Form) -> None:
         super().__init__(cell, trace, form, backward=False)
         self.product_of_operand: dict[Node, Value] = {}
-        self.gates_of_operand = dict(self.left_operands())
+        self.gates_of_operand = {products.operand: products.gates for products in self.recurrent_products}
 
     def lower(self) -> Pass:
         build, trace = self.build, self.trace
@@ -257,7 +237,7 @@ class _Forward(PassLowering):
 
     def _input_terms(self) -> Value | None:
         """`W_ih x + b_ih` of all steps. Includes `b_hh` for gates that do not read `W_hh u + b_hh` separately."""
-        gates, build = self.ih_gates, self.build
+        gates, build = self.input_products.gates, self.build
         if not gates:
             return None
         products = build.contract(self.data, self.weight_rows("weight_ih", gates), "D", "Wx")
@@ -278,7 +258,7 @@ class _Forward(PassLowering):
 
     def _input_term(self, gate: str, name: str) -> Value:
         assert self.ih is not None
-        gates = self.ih_gates
+        gates = self.input_products.gates
         return self.build.block(self.build.read(self.ih), self.axis_of_gates[gates], gates.index(gate), name)
 
     def _recurrent_term(self, gate: str, u: Node, name: str) -> Value:

@@ -1,47 +1,20 @@
-"""The sums of biases before the loop and the GEMMs after it: lines of a lowered pass (`engines/lowering`).
+"""The sums of biases before the loop and the GEMMs after it.
 
-A pass has one line per weight and vector, and outputs that stack the blocks of gates. Here, adjacent gates are joined
-in one sum or one GEMM. Their operands are columns of this engine's buffers.
+Adjacent gates are joined in one sum or one GEMM. Their operands are columns of this engine's buffers.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from glassgate.engines.llvm_cpu.loops.buffers import Kind
 from glassgate.engines.llvm_cpu.loops.memory import StateBefore
-from glassgate.engines.lowering.forward import Form
-from glassgate.engines.lowering.ir import (
-    Block,
-    Broadcast,
-    Contract,
-    Elementwise,
-    Operation,
-    Pass,
-    Port,
-    Reshape,
-    Role,
-    Shift,
-    Stack,
-    Sum,
-    Take,
-    Value,
-)
-from glassgate.engines.lowering.passes import lowered_pass
+from glassgate.engines.lowering.weights import input_products, recurrent_products, weight_axes
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import gate_of
 from glassgate.engines.symbolic.trace import Trace
 
-BIASES = "bias_ih", "bias_hh"
-KINDS = {
-    Role.DATA: Kind.DATA,
-    Role.D_PRE: Kind.D_PRE,
-    Role.LEFT: Kind.LEFT,
-    Role.UNPROJECTED: Kind.UNPROJECTED,
-    Role.D_PROJECTED: Kind.D_PROJECTED,
-}
-"""The kind of buffer that contains an operand of a GEMM after the loop, by the role of the operand."""
+WEIGHTS, BIASES = ("weight_ih", "weight_hh", "weight_hr"), ("bias_ih", "bias_hh")
 
 
 class BiasSum(NamedTuple):
@@ -117,71 +90,17 @@ class AfterLoop(NamedTuple):
     input_gates: list[tuple[int, int]]
 
 
-class GateBlock(NamedTuple):
-    """A value of a pass, or its block for one gate.
-
-    Attributes:
-        value: the value.
-        gate: the index along the gate axis of the value; 0 if it has none.
-    """
-
-    value: Value
-    gate: int = 0
-
-
-class _Blocks:
-    """The blocks of gates that a value of a pass consists of.
-
-    Calling it with a value returns, for each gate of the value, the blocks whose sum is the value's block. A value
-    without a gate axis has one item.
-    """
-
-    def __init__(self, program: Pass) -> None:
-        self.axes = program.axes
-        lines = chain(program.before, program.after)
-        self.operations: dict[Value, Operation] = {line.result: line.operation for line in lines}
-
-    def __call__(self, value: Value) -> tuple[tuple[GateBlock, ...], ...]:
-        axis = next((axis for axis in value.type.axes if self.axes[axis].labels), None)
-        count = (self.axes.constant_extent(axis) or 0) if axis else 1
-        match self.operations.get(value):
-            case Block(x, of, gate) if self.axes[of].labels:
-                return (self(x)[gate],)
-            case Take(x, _, gates):
-                return tuple(self(x)[gate] for gate in gates)
-            case Stack(values):
-                return tuple(chain.from_iterable(map(self, values)))
-            case Reshape(x):
-                return self(x)
-            case Broadcast():  # the zero gradient of a gate that the step does not read
-                return ((),) * count
-            case Elementwise("add", (Value() as a, Value() as b)) if a.type.axes == b.type.axes:
-                return tuple(x + y for x, y in zip(self(a), self(b), strict=True))
-        return tuple((GateBlock(value, gate),) for gate in range(count))
-
-    def single(self, value: Value) -> list[GateBlock]:
-        """The block of each gate of a value that is not a sum."""
-        return [block for (block,) in self(value)]
-
-
 @lru_cache(1024)
 def bias_sums(equations: Equations, trace: Trace) -> list[BiasSum]:
     """Return the sums of biases that the loop of a forward pass reads."""
-    program = lowered_pass(equations, trace, Form(save=True), False)
-    blocks, names = _Blocks(program), {value: port.name for port, value in program.inputs.items()}
+    gates, shared = equations.gates, {*map(gate_of, trace.shared)}
     sums = []
-    for ih in (read.sequence for read in program.loop.reads if read.sequence in blocks.operations):
-        operation = blocks.operations[ih]
-        assert isinstance(operation, Elementwise), "the input terms are the input GEMM plus biases"
-        _, bias = operation.args
-        assert isinstance(bias, Value)
-        labels = next(program.axes[axis].labels for axis in bias.type.axes if program.axes[axis].labels)
-        terms = {
-            gate: tuple((names[v], k) for v, k in of_gate) for gate, of_gate in zip(labels, blocks(bias), strict=True)
-        }
-        sums += [BiasSum("ih", column, terms[gate]) for column, gate in enumerate(trace.ih)]
-    gates = (equations.gates.index(gate_of(product)) for product in trace.hh_only)
-    return _join_adjacent([*sums, *(BiasSum("hh", column, (("bias_hh", k),)) for column, k in enumerate(gates))])
+    for column, gate in enumerate(trace.ih):
+        names = BIASES if gate in shared else BIASES[:1]
+        sums.append(BiasSum("ih", column, tuple((name, gates.index(gate)) for name in names)))
+    for column, product in enumerate(trace.hh_only):
+        sums.append(BiasSum("hh", column, (("bias_hh", gates.index(gate_of(product))),)))
+    return _join_adjacent(sums)
 
 
 @lru_cache(1024)
@@ -192,72 +111,51 @@ def after_loop(equations: Equations, trace: Trace, bias: bool) -> AfterLoop:
         equations, trace: the equations of the cell and their graphs.
         bias: whether the layer has biases.
     """
-    program = lowered_pass(equations, trace, Form(save=True, bias=bias), True)
-    lines = _GradientLines(program)
-    # The loop computes the gradients of the parameters that the cell defines.
-    values = {
-        port.name: value
-        for port, value in program.outputs.items()
-        if port.role is Role.D_WEIGHT and port.name not in equations.parameters
-    }
-    gradients = {name: lines.gradients(name, value) for name, value in values.items()}
-    factors = {name: [(gemm.d, gemm.gate) for gemm in gemms_of_name] for name, gemms_of_name in gradients.items()}
-    weights = [name for name in values if name not in BIASES]
-    # A GEMM computes the gradients of a weight and of biases with the same gate gradients, which it reads anyway.
-    weight_of = {name: next(w for w in weights if factors[w] == factors[name]) for name in values.keys() & BIASES}
+    axes = weight_axes(equations, bias)
+    gradients = _weight_gradients(equations, trace, axes)
+    factors = {name: [(gemm.d, gemm.gate) for gemm in of_weight] for name, of_weight in gradients.items()}
+    weight_of = {}
+    for name, weight in zip(BIASES, WEIGHTS, strict=False):
+        if name in axes:
+            # A GEMM also computes the gradients of biases with the same gate gradients, which it reads anyway.
+            weight_of[name] = next(other for other in gradients if factors[other] == factors[weight])
     gemms: list[WeightGradient] = []
-    for weight in weights:
-        biases = tuple(name for name in BIASES if weight_of.get(name) == weight)
-        by_gate = [gemm._replace(biases=biases) for gemm in gradients[weight]]
+    for weight, of_weight in gradients.items():
+        biases = tuple(name for name in weight_of if weight_of[name] == weight)
+        by_gate = [gemm._replace(biases=biases) for gemm in of_weight]
         # A GEMM writes one head only. GEMMs that add to the same rows must be divided among threads in the same
         # way, so they must have the same gates.
-        separate = "K" in values[weight].type.axes or any(gemm.added for gemm in by_gate)
+        separate = "K" in axes[weight] or any(gemm.added for gemm in by_gate)
         gemms += by_gate if separate else _join_adjacent(by_gate)
-    fully_written = frozenset(name for name, value in values.items() if all(lines.blocks(value)))
-    return AfterLoop(gemms, fully_written, lines.input_gates(program.outputs[Port(Role.D_DATA)]))
+    blocks = {name: len(equations.gates) if "G" in axes[name] else 1 for name in gradients}
+    complete = {name for name, count in blocks.items() if len({gate for _, gate in factors[name]}) == count}
+    complete |= {name for name, weight in weight_of.items() if weight in complete}
+    inputs = sorted((gemm.d.number, gemm.gate) for gemm in gradients["weight_ih"])
+    return AfterLoop(gemms, frozenset(complete), inputs)
 
 
-class _GradientLines:
-    """The lines after the loop of a backward pass, as GEMMs of buffers."""
-
-    def __init__(self, program: Pass) -> None:
-        self.blocks = _Blocks(program)
-        self.ports = {value: port for port, value in program.inputs.items()}
-        self.ports |= {write.sequence: write.port for write in program.loop.writes if write.port}
-
-    def gradients(self, name: str, value: Value) -> list[WeightGradient]:
-        """Return the GEMMs of a weight or bias, one per gate and term, sorted by the column of the gate's gradient."""
-        gradients = []
-        for gate, terms in enumerate(self.blocks(value)):
-            for k, (product, block) in enumerate(terms):
-                operation = self.blocks.operations[product]
-                assert isinstance(operation, Contract | Sum), "gradients are summed over all rows"
-                d, right = operation[0], None
-                if isinstance(operation, Contract):
-                    right = self.rows(self.blocks.single(operation.b)[0])
-                column = self.column(self.blocks.single(d)[block])
-                gradients.append(WeightGradient(name, value.type.axes, gate, column, right, k > 0))
-        return sorted(gradients, key=lambda gradient: gradient.d.number)
-
-    def input_gates(self, d_data: Value) -> list[tuple[int, int]]:
-        """Return the column of the gradient and the index in `weight_ih` of each gate that reads the input."""
-        match self.blocks.operations[d_data]:
-            case Contract(d, weight):
-                columns, rows = map(self.column, self.blocks.single(d)), self.blocks.single(weight)
-                return sorted((column.number, row.gate) for column, row in zip(columns, rows, strict=True))
-        return []
-
-    def rows(self, block: GateBlock) -> KindColumn | StateBefore:
-        """Return the vectors that a weight multiplies."""
-        match self.blocks.operations.get(block.value):
-            case Shift(x):
-                return StateBefore(self.ports[x].name)
-        return self.column(block)
-
-    def column(self, block: GateBlock) -> KindColumn:
-        """Return the column that contains an input of the pass or a sequence that the loop writes."""
-        port = self.ports[block.value]
-        return KindColumn(KINDS[port.role], (port.number or 0) + block.gate)
+def _weight_gradients(
+    equations: Equations, trace: Trace, axes: Mapping[str, tuple[str, ...]]
+) -> dict[str, list[WeightGradient]]:
+    """Return the GEMMs of each weight, one per gate and row vector, in the order of the columns of gate gradients."""
+    gradients: dict[str, list[WeightGradient]] = {name: [] for name in WEIGHTS if name in axes}
+    for products in (input_products(equations, trace), *recurrent_products(equations, trace)):
+        weight = "weight_ih" if products.operand is None else "weight_hh"
+        right: KindColumn | StateBefore
+        if products.operand is None:
+            right = KindColumn(Kind.DATA, 0)
+        elif products.left is None:
+            right = StateBefore(equations.state[0])
+        else:
+            right = KindColumn(Kind.LEFT, products.left)
+        for gate, column in zip(products.gates, products.columns, strict=True):
+            number, d = equations.gates.index(gate), KindColumn(Kind.D_PRE, column)
+            added = any(gemm.gate == number for gemm in gradients[weight])
+            gradients[weight].append(WeightGradient(weight, axes[weight], number, d, right, added))
+    if "weight_hr" in axes:
+        d, raw = KindColumn(Kind.D_PROJECTED, 0), KindColumn(Kind.UNPROJECTED, 0)
+        gradients["weight_hr"].append(WeightGradient("weight_hr", axes["weight_hr"], 0, d, raw, False))
+    return {name: sorted(gemms, key=lambda gemm: gemm.d.number) for name, gemms in gradients.items()}
 
 
 Joinable = TypeVar("Joinable", BiasSum, WeightGradient)
