@@ -18,12 +18,16 @@ EXTRAS = {
 """The extra that installs a package, by the name with which the package is imported."""
 
 
+def install_command(package: str) -> str:
+    """The command that installs an optional package."""
+    return f"pip install 'glassgate[{EXTRAS[package]}]'"
+
+
 class MissingPackageError(ModuleNotFoundError):
     """An optional package is not installed. The message has the command that installs it."""
 
     def __init__(self, name: str) -> None:
-        remedy = f"pip install 'glassgate[{EXTRAS[name]}]'"
-        super().__init__(f"the package {name} is not installed; install it with: {remedy}", name=name)
+        super().__init__(f"the package {name} is not installed; install it with: {install_command(name)}", name=name)
 
 
 class MissingPackageFinder(MetaPathFinder):

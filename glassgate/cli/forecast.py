@@ -10,6 +10,7 @@ from rich.console import Console
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display
 from glassgate.cli.trained import add_encoding, add_run, add_weight_precision, load_as
+from glassgate.extras import install_command
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.output import MAX_DRAWN, fan_picture, header, rows
 from glassgate.tasks.forecasting.task import Forecasting
@@ -29,7 +30,8 @@ def command(argv: list[str]) -> None:
     parser.add_argument("--picture", metavar="FILE.svg", help="draw the forecast to an SVG or PNG file")
     arguments = parser.parse_args(argv)
     if arguments.picture and not has_matplotlib():
-        raise OptionError("picture: drawing needs matplotlib; pip install matplotlib, or leave --picture out")
+        remedy = f"{install_command('matplotlib')}, or leave --picture out"
+        raise OptionError(f"picture: drawing needs matplotlib; {remedy}")
     if arguments.picture and Path(arguments.picture).suffix not in (".svg", ".png"):
         raise OptionError(f"picture: expected a file that ends in .svg or .png, got {arguments.picture}")
     task = load_as(Forecasting, arguments)

@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import multimode
 from typing import Any
 
+from glassgate.extras import install_command
 from glassgate.tasks.data.files import Identity, identify_file, loading, readable_file, row_limit
 from glassgate.tasks.errors import DataError
 
@@ -49,7 +50,6 @@ def _load_sheet(path: str | Path, version: Identity, max_rows: int | None, **opt
                 names = book.sheet_names
                 sheet = pd.read_excel(book, sheet_name=names[0], nrows=nrows, **options)
         except ImportError:
-            raise DataError(
-                path, None, "reading .xlsx needs openpyxl; pip install openpyxl, or save the sheet as CSV"
-            ) from None
+            remedy = f"{install_command('openpyxl')}, or save the sheet as CSV"
+            raise DataError(path, None, f"reading .xlsx needs openpyxl; {remedy}") from None
     return sheet, f", sheet {names[0]!r}" + (f", the first of {len(names)}" if len(names) > 1 else "")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from glassgate.extras import install_command
 from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.files import archive_members, loading, readable_file, regular_file, suffix_of
 from glassgate.tasks.data.lines import open_text
@@ -159,7 +160,8 @@ def _read_matlab(path: str | Path) -> Iterable[tuple[str, np.ndarray]]:
     try:
         from scipy.io import loadmat
     except ImportError:
-        raise DataError(path, None, "reading .mat needs SciPy; pip install scipy, or save the pieces as .npz") from None
+        remedy = f"{install_command('scipy')}, or save the pieces as .npz"
+        raise DataError(path, None, f"reading .mat needs SciPy; {remedy}") from None
     with loading(path, "a MATLAB file", "save it again, as version 7 or older, or as .npz"):
         content = loadmat(readable_file(path))
     for name, cells in content.items():

@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
+from glassgate.extras import install_command
 from glassgate.tasks.data.batches import Encoded
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.training.scoring import AnyTask, scores_of
 from glassgate.tasks.wording import plural
 
-MISSING = "baselines: they need the package scikit-learn, which is not installed: pip install scikit-learn"
+MISSING = f"baselines: they need the package scikit-learn, which is not installed: {install_command('sklearn')}"
 
 _TOLERANCE = 1e-4  # relative; a model with smaller differences, which are rounding errors, is not better
 _MORE_DROPOUT = 0.5

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from glassgate.extras import install_command
 from glassgate.tasks.errors import OptionError
 
 
@@ -115,7 +116,7 @@ def check_sacrebleu() -> None:
     """
     if find_spec("sacrebleu") is None:
         raise OptionError(
-            "scores of translations need the package sacrebleu, which is not installed: pip install sacrebleu"
+            f"scores of translations need the package sacrebleu, which is not installed: {install_command('sacrebleu')}"
         )
 
 

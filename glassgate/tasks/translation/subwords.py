@@ -6,6 +6,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from glassgate.extras import install_command
 from glassgate.tasks.errors import OptionError
 
 if TYPE_CHECKING:
@@ -77,6 +78,6 @@ def check_tokenizers() -> None:
     """
     if find_spec("tokenizers") is None:
         raise OptionError(
-            "subwords need the package tokenizers, which is not installed: pip install tokenizers; or choose "
+            f"subwords need the package tokenizers, which is not installed: {install_command('tokenizers')}; or choose "
             "words or characters with --source-tokens and --target-tokens"
         )
