@@ -14,17 +14,18 @@ from torch.func import jvp, vmap
 
 from glassgate.cell import Cell
 from glassgate.dynamics.contextual import ContextualCell
-from glassgate.dynamics.propagation import OutsideRules, relevance_equations
+from glassgate.dynamics.propagation import OutsideRules, relevance_equations, relevance_step
 from glassgate.engines.choose import engine
 from glassgate.engines.contract import Direction
+from glassgate.engines.symbolic.arrays.cell import ArrayCell
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.values import NotTraceable
-from glassgate.engines.traced_cells import current_equations
+from glassgate.engines.traced_cells import current_array_step, current_equations
 from glassgate.glass.contexts import eval_mode, uncompiled
 from glassgate.glass.measures import ranges
-from glassgate.layers.parts import Part
+from glassgate.layers.parts import Part, sizes_of
 from glassgate.layers.stack import Recurrent
 from glassgate.layout import Layout
 from glassgate.shapes import ShapeError, check_choice
@@ -321,31 +322,41 @@ def _score(output: Any, target: Target) -> Tensor:
     return output
 
 
-Rule = Callable[[Equations, set[Node], Direction], Cell]
-"""Takes the equations of a cell, its gates and a direction of a call. Returns the new cell for this direction."""
+Replacement = Callable[[Direction], Cell]
+"""Returns the new cell for a direction of a call."""
+Rule = Callable[[Recurrent], Replacement]
 
 
 class _CellReplacement:
     """Replaces the cell of a layer in each call. It takes the place of the layer's `Edits`."""
 
-    def __init__(self, layer: Recurrent, rule: Rule) -> None:
-        cell = layer.glassgate.eval_cell
-        self._rule, self._equations = rule, current_equations(cell, "weight_hr" in layer.glassgate.parts[0].names)
-        self._gates = _gates(cell, self._equations)
+    def __init__(self, replacement: Replacement) -> None:
+        self._replacement = replacement
 
     def apply(self, part: Part, direction: Direction, layout: Layout) -> Direction:
         """Return the direction with the replaced cell."""
-        return direction._replace(cell=self._rule(self._equations, self._gates, direction))
+        return direction._replace(cell=self._replacement(direction))
 
 
-def _lrp(equations: Equations, gates: set[Node], direction: Direction) -> Cell:
+def _lrp(layer: Recurrent) -> Replacement:
     """The cell whose gradient, times the input, is the relevance of the input."""
-    return GraphCell(relevance_equations(equations, gates))
+    cell = layer.glassgate.eval_cell
+    if cell.declaration is None:
+        new: Cell = GraphCell(relevance_equations(*_equations_and_gates(layer)))
+    else:
+        kinds, steps = ranges(cell), {}
+        for sizes in {sizes_of(cell, part) for part in layer.glassgate.parts}:
+            step = current_array_step(cell, *sizes)
+            gates = {v.value for name, v in step.locals.items() if kinds.get(name) == "gate"}
+            steps[sizes] = relevance_step(step, gates)
+        new = ArrayCell.like(cell, steps)
+    return lambda direction: new
 
 
-def _contextual(equations: Equations, gates: set[Node], direction: Direction) -> Cell:
+def _contextual(layer: Recurrent) -> Replacement:
     """The cell that divides its states between a phrase and its context."""
-    return ContextualCell(equations, gates, direction.weights.get("bias_ih"))
+    equations, gates = _equations_and_gates(layer)
+    return lambda direction: ContextualCell(equations, gates, direction.weights.get("bias_ih"))
 
 
 @contextmanager
@@ -355,14 +366,15 @@ def _with_rule(layers: list[Recurrent], rule: Rule) -> Iterator[None]:
     with uncompiled("relevance"):
         try:
             for layer in layers:
-                layer.glassgate.edits = _CellReplacement(layer, rule)  # type: ignore[assignment]
+                layer.glassgate.edits = _CellReplacement(rule(layer))  # type: ignore[assignment]
             yield
         finally:
             for layer, edits in zip(layers, previous, strict=True):
                 layer.glassgate.edits = edits
 
 
-def _gates(cell: Cell, equations: Equations) -> set[Node]:
-    """The nodes of the gates whose values are between 0 and 1."""
-    kinds = ranges(cell)
-    return {node for gate, node in equations.gate_values.items() if kinds.get(gate) == "gate"}
+def _equations_and_gates(layer: Recurrent) -> tuple[Equations, set[Node]]:
+    """The equations of the cell of a layer, and the nodes of the gates whose values are between 0 and 1."""
+    cell = layer.glassgate.eval_cell
+    equations, kinds = current_equations(cell, "weight_hr" in layer.glassgate.parts[0].names), ranges(cell)
+    return equations, {node for gate, node in equations.gate_values.items() if kinds.get(gate) == "gate"}

@@ -4,8 +4,7 @@ from glassgate.cell import Cell
 from glassgate.cell_shapes import example_sizes
 from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.symbolic.trace import build_trace
-from glassgate.engines.symbolic.values import NotTraceable
-from glassgate.engines.traced_cells import current_equations, traced_array_step
+from glassgate.engines.traced_cells import current_array_step, current_equations
 from glassgate.shapes import check_choice
 
 
@@ -51,8 +50,6 @@ def _of_arrays(cell: Cell) -> str:
     from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
     from glassgate.engines.llvm_cpu.processor import host
 
-    step = traced_array_step(cell, *example_sizes(cell))
-    if isinstance(step, str):
-        raise NotTraceable(step)
-    kernels = print_kernels(ArrayProgram(step), 32, host().full_precision)
+    program = ArrayProgram(current_array_step(cell, *example_sizes(cell)))
+    kernels = print_kernels(program, 32, host().full_precision)
     return "\n\n".join([kernels.forward, kernels.backward])

@@ -159,6 +159,14 @@ def traced_array_step(cell: Cell, input_size: int, hidden_size: int) -> ArraySte
     return traced_cell(cell).array_step(input_size, hidden_size)
 
 
+def current_array_step(cell: Cell, input_size: int, hidden_size: int) -> ArrayStep:
+    """The same; a step that no kernel can express raises NotTraceable."""
+    step = traced_array_step(cell, input_size, hidden_size)
+    if isinstance(step, str):
+        raise NotTraceable(step)
+    return step
+
+
 _cache: dict[int, TracedCell] = {}
 """The traced cells, by the `id` of the cell."""
 

@@ -58,6 +58,43 @@ def test_tokens_and_biases_add_up_to_the_score(name: str) -> None:
     assert relevance.tokens.abs().max() > 1e-6
 
 
+DECLARING = {
+    "GLA": lambda: gg.cells.GLA(1, 3),
+    "GatedDeltaNet": lambda: gg.cells.GatedDeltaNet(1, 3),
+    "RWKV7": lambda: gg.cells.RWKV7(1, 3),
+    "HyperLSTM": gg.cells.HyperLSTM,
+    "LRU": gg.cells.LRU,
+}
+"""Cells that declare axes, without constant terms."""
+
+
+@pytest.mark.parametrize("name", DECLARING)
+def test_tokens_and_biases_add_up_for_cells_that_declare_axes(name: str) -> None:
+    model = reader(DECLARING[name](), num_layers=2, bidirectional=True)
+    scores = model.eval()(TOKENS)[:, 1]
+    with gg.engine("reference"):
+        relevance = gg.dynamics.relevance(model, TOKENS, 1)
+    assert torch.allclose(relevance.scores, scores, rtol=0, atol=1e-12)
+    assert abs(relevance.unexplained) <= 1e-5 * scores.abs().sum()
+    assert relevance.tokens.abs().max() > 1e-6
+
+
+def test_the_gate_of_a_matrix_memory_receives_no_relevance() -> None:
+    """Keys, values and queries share the relevance of their product, and a gate that depends on the token has none."""
+    layer = gg.Recurrent(gg.cells.GLA(1, 2), 3, 2, bias=False, dtype=torch.float64)
+    with torch.no_grad():
+        layer.weight_ih_l0.copy_(noise(1, *layer.weight_ih_l0.shape))
+        layer.weight_ih_l0[:-2, 0] = 0  # only the gate reads the first feature
+    x = noise(2, 4, 1, 3)
+    relevance = gg.dynamics.relevance(layer, x, lambda result: result[0][-1].sum(-1))
+    assert relevance.features is not None
+    assert relevance.features[..., 0].eq(0).all()
+    assert relevance.features[..., 1:].abs().max() > 1e-3
+    assert (
+        not gg.dynamics.relevance(layer, x, lambda r: r[0][-1].sum(-1), method="gradient").features[..., 0].eq(0).all()
+    )
+
+
 def lrp_of_lstm(model: Reader, tokens: Tensor, target: int) -> Tensor:
     """LRP of one sequence through an LSTM, backward in time (Arras et al. 2017, equations 1 to 4, epsilon of 0)."""
     layer, x = model.layer, model.embedding(tokens)

@@ -51,4 +51,6 @@ def test_a_cell_with_axes_has_a_report_without_the_sections_that_need_one_number
     result = study(task, excerpts_of_text(task, "red blue blue"), "a memory")
     assert result.directions[0].values["S"].shape == (3, 2 * 2 * 4)
     assert {"layer0.forward.S", "layer0.forward.b", "layer0.forward"} <= {cause.name for cause in result.causes}
+    (relevances,) = result.relevances
+    assert np.abs(relevances.matrix).max() > 0
     assert "a memory" in page(result)
