@@ -7,17 +7,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from glassgate.tasks.data import labelled as labelled_files
 from glassgate.tasks.data import records, texts
 from glassgate.tasks.data.corpus import NUMBER, SEQUENCE, SYMBOL, Corpus, corpus_of_files
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.held_out import ByContent, Rule
-from glassgate.tasks.data.labelled import Labelled, LabelledOptions
+from glassgate.tasks.data.labelled import MANY_TEXTS, Labelled, LabelledOptions
 from glassgate.tasks.data.number_labels import mean_and_deviation
 from glassgate.tasks.data.raw_text import RawTokeniser, note_on_unsegmented
 from glassgate.tasks.data.reading import Reading
-from glassgate.tasks.data.vocabulary import Vocabulary
+from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
 from glassgate.tasks.definition import Prediction
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.progress import Progress
@@ -131,7 +133,12 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         """Return the vocabulary of texts. For series, add each channel's mean and standard deviation to `fitted`."""
         content = examples[0].content
         if not isinstance(content, np.ndarray):
-            return {"units": Vocabulary.of(examples.counts("content"), self.options.least_count)}
+            token_counts = examples.counts("content")
+            least_count = self.options.least_count or (1 if len(examples) <= MANY_TEXTS else 2)
+            tokens = Vocabulary.of(token_counts, least_count)
+            if self.options.linear:
+                self.fitted |= {"texts": len(examples), "counts": [token_counts[token] for token in tokens.symbols]}
+            return {"units": tokens}
         channels = content.shape[1]
         self.fitted["series"] = mean_and_deviation(np.concatenate([self._series(each, channels) for each in examples]))
         return {}
@@ -152,6 +159,19 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         if self.series_scale is None:
             return len(self.vocabularies["units"]), self.options.embedding_size
         return None, len(self.series_scale[0])
+
+    def rarity(self) -> Tensor | None:
+        """Return the inverse document frequency of each token; None for series and without a linear map of tokens.
+
+        The number of texts with a token is estimated by the number of its occurrences.
+        """
+        if "counts" not in self.fitted or not self.options.linear:
+            return None
+        texts = self.fitted["texts"]
+        frequencies = torch.tensor([0] * FIRST + self.fitted["counts"], dtype=torch.float32).clamp(max=texts)
+        rarity = 1 + ((1 + texts) / (1 + frequencies)).log()
+        rarity[PADDING] = 0.0
+        return rarity
 
     def encode_input(self, example: Labelled) -> dict[str, np.ndarray]:
         """Return the indices of a text's tokens, or the standardised steps of a series."""

@@ -53,6 +53,14 @@ const embed = (weight, size, numbers) => {
   return rows;
 };
 
+// Adds the linear map of the numbers of tokens, if there is one, to the outputs.
+const addLinear = (map, numbers, outputs) => {
+  if (!map) return outputs;
+  const parts = rowsOf(embed(map.table, outputs.length, numbers), numbers.length);
+  const norm = Math.sqrt(sum(numbers.map((number) => map.rarity[number] ** 2)));
+  return outputs.map((value, k) => value + sum(parts.map((part) => part[k])) / norm);
+};
+
 // Each row of (count, width) as an array of its own.
 const rowsOf = (values, count) => {
   const width = values.length / count;

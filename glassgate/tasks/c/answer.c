@@ -17,6 +17,22 @@ static size_t read_steps(const row *r, float **x) {
     return steps;
 }
 
+#ifdef LINEAR
+/* Adds the linear map of the tokens to the scores. */
+static void add_linear(const row *r, float *outputs) {
+    float part[net_scores_output_size];
+    double sums[net_scores_output_size] = {0}, norm = 0;
+    for (size_t t = 0; t < r->count; t++) {
+        const long index = index_at(r, t, UNITS);
+        const float number = (float)index;
+        net_scores_step(&scores, &number, part);
+        for (int k = 0; k < net_scores_output_size; k++) sums[k] += part[k];
+        norm += rarity[index] * rarity[index];
+    }
+    for (int k = 0; k < net_scores_output_size; k++) outputs[k] += (float)(sums[k] / sqrt(norm));
+}
+#endif
+
 #ifdef POOL_CONCAT /* the last state, the mean and the largest values, one after the other */
 #define POOL_LAST
 #define POOL_MEAN
@@ -80,15 +96,18 @@ int main(int argc, char **argv) {
     start(argc, argv);
     while (next_row(&r)) {
         const size_t steps = read_steps(&r, &x);
-        float pooled[net_head_input_size], scores[net_head_output_size];
+        float pooled[net_head_input_size], outputs[net_head_output_size];
         if (steps == 0) continue;
         y = (float *)resized(y, steps * net_encoder_output_size * sizeof *y);
         shares = (float *)resized(shares, steps * sizeof *shares);
         net_encoder_reset(&encoder);
         if (net_encoder_run(&encoder, x, y, steps)) fail(&r, TOO_LONG);
         pool(y, steps, pooled, shares);
-        net_head_step(&head, pooled, scores);
-        print_answer(scores);
+        net_head_step(&head, pooled, outputs);
+#ifdef LINEAR
+        add_linear(&r, outputs);
+#endif
+        print_answer(outputs);
 #ifdef POOL_ATTENTION
         for (size_t t = 0; t < steps; t++) printf("%c%ld:%.3f", t ? ' ' : '\t', (long)t + 1, shares[t]);
 #endif

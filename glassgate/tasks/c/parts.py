@@ -9,6 +9,7 @@ from torch import nn
 from glassgate.tasks.c.source import constants, numbers, strings
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.labelled_task import LabelledTask
+from glassgate.tasks.networks.labelled import TokenScores
 from glassgate.tasks.task import Task
 
 
@@ -55,6 +56,11 @@ def answer_parts(
     tables.append(constants(**{f"POOL_{pooling.upper()}": 1, "DIRECTIONS": 1 + task.options.bidirectional}))
     if scales is None:
         modules["words"] = network.embedding
+        linear = network.linear
+        if isinstance(linear, TokenScores):
+            modules["scores"] = nn.Embedding.from_pretrained(linear.table())
+            tables.append(numbers("rarity", linear.rarity.tolist()))
+            tables.append(constants(LINEAR=1))
         tables += units(task)
         return Parts(modules, "answer", tables, "the indices of the tokens of a text", prints)
     tables += [constants(CHANNELS=len(scales[0])), numbers("means", scales[0]), numbers("deviations", scales[1])]

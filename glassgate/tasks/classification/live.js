@@ -16,13 +16,14 @@ models.classification = (info, run) => {
     }
     return { vector: { last, mean, max, concat: () => [...last(), ...mean(), ...max()] }[info.pooling]() };
   };
-  const classify = (x, count, edits) => {
+  // `numbers` are the tokens of a text; series have none.
+  const classify = (x, count, edits, numbers) => {
     const { output, parts } = run(info.encoder, x, count, { edits, memory });
     const { vector, attention } = pooled(output, parts, count);
-    return { parts, attention, chances: softmax(linear(info.head, vector, 1)) };
+    return { parts, attention, chances: softmax(addLinear(info.linear, numbers, linear(info.head, vector, 1))) };
   };
-  const resultOf = (x, count, labels, edits, more) => {
-    const { parts, attention, chances } = classify(x, count, edits);
+  const resultOf = (x, count, labels, edits, more, numbers) => {
+    const { parts, attention, chances } = classify(x, count, edits, numbers);
     return { count, labels, parts, attention, answers: [{ step: null, names: info.labels, chances, chosen: argmax(chances) }], ...more };
   };
 
@@ -31,12 +32,12 @@ models.classification = (info, run) => {
     const labels = tokens.map(({ text: token }) => token);
     if (!tokens.length) return { count: 0, tokens, labels, parts: {}, answers: [], unknown: [] };
     const numbers = tokens.map(({ number }) => number);
-    const result = resultOf(embed(info.embedding, info.size, numbers), numbers.length, labels, edits, { tokens, unknown: unknownTokens(tokens) });
+    const result = resultOf(embed(info.embedding, info.size, numbers), numbers.length, labels, edits, { tokens, unknown: unknownTokens(tokens) }, numbers);
     const decisive = (numbers.length > 80 ? [] : numbers).map((_, k) => {
       if (numbers.length === 1) return 0;
       const others = numbers.filter((_, n) => n !== k);
       const { chosen, chances } = result.answers[0];
-      return Math.log(chances[chosen]) - Math.log(classify(embed(info.embedding, info.size, others), others.length, []).chances[chosen]);
+      return Math.log(chances[chosen]) - Math.log(classify(embed(info.embedding, info.size, others), others.length, [], others).chances[chosen]);
     });
     return { ...result, decisive: edits.length ? [] : decisive };
   };

@@ -34,10 +34,18 @@ class Classifier(SequenceEncoder):
         vocabulary_size: the number of tokens, including padding and unknown; None for series
         input_size: the number of features of a step
         num_labels: the number of labels, K
+        rarity: the rarity of each token, for a linear map of the tokens; None for none
     """
 
-    def __init__(self, options: ClassificationOptions, vocabulary_size: int | None, input_size: int, num_labels: int):
-        super().__init__(options, vocabulary_size, input_size)
+    def __init__(
+        self,
+        options: ClassificationOptions,
+        vocabulary_size: int | None,
+        input_size: int,
+        num_labels: int,
+        rarity: Tensor | None = None,
+    ):
+        super().__init__(options, vocabulary_size, input_size, num_labels, rarity)
         self.pooling = options.pooling
         size = self.encoder.output_size * (len(_PARTS) if options.pooling == "concat" else 1)
         if options.pooling == "attention":
@@ -48,10 +56,10 @@ class Classifier(SequenceEncoder):
 
     def forward(self, batch: Batch) -> Scores:
         """Score each label. `encode` describes the fields of the batch."""
-        output, state = self.encode(batch)
+        output, state, linear = self.encode(batch)
         mask = step_mask(batch["lengths"], output)
         pooled, weights = self._pool(output, state, mask)
-        return Scores(self.head(self.dropout(pooled)), weights)
+        return Scores(self.head(self.dropout(pooled)) + linear, weights)
 
     def _pool(self, output: Tensor, state: Tensor | tuple[Tensor, ...], mask: Tensor) -> tuple[Tensor, Tensor | None]:
         """Pool the outputs of all steps.

@@ -30,6 +30,9 @@ from glassgate.tasks.options import Options, option, override
 FORMATS = ("auto", "csv", "tsv", "xlsx", "jsonl", "json", "parquet", "fasttext", "text", "folder", *SERIES)
 MISSING = ("error", "drop", "interpolate")
 
+MANY_TEXTS = 10_000
+"""With more training texts than this, a token must occur twice to be in the vocabulary."""
+
 _LABEL_PREFIX = "__label__"
 _LIST_OF_LABELS = re.compile(r"\[('.*'|\".*\")\]")
 _PART_NAMES = {"train", "dev", "valid", "validation", "val", "test"}
@@ -49,7 +52,16 @@ class LabelledOptions(Options):
         "word", "kind of tokens that a text is split into", group="data", choices=TOKEN_KINDS, former_name="unit"
     )
     missing: str = option("error", "treatment of missing values", group="data", choices=MISSING)
-    least_count: int = option(2, "minimum occurrences in training; rarer tokens are unknown", minimum=1)
+    least_count: int = option(
+        0,
+        "minimum occurrences in training; rarer tokens are unknown",
+        minimum=0,
+        if_unset=f"1; 2 for more than {MANY_TEXTS:,} texts",
+    )
+    word_dropout: float = option(
+        0.1, "fraction of the tokens that training treats as unknown", minimum=0, maximum=1, in_older_runs=0.0
+    )
+    linear: bool = option(True, "add a linear map of the tf-idf of texts to the output", in_older_runs=False)
     learning_rate: float = override("learning_rate", 0.0, if_unset="0.003; for series 0.001 to 0.003, by batch size")
 
     def rate_for(self, batch_size: int, is_series: bool = False) -> float:

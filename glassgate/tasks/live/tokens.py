@@ -8,6 +8,7 @@ from glassgate.glass.live.network import Network
 from glassgate.tasks.data.raw_text import raw_tokeniser
 from glassgate.tasks.data.vocabulary import UNKNOWN, Vocabulary
 from glassgate.tasks.labelled_task import LabelledTask
+from glassgate.tasks.networks.labelled import TokenScores
 from glassgate.tasks.networks.linear import Tied
 from glassgate.tasks.report.study import Excerpt
 
@@ -45,11 +46,18 @@ def labelled_input(
         rows = excerpt.example.content[excerpt.start : excerpt.stop]
         return {"series": task.series_scale, "initial_input": {"rows": rows.tolist()}}
     assert isinstance(embedding, nn.Embedding)
+    linear = task.network.linear
     return {
         "tokens": tokeniser_rules(task.vocabularies["units"], task.options.tokens, splits_unknown=splits_unknown),
         "embedding": network.add_array(embedding.weight),
         "size": embedding.embedding_dim,
+        "linear": _linear_map(network, linear) if isinstance(linear, TokenScores) else None,
     }
+
+
+def _linear_map(network: Network, linear: TokenScores) -> dict[str, Any]:
+    """The arrays of a linear map of the tokens."""
+    return {"table": network.add_array(linear.table()), "rarity": network.add_array(linear.rarity)}
 
 
 def output_layer(network: Network, head: nn.Module, embedding: nn.Embedding) -> dict[str, Any]:

@@ -2,12 +2,18 @@
 
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassgate.tasks.data.batches import Batch
-from glassgate.tasks.data.vocabulary import PADDING
+from glassgate.tasks.data.batches import Batch, draw_for
+from glassgate.tasks.data.labelled import LabelledOptions
+from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.networks.encoder import encoder
-from glassgate.tasks.options import Options
+
+MAX_WEIGHTS = 2**21
+"""The maximum number of weights of the linear map of tokens; a network that would need more has none."""
+_SCALE = 10.0  # weights begin at zero and move by about the learning rate per step, which is slow without a factor
 
 
 class SequenceEncoder(nn.Module):
@@ -17,22 +23,77 @@ class SequenceEncoder(nn.Module):
         options: sizes, cell and dropout
         vocabulary_size: the number of tokens, including padding and unknown; None for series
         input_size: the number of features of a step
+        num_outputs: the number of outputs of the network, K
+        rarity: the rarity of each token, `(vocabulary_size,)`; None for no linear map of the tokens
     """
 
-    def __init__(self, options: Options, vocabulary_size: int | None, input_size: int):
+    def __init__(
+        self,
+        options: LabelledOptions,
+        vocabulary_size: int | None,
+        input_size: int,
+        num_outputs: int,
+        rarity: Tensor | None = None,
+    ):
         super().__init__()
         self.embedding = (
             None if vocabulary_size is None else nn.Embedding(vocabulary_size, input_size, padding_idx=PADDING)
         )
+        self.word_dropout = options.word_dropout
         self.dropout = nn.Dropout(options.dropout)
         self.encoder = encoder(options, input_size)
+        has_map = rarity is not None and len(rarity) * num_outputs <= MAX_WEIGHTS
+        self.linear = TokenScores(rarity, num_outputs) if rarity is not None and has_map else None
 
-    def encode(self, batch: Batch) -> tuple[Tensor, Any]:
-        """Return the layers' output `(N, L, H)` and final states.
+    def encode(self, batch: Batch) -> tuple[Tensor, Any, Tensor | float]:
+        """Return the layers' output `(N, L, H)`, their final states, and the outputs of the linear map, `(N, K)`.
 
         Args:
             batch: `units` (tokens, `(N, L)`) or `series` (`(N, L, C)`), and `lengths` (`(N,)`)
         """
-        steps = batch["series"] if self.embedding is None else self.dropout(self.embedding(batch["units"]))
+        linear: Tensor | float = 0.0
+        if self.embedding is None:
+            steps = batch["series"]
+        else:
+            tokens = self._drop_words(batch)
+            steps = self.dropout(self.embedding(tokens))
+            linear = 0.0 if self.linear is None else self.linear(tokens).sum(1)
         output, state = self.encoder(steps, lengths=batch["lengths"])
-        return output, state
+        return output, state, linear
+
+    def _drop_words(self, batch: Batch) -> Tensor:
+        """Return the tokens; in training, replace some of them by the unknown token.
+
+        The embedding of the unknown token is trained in this way, even if each token of the training data is known.
+        """
+        tokens = batch["units"]
+        if not (self.training and self.word_dropout):
+            return tokens
+        drawn = draw_for(batch, lambda shape: torch.rand(shape, device=tokens.device))
+        return tokens.masked_fill((tokens >= FIRST) & (drawn < self.word_dropout), UNKNOWN)
+
+
+class TokenScores(nn.Module):
+    """A linear map of the tf-idf of a text to K outputs, as the sum of a part for each token. Initially zero.
+
+    Args:
+        rarity: the inverse document frequency of each token, `(V,)`; 0 for padding
+        num_outputs: K
+    """
+
+    rarity: Tensor
+
+    def __init__(self, rarity: Tensor, num_outputs: int):
+        super().__init__()
+        self.register_buffer("rarity", rarity, persistent=False)
+        self.weight = nn.Parameter(torch.zeros(len(rarity), num_outputs))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the part of each token, `(N, L, K)`, from tokens, `(N, L)`."""
+        rarity = self.rarity[tokens]
+        norm = rarity.square().sum(1, keepdim=True).sqrt()
+        return F.embedding(tokens, self.weight) * (_SCALE * rarity / norm)[..., None]
+
+    def table(self) -> Tensor:
+        """Return the part of each token before the division by the norm of the rarities of a text, `(V, K)`."""
+        return self.weight.detach() * (_SCALE * self.rarity[:, None])

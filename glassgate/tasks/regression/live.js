@@ -3,9 +3,10 @@ models.regression = (info, run) => {
   const memory = new Map();
   const text = info.tokens !== undefined;
   const tokenize = text && tokenizer(info.tokens);
-  const predict = (x, count, edits, more) => {
+  // `tokens` are the numbers of the tokens of a text; series have none.
+  const predict = (x, count, edits, more, tokens) => {
     const { parts } = run(info.encoder, x, count, { edits, memory });
-    const raw = linear(info.head, finalOutputs(info.encoder, parts), 1);
+    const raw = addLinear(info.linear, tokens, linear(info.head, finalOutputs(info.encoder, parts), 1));
     return { count, parts, answers: [], names: info.names, numbers: [...raw].map((value, k) => value * info.deviation[k] + info.mean[k]), ...more };
   };
   const readText = (given, edits) => {
@@ -13,7 +14,7 @@ models.regression = (info, run) => {
     const labels = tokens.map(({ text: token }) => token);
     if (!tokens.length) return { count: 0, tokens, labels, parts: {}, answers: [], numbers: [], unknown: [] };
     const numbers = tokens.map(({ number }) => number);
-    return predict(embed(info.embedding, info.size, numbers), numbers.length, edits, { tokens, labels, unknown: unknownTokens(tokens) });
+    return predict(embed(info.embedding, info.size, numbers), numbers.length, edits, { tokens, labels, unknown: unknownTokens(tokens) }, numbers);
   };
   const readSeries = (rows, edits) => {
     const x = Float32Array.from(rows.flatMap((row) => row.map((value, k) => (value - info.series[0][k]) / info.series[1][k])));

@@ -16,13 +16,21 @@ class Regressor(SequenceEncoder):
         vocabulary_size: the number of tokens, including padding and unknown; None for series
         input_size: the number of features of a step
         num_targets: how many numbers to predict, K
+        rarity: the rarity of each token, for a linear map of the tokens; None for none
     """
 
-    def __init__(self, options: LabelledOptions, vocabulary_size: int | None, input_size: int, num_targets: int):
-        super().__init__(options, vocabulary_size, input_size)
+    def __init__(
+        self,
+        options: LabelledOptions,
+        vocabulary_size: int | None,
+        input_size: int,
+        num_targets: int,
+        rarity: Tensor | None = None,
+    ):
+        super().__init__(options, vocabulary_size, input_size, num_targets, rarity)
         self.head = nn.Linear(self.encoder.output_size, num_targets)
 
     def forward(self, batch: Batch) -> Tensor:
         """Predict the standardised numbers, `(N, K)`. `encode` describes the fields of the batch."""
-        _, state = self.encode(batch)
-        return self.head(self.dropout(last_outputs(self.encoder, state)))
+        _, state, linear = self.encode(batch)
+        return self.head(self.dropout(last_outputs(self.encoder, state))) + linear

@@ -62,7 +62,7 @@ class Regression(LabelledTask[RegressionOptions, list[float]]):
         return self.collect_inputs(self.corpus(examples))
 
     def build(self) -> Regressor:
-        return Regressor(self.options, *self.input_sizes(), len(self.fitted["numbers"][0]))
+        return Regressor(self.options, *self.input_sizes(), len(self.fitted["numbers"][0]), self.rarity())
 
     def encoded(self, examples: Sequence[Labelled]) -> EncodedCorpus:
         """Encode examples; errors in their numbers are reported now."""

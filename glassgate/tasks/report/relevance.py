@@ -14,6 +14,7 @@ from glassgate.glass.gradients import evenly_spaced
 from glassgate.glass.languages import message, say
 from glassgate.glass.study import Relevances, Study
 from glassgate.tasks.data.batches import Batch
+from glassgate.tasks.networks.labelled import TokenScores
 from glassgate.tasks.report.task_view import LAYER, TaskView
 
 MAX_ANSWERS = 120
@@ -48,10 +49,11 @@ def relevance(view: TaskView[Any], batch: Batch, answers: Sequence[int]) -> Rele
         NotTraceable: a cell has no graph
     """
     network, cut = view.task.network, _Cut()
+    linear = [module for module in network.modules() if isinstance(module, TokenScores)]
     layer = getattr(network, LAYER)
     # One row has too little work for kernels, and plain torch differentiates all answers in one backward pass.
     with gg.engine("reference"), relevance_gradients(network) as biases:
-        with cut.watch(layer):
+        with cut.watch(layer, linear):
             batch_answers = view.answers_for_batch(batch)
         layer_parameters = set(layer.parameters())
         layer_biases = [bias for bias in biases if bias in layer_parameters]
@@ -60,17 +62,19 @@ def relevance(view: TaskView[Any], batch: Batch, answers: Sequence[int]) -> Rele
         # The gradients of the scores of a large vocabulary are large, so they are computed for few answers at a time.
         size = max(1, _MAX_GRADIENT_SIZE // max(each.logs.numel() for each in batch_answers.groups))
         gradients = [
-            _gradients([scores], [*cut.leaves, *head_biases], [one_hot])
+            _gradients([scores], [*cut.leaves, *cut.direct, *head_biases], [one_hot])
             for one_hot in torch.eye(len(answers), device=scores.device).split(size)
         ]
         d_head = [torch.cat(each) for each in zip(*gradients, strict=True)]
-        d_outputs, d_head_biases = d_head[: len(cut.leaves)], d_head[len(cut.leaves) :]
+        first, last = len(cut.leaves), len(cut.leaves) + len(cut.direct)
+        d_outputs, d_direct, d_head_biases = d_head[:first], d_head[first:last], d_head[last:]
         d_source, *d_layer_biases = _gradients(cut.outputs, [cut.source, *layer_biases], d_outputs)
     bias_total = sum(
         (d.double() * bias.detach()).flatten(1).sum(1)
         for bias, d in zip([*head_biases, *layer_biases], [*d_head_biases, *d_layer_biases], strict=True)
     )
-    step_relevance = (d_source.double() * cut.source.detach()).sum(-1)[:, 0]
+    sources = [(d_source, cut.source), *zip(d_direct, cut.direct, strict=True)]
+    step_relevance = torch.stack([(d.double() * value.detach()).sum(-1)[:, 0] for d, value in sources]).sum(0)
     bias_relevance = torch.as_tensor(bias_total).expand(len(answers))
     final_scores = scores.detach().double()
     arrays = _as_array(step_relevance), _as_array(bias_relevance), _as_array(final_scores)
@@ -97,6 +101,7 @@ class _Cut:
         source: the input of the layer, (1, L, E), as a leaf
         outputs: the outputs and states of the layer that depend on the input
         leaves: copies of `outputs` as leaves, which the rest of the network reads
+        direct: the parts of each step that linear maps of the tokens add to the scores, (1, L, K) each, as leaves
     """
 
     source: Tensor
@@ -104,11 +109,13 @@ class _Cut:
     def __init__(self) -> None:
         self.outputs: list[Tensor] = []
         self.leaves: list[Tensor] = []
+        self.direct: list[Tensor] = []
         self._hooks: list[Any] = []
 
-    def watch(self, layer: nn.Module) -> "_Cut":
-        """Return a context that cuts the graph at the first call of a layer."""
+    def watch(self, layer: nn.Module, linear: Sequence[nn.Module]) -> "_Cut":
+        """Return a context that cuts the graph at the first call of a layer, and after linear maps of the tokens."""
         self._hooks = [layer.register_forward_pre_hook(self._before), layer.register_forward_hook(self._after)]
+        self._hooks += [each.register_forward_hook(self._after_linear) for each in linear]
         return self
 
     def __enter__(self) -> None:
@@ -132,3 +139,7 @@ class _Cut:
         self.leaves = [each.detach().requires_grad_() for each in self.outputs]
         leaves = iter(self.leaves)
         return tree_unflatten([next(leaves) if each.requires_grad else each for each in tensors], structure)
+
+    def _after_linear(self, module: nn.Module, args: tuple[Any, ...], parts: Tensor) -> Tensor:
+        self.direct.append(parts.detach().requires_grad_())
+        return self.direct[-1]

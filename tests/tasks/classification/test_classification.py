@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 from glassgate.tasks.classification import POOLINGS, Classification, ClassificationOptions
 from glassgate.tasks.data.labelled import Labelled
+from glassgate.tasks.data.vocabulary import FIRST, UNKNOWN
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.metrics.confusion import LabelSummary
 from glassgate.tasks.pictures import charts as pictures
@@ -102,7 +104,7 @@ def test_padding_changes_nothing(pooling: str, both: bool) -> None:
 
 
 def test_last_is_the_last_step_of_each_direction() -> None:
-    task = trained(texts(20), epochs=1, num_layers=2, pooling="last")
+    task = trained(texts(20), epochs=1, num_layers=2, pooling="last", linear=False)
     batch = {"units": torch.tensor([[2, 3, 4, 0], [2, 3, 4, 5]]), "lengths": torch.tensor([3, 4])}
     network = task.network.eval()
     with torch.no_grad():
@@ -110,6 +112,50 @@ def test_last_is_the_last_step_of_each_direction() -> None:
         ends = torch.stack([output[0, 2], output[1, 3]])[:, :8]
         expected = network.head(torch.cat([ends, output[:, 0, 8:]], 1))
         torch.testing.assert_close(network(batch).labels, expected)
+
+
+def test_some_words_are_unknown_in_training() -> None:
+    network = trained(texts(20), epochs=1, word_dropout=0.3).network
+    batch = {"units": torch.arange(2, 6).repeat(1, 500), "lengths": torch.tensor([2000])}
+    dropped = network.train()._drop_words(batch)
+    assert set(dropped.unique().tolist()) == {UNKNOWN, 2, 3, 4, 5}
+    assert float((dropped == UNKNOWN).float().mean()) == pytest.approx(0.3, abs=0.05)
+    assert network.eval()._drop_words(batch) is batch["units"]
+
+
+def test_the_linear_map_reads_the_tf_idf_of_the_tokens() -> None:
+    """Each token occurs at most once in a text, so the estimated document frequency is exact."""
+    rows = [Labelled(text, label) for text, label in (("a b", "x"), ("a c d", "y"), ("a d", "x"), ("e", "y"))]
+    task = trained(rows, linear=True)
+    network, vocabulary = task.network.eval(), task.vocabularies["units"]
+    vectors = TfidfVectorizer(analyzer=str.split, vocabulary=vocabulary.symbols).fit_transform(
+        [str(each.content) for each in rows]
+    )
+    expected = 10 * torch.from_numpy(vectors.toarray()).float() @ network.linear.weight[FIRST:]
+    units = torch.zeros(4, 3, dtype=torch.long)
+    for unit, row in zip(units, rows, strict=True):
+        tokens = task.encode(row)["units"]
+        unit[: len(tokens)] = torch.from_numpy(tokens)
+    torch.testing.assert_close(network.linear(units).sum(1), expected, rtol=1e-4, atol=1e-5)
+    assert expected.abs().max() > 1e-2
+    batch = {"units": units, "lengths": (units > 0).sum(1)}
+    with_map = network(batch).labels
+    network.linear = None
+    torch.testing.assert_close(with_map - network(batch).labels, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_networks_without_a_linear_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert trained(texts(20), epochs=1, linear=False).network.linear is None
+    assert trained(series(20), epochs=1).network.linear is None
+    monkeypatch.setattr("glassgate.tasks.networks.labelled.MAX_WEIGHTS", 5)
+    assert trained(texts(20), epochs=1).network.linear is None
+
+
+def test_the_number_of_texts_determines_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [Labelled("often once", "x"), Labelled("often twice", "y"), Labelled("twice", "y")]
+    for limit, expected in ((3, ["often", "twice", "once"]), (2, ["often", "twice"])):
+        monkeypatch.setattr("glassgate.tasks.labelled_task.MANY_TEXTS", limit)
+        assert trained(rows, epochs=1, least_count=0).vocabularies["units"].symbols == expected
 
 
 def test_attention(attentive: Classification) -> None:
