@@ -1,6 +1,5 @@
 """The benchmarks on tiny workloads: processes, checks of results, files, resumption, tables and plots."""
 
-import json
 import os
 import subprocess
 import sys
@@ -37,7 +36,8 @@ def bench() -> Iterator[Bench]:
 
 
 def contents(folder: Path) -> dict:
-    return json.loads((folder / "tiny.json").read_text())
+    head, points = Store(folder).read("tiny")
+    return {**head, "points": points}
 
 
 def test_a_run_writes_figures_with_errors_and_continues_with_missing_points(bench, tmp_path, capsys):
@@ -208,7 +208,7 @@ def test_the_gpu_benchmarks_need_a_gpu_and_their_page_has_a_table(tmp_path):
     about = {"chip": "a chip", "versions": {"torch": "2.13"}}
     store.add("gpu", {"part": "plain", "case": "LSTM"}, {"ours": [1.25, 3.0]}, **about)
     store.add("gpu", {"part": "plain", "case": "GRU"}, {"ours": [1.0, 2.5], "other": [0.5, 1.5]})
-    text = gpu.page(store.read("gpu"))
+    text = gpu.page(*store.read("gpu"))
     assert "Measured on one a chip, PyTorch 2.13" in text
     assert "| case | ours | other |\n|---|---|---|\n| LSTM | 1.25 / 3 |  |\n| GRU | 1 / 2.5 | 0.5 / 1.5 |" in text
 
@@ -282,16 +282,22 @@ def test_the_store_keeps_one_point_per_key_and_refuses_files_of_other_versions(t
     store.add("file", {"case": "a", "seed": 1}, {"value": 1}, chip="x")
     store.add("file", {"case": "b", "seed": 1}, {"value": 2})
     store.add("file", {"case": "a", "seed": 1}, {"value": 3})
-    assert store.read("file")["chip"] == "x"
+    assert store.read("file")[0] == {"chip": "x"}
     assert [point["value"] for point in store.points("file")] == [3, 2]
     assert store.find("file", {"seed": 1})["value"] == 2
     assert store.find("file", {"seed": 2}) is None
-    assert len((tmp_path / "file.json").read_text().splitlines()) == 4  # a line per point
+    assert len((tmp_path / "file.jsonl").read_text().splitlines()) == 3  # the head and the points
     store.keep("file", [{"case": "b"}, {"case": "c"}])
     assert [point["case"] for point in Store(tmp_path).points("file")] == ["b"]
-    (tmp_path / "file.json").write_text('{"chip": "x", "part": []}')
-    with pytest.raises(SystemExit, match=r"file.json: expected a list of points, got a file of another version"):
-        store.points("file")
+    (tmp_path / "old.json").write_text('{"chip": "x", "points": [{"case": "a"}]}')
+    assert store.names() == ["file", "old"]
+    assert store.read("old") == ({"chip": "x"}, [{"case": "a"}])
+    store.add("old", {"case": "b"}, {})
+    assert [point["case"] for point in store.points("old")] == ["a", "b"]
+    assert store.names() == ["file", "old"]
+    (tmp_path / "other.json").write_text('{"chip": "x", "part": []}')
+    with pytest.raises(SystemExit, match=r"other.json: expected a list of points, got a file of another version"):
+        store.points("other")
 
 
 @pytest.mark.parametrize("name", STUDIES)

@@ -1,7 +1,7 @@
-"""Stores measurements in a folder of JSON files. A run that was interrupted finds the measurements it has made.
+"""Stores measurements in a folder of files. A run that was interrupted finds the measurements it has made.
 
-Each file has a head, with the properties that all its points share, and the list "points". A point has the settings
-that identify it, the measured values, the commit and the time. One line of the file is one point.
+A file has one line of JSON for each point: the settings that identify it, the measured values, the commit and the time.
+If the first line has the single key "head", it contains the properties that all points share.
 """
 
 import json
@@ -30,27 +30,29 @@ class Store:
 
     def path(self, name: str) -> Path:
         """Return the path of a file."""
-        return self.folder / f"{name}.json"
+        return self.folder / f"{name}.jsonl"
 
     def names(self) -> list[str]:
         """Return the names of all files."""
-        return sorted(path.stem for path in self.folder.glob("*.json"))
+        return sorted({path.stem for path in self.folder.iterdir() if path.suffix in (".jsonl", ".json")})
 
-    def read(self, name: str) -> dict[str, Any]:
-        """Return the head and the points of a file; no points if the file is missing.
+    def read(self, name: str) -> tuple[dict[str, Any], list[Point]]:
+        """Return the head and the points of a file; neither if the file is missing.
 
         Raises:
             SystemExit: the file has another format.
         """
-        path = self.path(name)
-        content = json.loads(path.read_text("utf-8")) if path.exists() else {"points": []}
-        if not isinstance(content, dict) or not isinstance(content.get("points"), list):
-            sys.exit(f"{path}: expected a list of points, got a file of another version; name another folder by --out")
-        return content
+        path, earlier = self.path(name), self.folder / f"{name}.json"
+        if not path.exists() and earlier.exists():
+            return _read_earlier(earlier)
+        lines = path.read_text("utf-8").splitlines() if path.exists() else []
+        points: list[Point] = [json.loads(line) for line in lines]
+        head = points.pop(0)["head"] if points and points[0].keys() == {"head"} else {}
+        return head, points
 
     def points(self, name: str, key: Mapping[str, Any] | None = None) -> list[Point]:
         """Return the points of a file that have all items of `key`."""
-        return [point for point in self.read(name)["points"] if (key or {}).items() <= point.items()]
+        return [point for point in self.read(name)[1] if (key or {}).items() <= point.items()]
 
     def find(self, name: str, key: Mapping[str, Any]) -> Point | None:
         """Return the latest point that has all items of `key`, or None."""
@@ -59,23 +61,30 @@ class Store:
     def add(self, name: str, key: Mapping[str, Any], values: Mapping[str, Any], **head: Any) -> Point:
         """Add a point, or replace the point with the same key. Items of `head` replace those of the file."""
         with self.lock:
-            content = self.read(name)
-            points = content.pop("points")
+            old_head, points = self.read(name)
             point = {**key, **values, **origin()}
             place = next((k for k, each in enumerate(points) if key.items() <= each.items()), len(points))
-            self.write(name, content | head, [*points[:place], point, *points[place + 1 :]])
+            self.write(name, old_head | head, [*points[:place], point, *points[place + 1 :]])
         return point
 
     def keep(self, name: str, keys: Iterable[Mapping[str, Any]]) -> None:
         """Remove the points of a file that have none of these keys, and sort the others by their key."""
         with self.lock:
-            content = self.read(name)
-            points = content.pop("points")
-            self.write(name, content, [point for key in keys for point in points if key.items() <= point.items()])
+            head, points = self.read(name)
+            self.write(name, head, [point for key in keys for point in points if key.items() <= point.items()])
 
     def write(self, name: str, head: Mapping[str, Any], points: Iterable[Point]) -> None:
         """Replace a file. The new content is written to a temporary file, which is renamed."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        lines = ",\n".join(json.dumps(point, ensure_ascii=False) for point in points)
-        start = json.dumps({**head, "points": []}, ensure_ascii=False).removesuffix("]}")
-        write(self.path(name), f"{start}\n{lines}\n]}}\n".encode())
+        lines = [*([{"head": head}] if head else []), *points]
+        write(self.path(name), "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
+        (self.folder / f"{name}.json").unlink(missing_ok=True)
+
+
+def _read_earlier(path: Path) -> tuple[dict[str, Any], list[Point]]:
+    """Read a file of the former benchmarks: a JSON object with the list "points"."""
+    content = json.loads(path.read_text("utf-8"))
+    points = content.pop("points", None)
+    if not isinstance(points, list):
+        sys.exit(f"{path}: expected a list of points, got a file of another version; name another folder by --out")
+    return content, points

@@ -64,12 +64,12 @@ def _parser() -> argparse.ArgumentParser:
         "--out",
         type=Path,
         metavar="DIR",
-        help="folder of the JSON files, the table and the plot; missing points are added to existing files",
+        help="folder of the measurements, the table and the plot; missing points are added to existing files",
     )
     parser.add_argument("--engine", default="cpu", help="engine to measure (default: cpu)")
     parser.add_argument("--threads", type=int, default=2, help="threads and processors of each program (default: 2)")
     parser.add_argument("--list", action="store_true", help="list the rows, then exit")
-    parser.add_argument("--report", action="store_true", help="write table and plot from the JSON files, then exit")
+    parser.add_argument("--report", action="store_true", help="write table and plot of stored measurements, then exit")
     return parser
 
 

@@ -19,7 +19,7 @@ import torch
 import glassgate as gg
 from experiments.common.environment import ROOT
 from experiments.common.page import table
-from experiments.common.store import Store
+from experiments.common.store import Point, Store
 from experiments.speed.gpu_parts import PARTS, Bench
 from glassgate.engines.triton_gpu.backend import INSTALLED, is_interpreted
 
@@ -32,7 +32,7 @@ LIMIT = 600.0
 
 
 def main(folder: Path, quick: bool = False, parts: Sequence[str] = ()) -> None:
-    """Measure the cases that the file gpu.json does not contain yet. Without `quick`, also write the page.
+    """Measure the cases that the file gpu.jsonl does not contain yet. Without `quick`, also write the page.
 
     Args:
         folder: the folder of the file.
@@ -51,7 +51,7 @@ def main(folder: Path, quick: bool = False, parts: Sequence[str] = ()) -> None:
             "with TRITON_INTERPRET=1 and --quick"
         )
     store, bench = Store(folder), Bench(quick)
-    if (measured := store.read(FILE).get("chip", chip())) != chip():
+    if (measured := store.read(FILE)[0].get("chip", chip())) != chip():
         raise SystemExit(
             f"benchmarks gpu: {store.path(FILE)} has figures of {measured}, this is {chip()}; name another --out"
         )
@@ -60,7 +60,7 @@ def main(folder: Path, quick: bool = False, parts: Sequence[str] = ()) -> None:
             run_part(name, bench, store)
     finally:
         if not quick:
-            (ROOT / "docs" / "gpu-speed.md").write_text(page(store.read(FILE)))
+            (ROOT / "docs" / "gpu-speed.md").write_text(page(*store.read(FILE)))
 
 
 def run_part(name: str, bench: Bench, store: Store) -> None:
@@ -107,13 +107,13 @@ def triton_version() -> str:
     return str(import_module("triton").__version__) if INSTALLED else "none"
 
 
-def page(content: Mapping[str, Any]) -> str:
+def page(head: Mapping[str, Any], points: Sequence[Point]) -> str:
     """The page with a table for each part."""
-    text = f"# Speed on a GPU\n\nMeasured on one {content['chip']}, PyTorch {content['versions']['torch']}, by "
+    text = f"# Speed on a GPU\n\nMeasured on one {head['chip']}, PyTorch {head['versions']['torch']}, by "
     text += "`python -m benchmarks gpu`. Times of layers are medians in milliseconds: forward / forward and backward. "
     text += "*other* is cuDNN, or torch's `scan` in the table that compares with it.\n"
     for name, part in PARTS.items():
-        if rows := [point for point in content["points"] if point["part"] == name]:
+        if rows := [point for point in points if point["part"] == name]:
             columns = [*dict.fromkeys(key for row in rows for key in row if key not in OMITTED)]
             cells = [[format_value(row.get(key)) for key in columns] for row in rows]
             text += f"\n{cleandoc(part.__doc__ or '')}\n\n{table(columns, cells)}"

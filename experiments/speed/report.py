@@ -25,7 +25,7 @@ def write(folder: Path) -> None:
     """Write table.md, plot.png, and by-size.png (only rows that are compared with torch.nn) to the folder."""
     order, store = [row.name for row in ROWS], Store(folder)
     names = sorted(store.names(), key=lambda name: order.index(name) if name in order else len(order))
-    contents = [store.read(name) for name in names if "row" in store.read(name)]
+    contents = [{**head, "points": points} for head, points in map(store.read, names) if "row" in head]
     (folder / "table.md").write_text(page(contents))
     plot(contents, folder / "plot.png")
     plot([content for content in contents if "nn." in content["against"]], folder / "by-size.png")
