@@ -5,7 +5,7 @@ Texts are read from tables, JSON, Parquet, fastText's `__label__` files, plain t
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,8 +21,8 @@ from glassgate.tasks.data.labelled_series import handle_missing, read_labelled_s
 from glassgate.tasks.data.lines import encoding_note, nonempty, read_lines
 from glassgate.tasks.data.series_folder import find_targets
 from glassgate.tasks.data.series_tables import is_series_table
-from glassgate.tasks.data.sniff import columns_of_rows, sniff
-from glassgate.tasks.data.text_rows import Row, extract_texts, find_key_arguments, rows_of_pairs
+from glassgate.tasks.data.sniff import Column, columns_of_rows, sniff
+from glassgate.tasks.data.text_rows import Row, extract_texts, rows_of_pairs
 from glassgate.tasks.data.texts import TOKEN_KINDS
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.options import Options, option, override
@@ -125,7 +125,7 @@ class Reader:
         labelled: bool = True,
         is_numeric: bool = False,
     ):
-        self._roles = {"text": roles.TEXT_ROLE, "label": roles.NUMBER_ROLE if is_numeric else roles.LABEL_ROLE}
+        self._label_role = roles.NUMBER_ROLE if is_numeric else roles.LABEL_ROLE
         self.path, self.missing, self.labelled = path, missing, labelled
         self.text_column, self.label_column = text_column, label_column
         self.dropped = self.skipped_links = 0
@@ -179,71 +179,71 @@ class Reader:
         header = records.read_table(self.path, "csv")[0].header
         return len(header) > 1 and self.text_column in header
 
+    def _requested(self) -> dict[roles.Role, str | None]:
+        """The roles of the columns; None for a name that is a default."""
+        text = None if self.text_column == "text" else self.text_column
+        label = None if self.label_column == "label" else self.label_column
+        return {roles.TEXT_ROLE: text} | ({self._label_role: label} if self.labelled else {})
+
     def _find_columns(self) -> str:
-        """Find the text and the label column of a table; return a description of them."""
-        columns = {"text": self.text_column, **({"label": self.label_column} if self.labelled else {})}
-        dialect = records.read_table(self.path, self.format, list(columns.values()))[0]
-        first_row = [cell.strip() for cell in dialect.header]
-        columns, has_header = self._assigned(columns, first_row)
-        names = first_row if has_header else [str(number + 1) for number in range(len(first_row))]
-        found = []
-        for role, name in columns.items():
-            name = names[int(name) - 1] if name.isdecimal() and 0 < int(name) <= len(names) else name
-            row = dict.fromkeys(names if name in names else first_row)
-            found.append(
-                records.find_key(self.path, dialect.skipped_lines + 1, row, *find_key_arguments(role, name), "column")
-            )
-        self.separator, self._names = dialect.separator, names if has_header else []
-        self._column_indices = [names.index(name) for name in found]
-        self.has_unread_cells = len(names) > len(found)
-        labels = f", labels in {found[1]!r}" if self.labelled else ""
-        layout = f", separated by {SEPARATORS[self.separator]}" if self.separator else ", the first sheet"
-        return f"texts in column {found[0]!r}{labels}{layout}{'' if has_header else ', no header'}"
+        """Find the text and the label column of a table; return a description of them.
 
-    def _assigned(self, columns: dict[str, str], first_row: Sequence[str]) -> tuple[dict[str, str], bool]:
-        """Find the columns that no option and no usual name determines, by their content.
-
-        Args:
-            columns: the names of the text and the label column
-
-        Returns:
-            the columns by name or, without a header, by number from 1; and whether the table has a header
+        The first row is a header if it contains a requested or a usual name, or if the rows below show it.
 
         Raises:
             DataError: several columns can contain the texts or the labels, or none can
         """
-        source = sniff(self.path)
-        is_named = any(name in first_row for name in columns.values())
-        has_header = is_named or not any(name.isdecimal() for name in columns.values())
-        requested = self._requested(columns)
-        usual = {*roles.TEXT_ROLE.usual_names, *roles.LABEL_ROLE.usual_names}.intersection(map(str.lower, first_row))
-        is_header_without_rows = not source.has_header and bool(usual)
-        is_unlike_request = source.has_header and not has_header
-        if None not in requested.values() or len(source.columns) != len(first_row):
-            return columns, has_header
-        if is_header_without_rows or is_unlike_request:
-            return columns, has_header
-        has_names = source.has_header or is_named
-        for role, index in roles.assign(self.path, source.columns, requested, source.has_header).items():
-            name = "text" if role is roles.TEXT_ROLE else "label"
-            self.found[name] = columns[name] = (has_names and first_row[index]) or str(index + 1)
-        return columns, has_names if self.found else has_header
-
-    def _requested(self, columns: Mapping[str, str]) -> dict[roles.Role, str | None]:
-        """The roles of the columns; None for a name that is a default."""
-        return {self._roles[name]: None if column == name else column for name, column in columns.items()}
+        requested = self._requested()
+        names = [self.text_column, *([self.label_column] if self.labelled else [])]
+        dialect = records.read_table(self.path, self.format, names)[0]
+        cells, source, line = [cell.strip() for cell in dialect.header], sniff(self.path), dialect.skipped_lines + 1
+        has_usual = any(cell.lower() in (*records.TEXT_COLUMNS, *records.LABEL_COLUMNS) for cell in cells)
+        is_named, has_all_columns = any(name in cells for name in names), len(source.columns) == len(cells)
+        by_number = not is_named and any(map(str.isdecimal, names))
+        has_header = is_named or (not by_number and (source.has_header or has_usual or not has_all_columns))
+        shown = cells if has_header else [str(number + 1) for number in range(len(cells))]
+        columns = [Column(name, "", 0, ()) for name in shown]
+        if has_all_columns and not (by_number if source.has_header else has_usual):
+            columns = [replace(column, name=name) for column, name in zip(source.columns, shown, strict=True)]
+        found = roles.assign(self.path, columns, requested, has_header, line)
+        for role, name in requested.items():
+            if role not in found:
+                got = ", ".join(map(repr, cells[:8]))
+                raise DataError(
+                    self.path,
+                    line,
+                    f"expected a column {name or role.usual_names[0]!r}, got {got}; name yours with --text-column and "
+                    "--label-column, or their numbers from 1 if the first line is not a header",
+                )
+        self._store_found(columns, requested, found)
+        self.separator, self._names = dialect.separator, cells if has_header else []
+        self._column_indices = [found[role] for role in requested]
+        self.has_unread_cells = len(cells) > len(found)
+        text, *label = (shown[index] for index in self._column_indices)
+        labels = f", labels in {label[0]!r}" if label else ""
+        layout = f", separated by {SEPARATORS[self.separator]}" if self.separator else ", the first sheet"
+        return f"texts in column {text!r}{labels}{layout}{'' if has_header else ', no header'}"
 
     def _find_keys(self) -> None:
         """Find the keys of the text and the label of JSON and Parquet that are not usual ones, by their content."""
-        rows = [row for _, row, _ in islice(records.read_rows(self.path, self.format), _EXAMINED_ROWS)]
-        columns = columns_of_rows(rows)
-        requested = self._requested({"text": self.text_column, "label": self.label_column})
+        columns = columns_of_rows(
+            [row for _, row, _ in islice(records.read_rows(self.path, self.format), _EXAMINED_ROWS)]
+        )
         if not columns or not self.labelled:
             return
-        for role, index in roles.assign(self.path, columns, requested).items():
-            self.found["text" if role is roles.TEXT_ROLE else "label"] = columns[index].name
+        requested = self._requested()
+        self._store_found(columns, requested, roles.assign(self.path, columns, requested))
         self.text_column = self.found.get("text", self.text_column)
         self.label_column = self.found.get("label", self.label_column)
+
+    def _store_found(
+        self, columns: Sequence[Column], requested: Mapping[roles.Role, str | None], found: Mapping[roles.Role, int]
+    ) -> None:
+        """Store the columns that were found by their content, by name or, without a name, by number from 1."""
+        for role, index in found.items():
+            if roles.found_by_content(columns, requested, role, index):
+                name = "text" if role is roles.TEXT_ROLE else "label"
+                self.found[name] = columns[index].name or str(index + 1)
 
     def _read_texts(self) -> Iterator[Labelled]:
         rows: Iterator[Row]

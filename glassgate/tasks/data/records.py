@@ -132,42 +132,45 @@ def find_key(
     name: str | None,
     usual_names: Sequence[str],
     option: str,
-    noun: str = "key",
 ) -> str:
     """Return the key `name` or, if it is None, the first of the usual names that is a key of the row.
 
     Args:
         path, number: the file and the number of the row, for messages
-        row: a row, or a mapping whose keys are the columns of a table
+        row: a row
         name: the key; None to choose a usual one
         usual_names: the usual names in lower case, the most usual first
         option: the option that names the key, for messages
-        noun: "key" or "column", for messages
 
     Raises:
-        DataError: the row has no such key; or it has several usual keys of texts or labels, but not the first of
-            `usual_names`
+        DataError: the row has no such key, or see `usual_key`
     """
-    keys = row if isinstance(row, dict) else {}
-    if name is None and usual_names[0] not in keys:
-        found = sorted(
-            (key for key in keys if key.lower() in usual_names), key=lambda key: usual_names.index(key.lower())
-        )
-        contents = {TEXT_COLUMNS: "text", LABEL_COLUMNS: "label", TAG_COLUMNS: "labels"}
-        if len(found) > 1 and usual_names in contents and found[0].lower() != usual_names[0]:
-            choices = ", or ".join(f"{option} {shlex.quote(key)}" for key in found)
-            content = contents[tuple(usual_names)]
-            raise DataError(
-                path, number, f"the {content} could be in {' or in '.join(map(repr, found))}; choose {choices}"
-            )
-        name = (found or usual_names)[0]
-    name = usual_names[0] if name is None else name
+    keys = [*row] if isinstance(row, dict) else []
+    if name is None:
+        name = usual_key(path, number, keys, usual_names, option) or usual_names[0]
     if name not in keys:
-        got = ", ".join(map(repr, list(row)[:8])) or "no key" if isinstance(row, dict) else type(row).__name__
-        if noun == "column":
-            option = "--text-column and --label-column, or their numbers from 1 if the first line is not a header"
-        raise DataError(path, number, f"expected a {noun} {name!r}, got {got}; name yours with {option}")
+        got = ", ".join(map(repr, keys[:8])) or "no key" if isinstance(row, dict) else type(row).__name__
+        raise DataError(path, number, f"expected a key {name!r}, got {got}; name yours with {option}")
     return name
+
+
+def usual_key(
+    path: str | Path, number: int, keys: Sequence[str], usual_names: Sequence[str], option: str
+) -> str | None:
+    """Return the key with the most usual name; None if no key has a usual name.
+
+    Raises:
+        DataError: there are several usual keys of texts or labels, but not the first of `usual_names`
+    """
+    if usual_names[0] in keys:
+        return usual_names[0]
+    found = sorted((key for key in keys if key.lower() in usual_names), key=lambda key: usual_names.index(key.lower()))
+    contents = {TEXT_COLUMNS: "text", LABEL_COLUMNS: "label", TAG_COLUMNS: "labels"}
+    if len(found) > 1 and usual_names in contents and found[0].lower() != usual_names[0]:
+        choices = ", or ".join(f"{option} {shlex.quote(key)}" for key in found)
+        content = contents[tuple(usual_names)]
+        raise DataError(path, number, f"the {content} could be in {' or in '.join(map(repr, found))}; choose {choices}")
+    return found[0] if found else None
 
 
 def label_name(label: Any, names: Sequence[str] | None) -> str:

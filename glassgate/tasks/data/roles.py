@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from glassgate.tasks.data.records import LABEL_COLUMNS, TEXT_COLUMNS
+from glassgate.tasks.data.records import LABEL_COLUMNS, TEXT_COLUMNS, usual_key
 from glassgate.tasks.data.sniff import NUMBER, TEXT, TIME, WORD, Column
 from glassgate.tasks.errors import DataError
 
@@ -33,7 +33,7 @@ def _texts(columns: Sequence[Column]) -> list[Column]:
 
     The only column that is left contains the texts if it is not of numbers.
     """
-    columns = [column for column in columns if column.kind not in (NUMBER, TIME)]
+    columns = [column for column in columns if column.kind in (WORD, TEXT)]
     texts = [column for column in columns if column.kind == TEXT and not column.may_be_labels]
     texts = texts or [column for column in columns if column.kind == TEXT]
     long = [column for column in texts if column.mean_words >= _MIN_WORDS]
@@ -58,17 +58,22 @@ NUMBER_ROLE = Role("numbers", "--label-column", LABEL_COLUMNS, _numbers)
 
 
 def assign(
-    path: str | Path, columns: Sequence[Column], requested: Mapping[Role, str | None], has_header: bool = True
+    path: str | Path,
+    columns: Sequence[Column],
+    requested: Mapping[Role, str | None],
+    has_header: bool = True,
+    line: int = 1,
 ) -> dict[Role, int]:
-    """Return the index of the column of each role that is found by its content.
+    """Return the index of the column of each role: the requested one, one with a usual name, or one by its content.
 
-    A column that has a requested or a usual name is not in the result, and neither is a role that no column can have.
+    A role that no column can have is not in the result. A column with a usual name of one role gets no other role.
 
     Args:
         path: the file, for messages
         columns: the columns of the table
-        requested: the roles, and the names of their columns; None to find a column
+        requested: the roles, and the names of their columns or their numbers from 1; None to find a column
         has_header: whether the columns have names, for messages
+        line: the line of the names, for messages
 
     Raises:
         DataError: several columns can have a role
@@ -78,31 +83,37 @@ def assign(
         >>> assign("a.csv", columns, {TEXT_ROLE: None})[TEXT_ROLE]
         0
     """
-    named = {role for role, name in requested.items() if name is not None or _usual(columns, role)}
-    taken = {
-        index for role in named for index, column in enumerate(columns) if _is_named(column, role, requested[role])
-    }
+    names = [column.name for column in columns]
     found: dict[Role, int] = {}
-    for role in requested:
-        if role in named:
-            continue
-        free = [column for index, column in enumerate(columns) if index not in taken]
-        candidates = role.find(free)
-        if len(candidates) > 1:
-            names = " or ".join([repr(column.name) for column in candidates][:8])
-            choose = f"the {role.noun} can be in column {names}; choose one with {role.option}"
-            without_header = "" if has_header else ", by number, as the first line is not a header"
-            raise DataError(path, 1, f"{choose}{without_header}")
-        if candidates:
-            index = next(index for index, column in enumerate(columns) if column is candidates[0])
+    taken: set[int] = set()
+    for role, name in requested.items():
+        index = _index_of(name, names)
+        usual = usual_key(path, line, names, role.usual_names, role.option) if name is None else None
+        if usual is not None:
+            index = names.index(usual)
+            taken |= {k for k, each in enumerate(names) if each.lower() in role.usual_names}
+        if index is not None:
             found[role] = index
             taken.add(index)
+    for role in [role for role, name in requested.items() if name is None and role not in found]:
+        candidates = role.find([column for index, column in enumerate(columns) if index not in taken])
+        if len(candidates) > 1:
+            shown = " or ".join([repr(column.name) for column in candidates][:8])
+            choose = f"the {role.noun} can be in column {shown}; choose one with {role.option}"
+            without_header = "" if has_header else ", by number, as the first line is not a header"
+            raise DataError(path, line, f"{choose}{without_header}")
+        if candidates:
+            found[role] = next(index for index, column in enumerate(columns) if column is candidates[0])
+            taken.add(found[role])
     return found
 
 
-def _usual(columns: Sequence[Column], role: Role) -> list[Column]:
-    return [column for column in columns if column.name.lower() in role.usual_names]
+def found_by_content(columns: Sequence[Column], requested: Mapping[Role, str | None], role: Role, index: int) -> bool:
+    """Whether neither a request nor a usual name determines the column that `assign` returned for a role."""
+    return requested[role] is None and columns[index].name.lower() not in role.usual_names
 
 
-def _is_named(column: Column, role: Role, name: str | None) -> bool:
-    return column.name == name if name is not None else column.name.lower() in role.usual_names
+def _index_of(name: str | None, names: Sequence[str]) -> int | None:
+    if name in names:
+        return names.index(name)
+    return int(name) - 1 if name is not None and name.isdecimal() and 0 < int(name) <= len(names) else None

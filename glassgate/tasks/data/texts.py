@@ -201,8 +201,7 @@ def _table_texts(path: str | Path, kind: str, name: str | None) -> Iterator[tupl
     has_header = name in header or source.has_header or header[0].lower() in records.TEXT_COLUMNS
     if index is None and len(header) > 1:
         usual = [k for k, cell in enumerate(header) if cell.lower() in records.TEXT_COLUMNS]
-        found = roles.assign(path, source.columns, {roles.TEXT_ROLE: None}).get(roles.TEXT_ROLE)
-        index = usual[0] if usual else found
+        index = usual[0] if usual else roles.assign(path, source.columns, {roles.TEXT_ROLE: None}).get(roles.TEXT_ROLE)
         if index is None:
             names = ", ".join(map(repr, header[:8]))
             raise DataError(path, 1, f"expected a column of texts, got {names}; name it with --text-column")
