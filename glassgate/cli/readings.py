@@ -68,8 +68,8 @@ def _candidates(path: str, format: str) -> Iterator[Candidate]:
         yield _task_of_folder(path)
     elif not format and is_music(path):
         yield Candidate("language-model", "piano rolls")
-    elif kind == "tsf":
-        yield Candidate("forecasting", "series of the Monash repository")
+    elif kind in ("tsf", "npy"):
+        yield Candidate("forecasting", "series of the Monash repository" if kind == "tsf" else "an array of numbers")
     elif kind in labelled.SERIES:
         yield _task_of_labelled_series(path, kind)
     elif kind in records.KEYED_KINDS:

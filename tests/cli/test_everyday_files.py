@@ -51,6 +51,11 @@ TSF = (
 PARTS = {"train": REVIEWS[:40], "val": REVIEWS[40:50], "test": REVIEWS[50:]}
 BOM = "\ufeff"
 
+INTENTS = [(f"topic{k}", word) for k, word in enumerate(["what", "when", "where", "who", "how", "why"])]
+DAYS = [datetime(2024, 1, 1) + timedelta(days=n) for n in range(90)]
+PRICE = '{0:%Y-%m-%d},"$1,{1:03}.50",{1}.5K,-0.{1:02}%\n'
+DAILY = "".join(f"{day:%Y-%m-%d},{n % 7}.5,{n % 5}.25\n" for n, day in enumerate(DAYS))
+
 FILES: dict[str, tuple[str, str, str, str]] = {  # the name, the content, the task, and a part of the description
     "GermEval": ("a.tsv", GERMEVAL, "tagging", "words in 2, labels in 3 (IOB2), possibly labels in 4"),
     "GermEval as text": ("a.txt", GERMEVAL, "tagging", "words in 2, labels in 3 (IOB2)"),
@@ -113,6 +118,31 @@ FILES: dict[str, tuple[str, str, str, str]] = {  # the name, the content, the ta
         "@problemName R\n@targetlabel true\n@data\n" + series("{values}:{label}.25"),
         "regression",
         "40 series",
+    ),
+    "texts by label": (
+        "a.json",
+        json.dumps({"good": [text for text, _ in REVIEWS[:40]], "bad": [text for text, _ in REVIEWS[40:]]}),
+        "classification",
+        "60 texts, 2 labels",
+    ),
+    "patterns of a chatbot": (
+        "intents.json",
+        json.dumps({"intents": [{"tag": k, "patterns": [f"{w} a {k}", w], "responses": ["Yes"]} for k, w in INTENTS]}),
+        "classification",
+        "12 texts, 6 labels",
+    ),
+    "prices": (
+        "a.csv",
+        "Date,Price,Volume,Change\n" + "".join(PRICE.format(day, n) for n, day in enumerate(DAYS)),
+        "forecasting",
+        "3 series, 270 steps of 1 day",
+    ),
+    "units": ("a.csv", f"date,flow,level\n,m3/s,m\n{DAILY}", "forecasting", "a row of units below the header"),
+    "text below a table": (
+        "a.csv",
+        f"date,flow,level\n{DAILY}\n\nSource: the river\n",
+        "forecasting",
+        "2 series, 180 steps of 1 day",
     ),
     "semicolons": (
         "a.txt",

@@ -19,6 +19,8 @@ SUFFIXES = {
 """The kind of a file by its suffix."""
 
 _HEAD_SIZE = 2**16  # bytes at the beginning of a file that are examined
+PART_NAMES = {"train", "dev", "valid", "validation", "val", "test"}
+"""The usual names of the parts of a data set, in lower case."""
 _TIME = re.compile(r"\d{1,4}[-/.:]\d{1,2}([-/.:]\d{1,4})?(\.\d+)?")
 _JSON_LIST = re.compile(r"\s*\[\s*[\[{]")
 _SIGNATURES = {b"PAR1": "parquet", b"\x93NUMPY": "npy", b"MATLAB 5.0 MAT-file": "mat", b"\x89HDF\r\n": "mat"}
@@ -77,7 +79,8 @@ def _kind_of_json_object(lines: Sequence[str]) -> str:
     contains_rows = any(
         isinstance(value, list) and all(isinstance(item, list | dict) for item in value) for value in first.values()
     )
-    return "json" if len(lines) == 1 and (contains_rows or are_columns(first) or are_labels_by_text(first)) else "jsonl"
+    contains_rows |= are_columns(first) or are_labels_by_text(first) or are_texts_by_label(first)
+    return "json" if len(lines) == 1 and contains_rows else "jsonl"
 
 
 def are_columns(content: Mapping[str, Any]) -> bool:
@@ -112,6 +115,24 @@ def are_labels_by_text(content: Mapping[str, Any]) -> bool:
     if not labels or not all(isinstance(label, str) for label in labels) or 2 * len({*labels}) > len(labels):
         return False
     return 2 * sum(" " in key or not key.isascii() for key in content) > len(content)
+
+
+def are_texts_by_label(content: Mapping[str, Any]) -> bool:
+    """Whether a JSON object contains labels and their texts: lists of different lengths, most of several words.
+
+    Example:
+        >>> are_texts_by_label({"good": ["a fine day", "a fine film"], "bad": ["a bad day"]})
+        True
+        >>> are_texts_by_label({"train": ["a fine day", "a fine film"], "test": ["a bad day"]})
+        False
+    """
+    lists = list(content.values())
+    if {*map(str.lower, content)} <= PART_NAMES or not all(isinstance(texts, list) for texts in lists):
+        return False
+    texts = [text for each in lists for text in each]
+    if len({*map(len, lists)}) < 2 or not all(isinstance(text, str) for text in texts):
+        return False
+    return 2 * sum(" " in text or not text.isascii() for text in texts) > len(texts)
 
 
 def is_number(text: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from glassgate.tasks.data import records, roles
-from glassgate.tasks.data.detect import detect_kind
+from glassgate.tasks.data.detect import PART_NAMES, detect_kind
 from glassgate.tasks.data.dialect import SEPARATORS
 from glassgate.tasks.data.files import STDIN, suffix_of
 from glassgate.tasks.data.labelled_series import KINDS as SERIES
@@ -35,7 +35,6 @@ MANY_TEXTS = 10_000
 
 _LABEL_PREFIX = "__label__"
 _LIST_OF_LABELS = re.compile(r"\[('.*'|\".*\")\]")
-_PART_NAMES = {"train", "dev", "valid", "validation", "val", "test"}
 _EXAMINED_ROWS = 1000
 
 
@@ -305,7 +304,7 @@ class Reader:
         folders = sorted(path for path in self._members(root.iterdir()) if path.is_dir())
         if self.labelled and not folders:
             raise DataError(root, None, "expected a file, or a folder with a folder of text files for each class")
-        if self.labelled and {folder.name.lower() for folder in folders} <= _PART_NAMES:
+        if self.labelled and {folder.name.lower() for folder in folders} <= PART_NAMES:
             first = folders[0].name
             raise DataError(
                 root,

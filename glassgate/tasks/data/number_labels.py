@@ -5,6 +5,7 @@ import re
 import numpy as np
 
 from glassgate.tasks.data.labelled import Labelled
+from glassgate.tasks.data.marked_numbers import without_mark
 from glassgate.tasks.errors import DataError
 
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d+,\d+|\d{1,3}(,\d{3})+)")
@@ -34,7 +35,8 @@ def with_decimal_point(label: str, separator: str) -> str:
 def parse_numbers(example: Labelled, count: int | None = None) -> np.ndarray:
     """Return the numbers in the label of an example, `(K,)`.
 
-    Spaces, commas or semicolons separate the numbers. The label may also be a list in square brackets.
+    Spaces, commas or semicolons separate the numbers. The label may also be a list in square brackets, or a number with
+    a mark, such as $3.50, 45% or 12K.
 
     Args:
         example: the example
@@ -59,11 +61,11 @@ def parse_numbers(example: Labelled, count: int | None = None) -> np.ndarray:
             f"the label {label!r} can be one number or {count_word}; write {point!r} for one, {space!r} for "
             f"{count_word}",
         )
-    label = (example.label or "").strip(" []")
+    label, factor = without_mark((example.label or "").strip(" []"))
     label = label.replace(",", "") if _THOUSANDS.fullmatch(label) else label
     words = re.split(r"[\s,;]+", label)
     try:
-        numbers = np.array([float(word) for word in words])
+        numbers = np.array([float(word) * factor for word in words])
     except ValueError:
         numbers = np.array([np.nan])
     if not np.isfinite(numbers).all():

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from glassgate.tasks.data.detect import are_columns, are_labels_by_text, detect_kind
+from glassgate.tasks.data.detect import are_columns, are_labels_by_text, are_texts_by_label, detect_kind
 from glassgate.tasks.data.dialect import Dialect, detect_dialect
 from glassgate.tasks.data.excel import excel_rows
 from glassgate.tasks.data.files import loading, readable_file
@@ -52,6 +52,8 @@ TEXT_COLUMNS = ("text", "sentence", "content", "review", "utterance", "comment",
 
 LABEL_COLUMNS = ("label", "labels", "class", "category", "sentiment", "intent", "target", "topic")
 """The usual names of columns or keys with labels of texts."""
+
+_MAX_LINES_BELOW = 20
 
 LabelNames = Mapping[str, Sequence[str]]
 """The names of the labels in each column that stores labels as integers, by the key of the column."""
@@ -247,9 +249,12 @@ def _json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNa
 def _json(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNames]]:
     """The rows in a JSON list, in the lists of a JSON object, such as the parts "train" and "test", or in columns.
 
-    Each member of an object from texts to labels is a row `[text, label]`.
+    Each member of an object from texts to labels is a row `[text, label]`. Each text of an object from labels to texts,
+    or among the patterns of an intent of a chatbot, is a row.
     """
     rows = load_json(path)
+    if isinstance(rows, dict) and are_texts_by_label(rows):
+        rows = [{"text": text, "label": label} for label, texts in rows.items() for text in texts]
     if isinstance(rows, dict) and are_labels_by_text(rows):
         rows = [[text, label] for text, label in rows.items()]
     if isinstance(rows, dict) and are_columns(rows):
@@ -262,6 +267,8 @@ def _json(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNames]]:
         raise DataError(
             path, None, f"expected a list of JSON objects, got {type(rows).__name__}; write one object per row"
         )
+    if rows and all(isinstance(row, dict) and {"patterns", "tag"} <= row.keys() for row in rows):
+        rows = [{"text": text, "label": row["tag"]} for row in rows for text in row["patterns"]]
     for number, row in enumerate(rows, start=1):
         yield number, row, {}
 
@@ -305,6 +312,7 @@ def read_table(
 def _csv_rows(path: str | Path, dialect: Dialect) -> Cells:
     width, has_blanks = len(dialect.header), dialect.separator == " "
     quotes = f"put quotes around a cell with {dialect.separator!r} in it"
+    was_blank = False
     with open_text(path, newline=None) as file:
         reader: Any = dialect.rows(islice(file, dialect.skipped_lines, None), strict=True)
         try:
@@ -312,16 +320,27 @@ def _csv_rows(path: str | Path, dialect: Dialect) -> Cells:
                 number = dialect.skipped_lines + (count if has_blanks else reader.line_num)
                 blank = not any(cell.strip("\ufeff \t\r\n") for cell in row) or _is_rule(row, dialect)
                 if len(row) != width and not blank:
+                    if was_blank and _are_below_table([row, *islice(reader, _MAX_LINES_BELOW)], width):
+                        return
                     raise DataError(
                         path,
                         number,
                         f"expected {width} columns, as in the first line, got {len(row)}; correct the line, or "
                         f"{'separate the columns by tabs' if has_blanks else quotes}",
                     )
+                was_blank = blank
                 yield number, [] if blank else row
         except csv.Error as error:
             number = reader.line_num + dialect.skipped_lines
             raise DataError(path, number, f"expected CSV, but it does not parse: {error}; check the quotes") from None
+
+
+def _are_below_table(rows: Sequence[Sequence[str]], width: int) -> bool:
+    """Whether the rows after a blank one are text below a table, such as its source: they have half its cells at most.
+
+    They are the last rows of the file.
+    """
+    return len(rows) <= _MAX_LINES_BELOW and all(2 * len(row) <= width for row in rows)
 
 
 def _is_rule(row: Sequence[str], dialect: Dialect) -> bool:

@@ -19,6 +19,7 @@ from typing import Any
 from glassgate.tasks.data.detect import detect_kind, is_number, is_number_or_time
 from glassgate.tasks.data.dialect import EXAMINED_LINES, dialect_of
 from glassgate.tasks.data.lines import read_lines
+from glassgate.tasks.data.marked_numbers import without_mark
 from glassgate.tasks.data.records import (
     KEYED_KINDS,
     LABEL_COLUMNS,
@@ -44,6 +45,7 @@ _DATE = re.compile(
     r"|[^\W\d_]{3,}\.? (19|20)\d\d"
     rf"|(\d{{1,2}}[ -])?{_MONTH}([ -]\d{{1,2}},?)?[ -]\d{{2,4}}( \d{{1,2}}:\d\d.*)?"
 )
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 _USUAL_NAMES = {"id", "source", "target", *LABEL_COLUMNS, *TAG_COLUMNS, *TEXT_COLUMNS, *TOKEN_COLUMNS}
 _TEXT_KINDS = ("", "text", "csv", "tsv", "columns")
 
@@ -181,6 +183,8 @@ def _is_time(text: str) -> bool:
 
 
 def _is_number_of_any_country(text: str) -> bool:
+    text = without_mark(text)[0]
+    text = text.replace(",", "") if _THOUSANDS.fullmatch(text) else text
     return is_number(text) or is_number(text.replace(".", "").replace(",", ".").replace(" ", ""))
 
 

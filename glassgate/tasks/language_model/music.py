@@ -97,7 +97,9 @@ def is_music(path: str | Path) -> bool:
             with open_text(path) as file:
                 return _NESTED_LISTS.match(file.read(2**10)) is not None
         return not {"x.npy", "y.npy"} & {*archive_members(path)}  # the arrays of labelled series
-    return kind in ("mat", "npy")
+    if kind == "npy":
+        return load_arrays(path, "save it again")["train"].shape[-1:] == (NUM_KEYS,)
+    return kind == "mat"
 
 
 _NESTED_LISTS = re.compile(r'\s*(\{\s*"\w+"\s*:\s*)?\[\s*\[\s*\[')

@@ -11,6 +11,7 @@ from glassgate.cli import main
 from glassgate.tasks.data import arrow
 from glassgate.tasks.data.corpus import Corpus
 from glassgate.tasks.data.labelled import Labelled
+from glassgate.tasks.data.number_labels import parse_numbers
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.regression import Regression, RegressionOptions
@@ -101,6 +102,11 @@ def test_a_large_file_stays_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     file.write_text(file.read_text() + "a day,many\n")
     with pytest.raises(DataError, match=r"stars\.csv:42: expected numbers as the label, got 'many'"):
         task.evaluate(task.read(file))
+
+
+def test_labels_with_marks() -> None:
+    numbers = [parse_numbers(Labelled("a", label)).tolist() for label in ("$1,200.50", "45%", "-12K", "3 4")]
+    assert numbers == [[1200.5], [45.0], [-12_000.0], [3.0, 4.0]]
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from glassgate.tasks.data.detect import is_number
+from glassgate.tasks.data.marked_numbers import MARK, without_mark
 from glassgate.tasks.data.sniff import MISSING_NUMBERS
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.series.reader import Table
@@ -191,7 +193,7 @@ class Numbers:
         first_ambiguous: tuple[str, str, int] | None = None
         for rows, part in self.table.parts(names):
             for name in names:
-                texts = _without_spaces(part[name])
+                texts = _without_spaces(_without_marks(part[name])[0])
                 is_ambiguous = texts.str.fullmatch(_AMBIGUOUS_NUMBER).to_numpy(bool)
                 for mark, pattern in _UNAMBIGUOUS_NUMBERS.items():
                     if texts[~is_ambiguous].str.fullmatch(pattern, case=False).any():
@@ -230,14 +232,15 @@ class Numbers:
 
     def _parse(self, name: str, rows: np.ndarray, values: pd.Series) -> np.ndarray:
         texts = values.astype("string").str.strip()
-        texts = python_numbers = texts.mask(texts.isin(MISSING_NUMBERS))
+        texts = texts.mask(texts.isin(MISSING_NUMBERS))
+        bare, factors = _without_marks(texts)
         if self.table.is_text:
             thousands_mark = "." if self.decimal == "," else ","
-            python_numbers = _without_spaces(texts).str.replace(
+            bare = _without_spaces(bare).str.replace(
                 rf"(?<=\d){re.escape(thousands_mark)}(?=\d{{3}}(?!\d))", "", regex=True
             )
-            python_numbers = python_numbers.str.replace(self.decimal, ".", regex=False)
-        numbers = pd.to_numeric(python_numbers, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+            bare = bare.str.replace(self.decimal, ".", regex=False)
+        numbers = pd.to_numeric(bare, errors="coerce").to_numpy(np.float64, na_value=np.nan) * factors
         is_invalid = np.isnan(numbers) & texts.notna().to_numpy(bool)
         if is_invalid.any():
             index = int(is_invalid.argmax())
@@ -247,6 +250,21 @@ class Numbers:
                 "numbers to forecast with --target, and a column of the series' names with --series",
             )
         return numbers
+
+
+def _without_marks(texts: pd.Series) -> tuple[pd.Series, Any]:
+    """Return texts of numbers without currencies, percent signs and letters such as K, and the factors of the letters.
+
+    If only some of the texts are percentages, the texts keep their marks.
+    """
+    if not texts.str.contains(MARK).any():
+        return texts, 1.0
+    is_percentage = texts[texts.notna()].str.endswith("%")
+    if is_percentage.any() and not is_percentage.all():
+        return texts, 1.0
+    pairs = [("", 1.0) if pd.isna(text) else without_mark(text.strip()) for text in texts]
+    bare = pd.Series([text for text, _ in pairs], texts.index, "string").mask(texts.isna())
+    return bare, np.array([factor for _, factor in pairs])
 
 
 def _without_spaces(texts: pd.Series) -> pd.Series:

@@ -14,8 +14,8 @@ from glassgate.tasks.data.dialect import Dialect
 from glassgate.tasks.data.excel import read_excel
 from glassgate.tasks.data.files import loading, readable_file, suffix_of
 from glassgate.tasks.data.lines import encoding_note
-from glassgate.tasks.data.records import read_table
-from glassgate.tasks.data.sniff import names_columns
+from glassgate.tasks.data.records import load_arrays, read_table
+from glassgate.tasks.data.sniff import NUMBER, TEXT, WORD, kind_of, names_columns
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.forecasting.series.json_tables import read_json_table
 from glassgate.tasks.forecasting.series.schema import TIME_NAMES
@@ -56,10 +56,13 @@ class Table:
         self.has_header = True
         self.joined: dict[str, tuple[str, ...]] = {}
         self._separator: str | None = None  # detected
+        self._skips_units = False
         if self.path is None:
             self._frame = _to_pandas(source)
         elif self.kind == "xlsx":
             self._frame, self.note = read_excel(self.source)
+        elif self.kind == "npy":
+            self._frame = _read_array(self.source)
         elif self.kind == "tsf":
             self._frame = read_tsf(self.source)
         elif self.kind in ("json", "jsonl"):
@@ -94,6 +97,9 @@ class Table:
         self.names = [name.strip("\ufeff \r") for name in dialect.header]
         self.note = encoding_note(self.source)
         below = [row for _, row in islice(rows, 1, _EXAMINED_ROWS) if row]
+        if _are_units(below):
+            below, self._skips_units = below[1:], True
+            self.note += ", a row of units below the header"
         wide = find_wide(self.names, below)
         if wide is not None:
             self.is_text = False
@@ -152,8 +158,8 @@ class Table:
             return
         if self.is_text:
             indices = {name: self.names.index(name) for name in names}
-            all_rows = islice(read_table(self.source, self.kind, (), self._separator)[1], int(self.has_header), None)
-            rows = ((number, row) for number, row in all_rows if row)
+            all_rows = read_table(self.source, self.kind, (), self._separator)[1]
+            rows = islice(((number, row) for number, row in all_rows if row), self.has_header + self._skips_units, None)
             while part := list(islice(rows, _PART_SIZE)):
                 columns = {name: [row[index] for _, row in part] for name, index in indices.items()}
                 yield np.array([number for number, _ in part]), pd.DataFrame(columns)
@@ -189,12 +195,31 @@ def _kind_of_file(path: str | Path) -> str:
         raise DataError(path, None, "this is a folder; give a file")
     if kind in ("", "text", "columns"):
         return "csv"
-    if kind not in ("csv", "tsv", "tsf", "json", "jsonl", "parquet", "xlsx"):
+    if kind not in ("csv", "tsv", "tsf", "json", "jsonl", "parquet", "xlsx", "npy"):
         raise OptionError(
-            f"{path}: expected time series as .csv, .tsv, .txt, .json, .tsf, .xlsx or .parquet, got the suffix "
+            f"{path}: expected time series as .csv, .tsv, .txt, .json, .tsf, .xlsx, .parquet or .npy, got the suffix "
             f"{suffix_of(path)!r}"
         )
     return kind
+
+
+def _read_array(path: str) -> pd.DataFrame:
+    """The columns of an array `(L,)` or `(L, C)`, named by their numbers from 1."""
+    array = load_arrays(path, "save the numbers of each series in a column")["train"]
+    if array.ndim not in (1, 2) or array.dtype.kind not in "fiu":
+        raise DataError(path, None, f"expected numbers of shape (L,) or (L, C), got {array.dtype} {array.shape}")
+    columns = array.reshape(len(array), -1)
+    return pd.DataFrame(columns, columns=[str(number + 1) for number in range(columns.shape[1])])
+
+
+def _are_units(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the first row below a header has no number or time, but a text above a column of numbers."""
+    if len(rows) < _MIN_ROWS:
+        return False
+    units, *values = ([cell.strip() for cell in row] for row in rows)
+    kinds = [kind_of([row[index] for row in values]) for index in range(len(units))]
+    are_texts = all(kind_of([unit]) in (WORD, TEXT) for unit in units if unit)
+    return are_texts and any(unit and kind == NUMBER for unit, kind in zip(units, kinds, strict=True))
 
 
 def _may_be_decimals(dialect: Dialect, rows: Sequence[tuple[int, Sequence[str]]]) -> bool:

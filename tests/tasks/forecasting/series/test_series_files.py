@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from glassgate.cli.readings import rank
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.forecasting.series import Schema, Series, read_series
 from glassgate.tasks.progress import Progress
@@ -188,6 +189,42 @@ def test_the_index_of_a_frame_in_parquet(name: str | None, tmp_path: Path) -> No
     frame.to_parquet(tmp_path / "a.parquet")
     series, _ = read(tmp_path / "a.parquet")
     assert (str(series.frequency), series.values[:].tolist()) == ("1 day", VALUES)
+
+
+def test_numbers_with_marks(tmp_path: Path) -> None:
+    """Currencies and percent signs are left out, and K, M and B multiply."""
+    path, days = tmp_path / "a.csv", [f"2024-01-{day:02}" for day in range(1, 9)]
+    path.write_text("Date,Price,Volume\n" + "".join(f'{day},"$1,20{k}.5",{k}.5K\n' for k, day in enumerate(days)))
+    price, volume = read_series(path, Schema(), Notes())
+    assert price.values[:].tolist() == [1200.5 + k for k in range(8)]
+    assert volume.values[:].tolist() == [1000 * (k + 0.5) for k in range(8)]
+    path.write_text("Date,share\n" + "".join(f"{day},{k}{'%' if k else ''}\n" for k, day in enumerate(days)))
+    with pytest.raises(DataError, match=r"a\.csv:3: column 'share': expected a number, got '1%'"):
+        read(path)
+
+
+def test_units_and_text_around_the_values(tmp_path: Path) -> None:
+    path, rows = tmp_path / "a.csv", "".join(f"2024-01-{day:02},{day},2.5\n" for day in range(1, 9))
+    path.write_text(f"date,flow,level\n,m3/s,m\n{rows}\nSource: the river\nread in 2024\n")
+    flow, level = read_series(path, Schema(), Notes())
+    assert (flow.values[:].tolist(), level.values[:].tolist(), flow.line) == ([*range(1, 9)], [2.5] * 8, 3)
+    path.write_text(f"date,flow,level\n{rows}\nSource: the river\n2024-01-09,1,2\n")
+    with pytest.raises(DataError, match=r"a\.csv:11: expected 3 columns, as in the first line, got 1"):
+        read(path)
+
+
+def test_an_array(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(12.0).reshape(6, 2))
+    assert [each.values[:].tolist() for each in read_series(tmp_path / "a.npy")] == [
+        [*range(0, 12, 2)],
+        [*range(1, 12, 2)],
+    ]
+    assert rank(str(tmp_path / "a.npy"))[0].task == "forecasting"
+    np.save(tmp_path / "a.npy", np.zeros((2, 3, 4)))
+    with pytest.raises(
+        DataError, match=r"a\.npy: expected numbers of shape \(L,\) or \(L, C\), got float64 \(2, 3, 4\)"
+    ):
+        read(tmp_path / "a.npy")
 
 
 def test_a_column_of_years(tmp_path: Path) -> None:

@@ -1,0 +1,24 @@
+"""Numbers with a sign of a currency, a percent sign, or a letter for thousands, millions or billions."""
+
+import re
+
+MARK = "[$\u20ac\u00a3\u00a5\u20b9%KMB]"
+"""A pattern of the marks."""
+_FACTORS = {"K": 1e3, "M": 1e6, "B": 1e9}
+_CURRENCY = "[$\u20ac\u00a3\u00a5\u20b9]"
+_MARKED = re.compile(rf"([+-]?) ?{_CURRENCY}? ?([+-]?\d[\d.,\u00a0 ]*|[+-]?\.\d+) ?(%|[KMB]|{_CURRENCY})?")
+
+
+def without_mark(text: str) -> tuple[str, float]:
+    """Return a number as text without its mark, and the factor that the mark stands for. Percentages keep their number.
+
+    Other texts are returned unchanged.
+
+    Example:
+        >>> without_mark("-$1,200"), without_mark("45%"), without_mark("1.5K"), without_mark("3 days")
+        (('-1,200', 1.0), ('45', 1.0), ('1.5', 1000.0), ('3 days', 1.0))
+    """
+    match = _MARKED.fullmatch(text)
+    if match is None:
+        return text, 1.0
+    return match[1] + match[2].strip(), _FACTORS.get(match[3] or "", 1.0)
