@@ -77,7 +77,7 @@ results: .venv/installed
 	@$(bin)/python -m experiments.quality $(RESULTS)
 
 defaults: .venv/installed
-	@$(bin)/python -m defaults $(DEFAULTS)
+	@$(bin)/python -m experiments.defaults $(DEFAULTS)
 
 dist: .venv/installed
 	@rm -rf build dist

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-_OWN = ("tests", "defaults", "experiments")
+_OWN = ("tests", "experiments")
 """The packages whose functions are searched for calls."""
 _STARTS = {"subprocess", "multiprocessing", "get_context", "ProcessPoolExecutor", "fork", "num_workers"}
 """Modules, functions and arguments that start processes."""

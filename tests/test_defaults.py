@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from defaults import __main__ as program
-from defaults import report
-from defaults.search import SEEDS, Settings, Store, best, defaults, search
-from defaults.sets import ACCURACY, SETS, Set
+from experiments.defaults import __main__ as program
+from experiments.defaults import report
+from experiments.defaults.search import SEEDS, Results, Settings, best, defaults, search
+from experiments.defaults.sets import ACCURACY, SETS, Set
 from tests.tasks.corpus import sentences, write_conllu
 
 START = Settings(batch_size=4, learning_rate=3e-3, dropout=0.0, hidden_size=128, epochs=60)
@@ -54,7 +54,7 @@ def test_a_stopped_measurement_continues(tmp_path: Path, monkeypatch: pytest.Mon
     small = {"hidden_size": 4, "embedding_size": 4, "character_size": 0}
     paths = dict.fromkeys(("data", "dev", "test"), "toy.conllu")
     toy = Set("toy", "tagging", "a toy grammar", paths, small, ACCURACY, epochs=1)
-    figures = Store(tmp_path / "figures")
+    figures = Results(tmp_path / "figures")
     trained: list[int] = []
 
     def train_twice_then_stop(*arguments: Any) -> Any:
@@ -72,18 +72,18 @@ def test_a_stopped_measurement_continues(tmp_path: Path, monkeypatch: pytest.Mon
     arguments = ["toy", "--seconds", "0", "--out", str(figures.folder), "--root", str(tmp_path)]
     with pytest.raises(SystemExit, match="stopped; run the same command to continue"):
         program.main(arguments)
-    first = figures.all(toy)
+    first = figures.points("toy")
     assert len(first) == 2
     monkeypatch.setattr(program, "train", original_train)
     program.main(arguments)
-    results = figures.all(toy)
+    results = figures.points("toy")
     assert results[:2] == first
     for compared in (defaults(toy, results[0]["examples"]), best(toy, figures.searched(toy))):
         assert [r["seed"] for r in results if Settings(**r["settings"]) == compared] == list(SEEDS)
     (row,) = report.rows(figures)
     assert row.seeds == list(SEEDS)
     program.main(arguments)  # nothing is missing
-    assert figures.all(toy) == results
+    assert figures.points("toy") == results
     page = (tmp_path / "docs/defaults.md").read_text("utf-8")
     assert "| tagging | a toy grammar | accuracy, % |" in page
     assert page.count(f" | {len(SEEDS)} |\n") == 1

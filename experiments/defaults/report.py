@@ -6,15 +6,30 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from defaults.search import SEEDS, Result, Settings, Store, best, defaults, fixed
-from defaults.sets import COMPARED, SETS, Set
+from experiments.common.page import table
+from experiments.common.store import Point
 from experiments.common.summaries import mean_and_deviation
+from experiments.defaults.search import SEEDS, Results, Settings, best, defaults, fixed
+from experiments.defaults.sets import COMPARED, SETS, Set
 from glassgate.tasks.pictures.charts import save_figure
 from glassgate.tasks.training.by_size import by_size
 from glassgate.tasks.wording import plural
 
 NEAR = 0.03
 """The largest relative difference at which the defaults count as close to the best settings found."""
+
+HEADINGS = (
+    "task",
+    "data",
+    "score",
+    "batch size 32, 10 epochs",
+    "the defaults",
+    "best found",
+    "the defaults are worse by",
+    "best simple model",
+    "best found: changes",
+    "seeds",
+)
 
 INTRODUCTION = """\
 # How good the defaults are
@@ -54,8 +69,8 @@ ENDING = """
 - **Processor:** one thread of an AMD EPYC with two processors, shared with other programs.
 - **The third set of each task**, except for translation, is trained for the same small number of epochs with all
   settings. This favours settings that learn fast.
-- **Sources:** [sets.py](../defaults/sets.py) has the sets, their sizes and the rule that splits them. Each training run
-  is a line of JSON in `defaults/figures`. The data is that of the [results](results.md).
+- **Sources:** [sets.py](../experiments/defaults/sets.py) has the sets, their sizes and the rule that splits them. Each
+  training run is a line of JSON in the folder `figures` beside it. The data is that of the [results](results.md).
 
 ## Compared with simple models
 
@@ -90,7 +105,7 @@ class Row:
     defaults: Settings
     fixed: Settings
     best: Settings
-    results: Sequence[Result]
+    results: Sequence[Point]
 
     @property
     def seeds(self) -> list[int]:
@@ -147,14 +162,14 @@ class Comparison:
         return other - own if score.lower_is_better else own - other
 
 
-def comparisons(store: Store) -> list[Comparison]:
+def comparisons(store: Results) -> list[Comparison]:
     """Return the comparisons of all data sets with results of the defaults and of the simple models.
 
     Sets on which the number of epochs is limited are left out.
     """
     complete = []
     for data in (each for each in (*SETS, *COMPARED) if not each.epochs):
-        results, simple = store.all(data), store.simple(data)
+        results, simple = store.points(data.name), store.simple(data)
         settings = [asdict(defaults(data, results[0]["examples"]))] if results else []
         own = [result for result in results if result["settings"] in settings]
         if own and simple:
@@ -163,7 +178,7 @@ def comparisons(store: Store) -> list[Comparison]:
     return complete
 
 
-def write(store: Store, page: Path) -> None:
+def write(store: Results, page: Path) -> None:
     """Write the page, and its picture into the same folder."""
     all_rows = rows(store)
     page.write_text(page_text(all_rows, comparisons(store)), "utf-8")
@@ -182,7 +197,7 @@ def page_text(rows: Sequence[Row], comparisons: Sequence["Comparison"]) -> str:
     return INTRODUCTION + _table(rows, simple) + ending
 
 
-def rows(store: Store) -> list[Row]:
+def rows(store: Results) -> list[Row]:
     """Return a row for each data set with results of the defaults and the fixed settings."""
     complete = []
     for data in SETS:
@@ -190,7 +205,7 @@ def rows(store: Store) -> list[Row]:
             default_settings, fixed_settings = (
                 settings(data, results[0]["examples"]) for settings in (defaults, fixed)
             )
-            row = Row(data, default_settings, fixed_settings, best(data, results), store.all(data))
+            row = Row(data, default_settings, fixed_settings, best(data, results), store.points(data.name))
             complete += [row] if row.tests(row.fixed) else []
     return complete
 
@@ -202,16 +217,13 @@ def rule(examples: int) -> str:
 
 
 def _comparison_table(comparisons: Sequence[Comparison]) -> str:
-    lines = [
-        "| task | data | score | the defaults | best simple model | seconds | seeds |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    cells = []
     for each in comparisons:
         score = each.data.score
         own = mean_and_deviation([score.factor * test for test in each.tests], score.places)
-        cells = [each.data.task, each.data.what, score.heading, own, each.best_text]
-        lines.append(f"| {' | '.join([*cells, f'{each.seconds:.0f}', str(len(each.tests))])} |")
-    return "\n".join(lines) + "\n"
+        about = [each.data.task, each.data.what, score.heading, own, each.best_text]
+        cells.append([*about, f"{each.seconds:.0f}", str(len(each.tests))])
+    return table(["task", "data", "score", "the defaults", "best simple model", "seconds", "seeds"], cells)
 
 
 def _verdict(comparisons: Sequence[Comparison]) -> str:
@@ -225,18 +237,13 @@ def _ties(forecasts: Sequence[Comparison]) -> str:
 
 
 def _table(rows: Sequence[Row], simple: dict[str, str]) -> str:
-    lines = [
-        "| task | data | score | batch size 32, 10 epochs | the defaults | best found | the defaults are worse by | "
-        "best simple model | best found: changes | seeds |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     for row in rows:
         cells = [row.data.task, row.data.what, row.data.score.heading]
         cells += [_format_score(row, settings) for settings in (row.fixed, row.defaults, row.best)]
         cells += [f"{100 * row.deficit(row.defaults) + 0:.1f} %", simple.get(row.data.name, "-"), _changes(row)]
-        cells.append(str(len(row.seeds)))
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        lines.append([*cells, str(len(row.seeds))])
+    return table(HEADINGS, lines)
 
 
 def _format_score(row: Row, settings: Settings) -> str:

@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from defaults import packages
 from experiments.common.score import Score
+from experiments.defaults import packages
 from glassgate.tasks import task_class
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.tagged import Tagged

@@ -1,25 +1,23 @@
 """Trains with given settings, stores results as JSON, and searches for better settings than the defaults."""
 
-import json
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from defaults.sets import Set
+from experiments.common.store import Point, Store
+from experiments.defaults.sets import Set
 from glassgate.tasks import task_class
 from glassgate.tasks.data.batches import lengths
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.runs import write_json
 from glassgate.tasks.task import Split
 from glassgate.tasks.training.baselines import baseline_scores
 from glassgate.tasks.training.by_size import by_size
 
-Result = dict[str, Any]
-
+SIMPLE = "simple-models"
+"""The name of the file with the scores of simple models."""
 SEEDS = (1, 2, 3)
 """The search trains with the first seed. The defaults and the best settings found are trained with all seeds."""
 
@@ -44,56 +42,26 @@ class Settings:
     epochs: int
 
 
-class Store:
-    """Stores the results on each data set in a file, with one line of JSON per training run.
+class Results(Store):
+    """A folder of results, with a file for each data set, and one for the scores of simple models."""
 
-    Args:
-        folder: the folder of the files
-    """
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-
-    def all(self, data: Set) -> list[Result]:
-        """Return all results on a data set."""
-        path = self._path(data)
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-    def get(self, data: Set, settings: Settings, seed: int) -> Result | None:
+    def get(self, data: Set, settings: Settings, seed: int) -> Point | None:
         """Return the result of a training run, or None if it is missing."""
-        key = {"settings": asdict(settings), "seed": seed}
-        return next((result for result in self.all(data) if key.items() <= result.items()), None)
+        return self.find(data.name, key(settings, seed))
 
-    def searched(self, data: Set) -> list[Result]:
+    def searched(self, data: Set) -> list[Point]:
         """Return the results of the first seed, from which the search chooses."""
-        return [result for result in self.all(data) if result["seed"] == SEEDS[0]]
+        return self.points(data.name, {"seed": SEEDS[0]})
 
     def simple(self, data: Set) -> dict[str, float]:
         """Return the test score of each simple model on a data set; empty if they have not been measured."""
-        scores: dict[str, float] = self._all_simple().get(data.name, {})
-        return scores
+        point = self.find(SIMPLE, {"set": data.name}) or {"scores": {}}
+        return dict(point["scores"])
 
-    def add_simple(self, data: Set, scores: Mapping[str, float]) -> None:
-        """Store the test scores of simple models."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        content = self._all_simple() | {data.name: dict(scores)}
-        write_json(self._simple_path, dict(sorted(content.items())))
 
-    @property
-    def _simple_path(self) -> Path:
-        return self.folder / "simple-models.json"
-
-    def _all_simple(self) -> dict[str, Any]:
-        return json.loads(self._simple_path.read_text()) if self._simple_path.exists() else {}
-
-    def add(self, data: Set, result: Result) -> None:
-        """Append a result to the file."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with self._path(data).open("a") as file:
-            print(json.dumps(result), file=file)
-
-    def _path(self, data: Set) -> Path:
-        return self.folder / f"{data.name}.jsonl"
+def key(settings: Settings, seed: int) -> dict[str, Any]:
+    """Return what identifies a training run on a data set."""
+    return {"settings": asdict(settings), "seed": seed}
 
 
 def examples_of(data: Set, split: Split[Any]) -> int:
@@ -118,7 +86,7 @@ def fixed(data: Set, examples: int) -> Settings:
     return replace(defaults(data, examples), batch_size=32, epochs=data.epochs or 10)
 
 
-def train(data: Set, split: Split[Any], settings: Settings, seed: int) -> Result:
+def train(data: Set, split: Split[Any], settings: Settings, seed: int) -> dict[str, Any]:
     """Train on one thread. Returns the scores of the best epoch, and the processor time in seconds."""
     kind = task_class(data.task)
     torch.set_num_threads(1)
@@ -126,8 +94,6 @@ def train(data: Set, split: Split[Any], settings: Settings, seed: int) -> Result
     options = {**data.options, **asdict(settings), "seed": seed, "threads": 1, "device": "cpu"}
     result = kind(kind.options_type.from_mapping(options)).fit(split)
     return {
-        "settings": asdict(settings),
-        "seed": seed,
         "examples": examples_of(data, split),
         "dev": result["dev"].get(data.score.key),
         "test": result["test"][data.score.key],
@@ -145,7 +111,7 @@ def simple_models(data: Set, split: Split[Any]) -> dict[str, float]:
     return {name: scores[data.score.key] for name, scores in compared["scores"].items()}
 
 
-def search(data: Set, start: Settings) -> Generator[Settings, Result, None]:
+def search(data: Set, start: Settings) -> Generator[Settings, Point, None]:
     """Yield settings to train with, and receive their results, until no change of one setting is better.
 
     Changes start from the settings with the best dev score so far.
@@ -168,12 +134,12 @@ def search(data: Set, start: Settings) -> Generator[Settings, Result, None]:
                     best_settings, best_result, improved = settings, result, True
 
 
-def is_better(data: Set, one: Result, other: Result) -> bool:
+def is_better(data: Set, one: Point, other: Point) -> bool:
     """Whether a training run has a better dev score than another one."""
     return bool(one["dev"] < other["dev"] if data.score.lower_is_better else one["dev"] > other["dev"])
 
 
-def best(data: Set, results: Sequence[Result]) -> Settings:
+def best(data: Set, results: Sequence[Point]) -> Settings:
     """Return the settings with the best dev score, the first ones if several have it."""
     choose = min if data.score.lower_is_better else max
     return Settings(**choose(results, key=lambda result: result["dev"])["settings"])

@@ -1,4 +1,4 @@
-"""`python -m defaults [SET ...]` trains with the defaults, searches for better settings, and writes the page."""
+"""`python -m experiments.defaults [SET ...]` trains with the defaults, searches better settings and writes the page."""
 
 import argparse
 import sys
@@ -7,24 +7,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from defaults import report
-from defaults.packages import MissingPackage
-from defaults.search import (
+from experiments.common.command_line import data_folder, select
+from experiments.common.environment import ROOT
+from experiments.common.store import Point
+from experiments.defaults import report
+from experiments.defaults.packages import MissingPackage
+from experiments.defaults.search import (
     SEEDS,
-    Result,
+    SIMPLE,
+    Results,
     Settings,
-    Store,
     best,
     defaults,
     examples_of,
     fixed,
+    key,
     search,
     simple_models,
     train,
 )
-from defaults.sets import COMPARED, SETS, Set
-from experiments.common.command_line import data_folder, select
-from experiments.common.environment import ROOT
+from experiments.defaults.sets import COMPARED, SETS, Set
 from glassgate.tasks.progress import Interrupted
 
 
@@ -32,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the measurements that the command line selects."""
     options = _parser().parse_args(arguments)
     sets = select((*SETS, *COMPARED), options.sets, "set")
-    store = Store(options.out)
+    store = Results(options.out)
     if not options.report:
         try:
             measure([*_readable(sets, store, options.seconds)])
@@ -42,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"The page: {options.root}/docs/defaults.md")
 
 
-def _readable(sets: Sequence[Set], store: Store, seconds: float) -> Iterator["_Measurement"]:
+def _readable(sets: Sequence[Set], store: Results, seconds: float) -> Iterator["_Measurement"]:
     """Yield the measurements on sets whose package is installed, and report the others."""
     for data in sets:
         try:
@@ -69,7 +71,7 @@ def measure(runs: Sequence["_Measurement"]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m defaults", description="Measure how good the defaults are.")
+    parser = argparse.ArgumentParser(prog="python -m experiments.defaults", description="Measures the defaults.")
     parser.add_argument("sets", nargs="*", metavar="SET", help="names of sets; * matches any characters (default: all)")
     parser.add_argument("--report", action="store_true", help="write the page from the stored figures, then exit")
     parser.add_argument(
@@ -79,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         help="processor time of the search on each set, including stored training runs (default: 240)",
     )
     parser.add_argument(
-        "--out", type=Path, default=ROOT / "defaults" / "figures", metavar="DIR", help="folder of the JSON lines"
+        "--out", type=Path, default=Path(__file__).parent / "figures", metavar="DIR", help="folder of the JSON lines"
     )
     parser.add_argument("--root", type=Path, default=ROOT, metavar="DIR", help="folder that contains docs/")
     return parser
@@ -95,17 +97,17 @@ class _Measurement:
         seconds: the limit of processor time of the search, including stored training runs
     """
 
-    def __init__(self, data: Set, folder: Path, store: Store, seconds: float):
+    def __init__(self, data: Set, folder: Path, store: Results, seconds: float):
         self.data, self.store, self.seconds = data, store, seconds
         self.split = data.read(folder)
         self.examples = examples_of(data, self.split)
         self.search = search(data, defaults(data, self.examples))
         self.next: Settings | None = None
 
-    def compare(self) -> Result:
+    def compare(self) -> Point:
         """Train simple models, and with fixed settings and the defaults. Returns the result of the defaults."""
         if not self.store.simple(self.data):
-            self.store.add_simple(self.data, simple_models(self.data, self.split))
+            self.store.add(SIMPLE, {"set": self.data.name}, {"scores": simple_models(self.data, self.split)})
         if self.data.is_searched:
             self.train(fixed(self.data, self.examples))
         return self.train(defaults(self.data, self.examples))
@@ -131,12 +133,12 @@ class _Measurement:
             for settings in compared:
                 self.train(settings, seed)
 
-    def train(self, settings: Settings, seed: int = SEEDS[0]) -> Result:
+    def train(self, settings: Settings, seed: int = SEEDS[0]) -> Point:
         """Return the stored result of a training run, or train and store the result."""
         if stored := self.store.get(self.data, settings, seed):
             return stored
-        result = train(self.data, self.split, settings, seed)
-        self.store.add(self.data, result)
+        values = train(self.data, self.split, settings, seed)
+        result = self.store.add(self.data.name, key(settings, seed), values)
         text = "  ".join(f"{name} {value:g}" for name, value in asdict(settings).items())
         print(
             f"{time.strftime('%H:%M:%S')}  {self.data.name:22} {text}  seed {seed}  "
