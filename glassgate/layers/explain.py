@@ -6,7 +6,6 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from glassgate.engines import choose
-from glassgate.layers import one_row
 from glassgate.layers.arguments import arrange_call, directions_of_call
 from glassgate.layers.stack import Recurrent
 from glassgate.layers.states import State
@@ -42,7 +41,4 @@ def explain(
         raise TypeError(f"explain: expected a layer of glassgate, such as gg.LSTM or gg.Recurrent, got {type(layer)}")
     steps, _, initial, restart_states = arrange_call(layer, input, hx, **kwargs)
     directions = directions_of_call(layer, initial, restart_states)[: layer.num_directions]
-    choice = choose.choose(steps, directions, return_states)
-    if not return_states and not kwargs and one_row.torch_function(layer, input, hx) is not None:
-        return choose.Choice("torch", {**choice.reasons, "cpu": one_row.REASON})
-    return choice
+    return choose.choose(steps, directions, return_states)

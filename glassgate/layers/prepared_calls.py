@@ -21,8 +21,7 @@ from glassgate.engines.backend import PackedLengths, Signature
 from glassgate.engines.contract import PLAIN_TYPES, Direction, Steps, is_eager, result_type
 from glassgate.engines.memory import to_contiguous
 from glassgate.engines.torch_names import frame_callback
-from glassgate.layers import one_row
-from glassgate.layers.arguments import arrange_call, checked_weights, current_cell, directions_of_call
+from glassgate.layers.arguments import arrange_call, current_cell, directions_of_call
 from glassgate.layers.base import MAX_SIGNATURES, BaseLayer
 from glassgate.layers.call import Call, CallOptions, LevelCall, Noise
 from glassgate.layers.lengths import packed_lengths, padded_lengths
@@ -164,9 +163,9 @@ class _CallCache:
     def __init__(self, names: tuple[str, ...], weights: tuple[Tensor, ...]) -> None:
         self.names, self.weights, self.metadata = names, weights, [*map(_variable_metadata, weights)]
         self._seen_keys: set[Any] = set()
-        self.calls: dict[Any, Call | one_row.TorchCall | None] = {}
+        self.calls: dict[Any, Call | None] = {}
 
-    def prepare(self, layer: BaseLayer, key: Any, arguments: _Arguments) -> Call | one_row.TorchCall | None:
+    def prepare(self, layer: BaseLayer, key: Any, arguments: _Arguments) -> Call | None:
         """Prepare a call when its signature occurs for the second time.
 
         Returns:
@@ -207,14 +206,10 @@ def _new_cache(layer: BaseLayer) -> _CallCache | None:
     return _CallCache(names, weights) if is_supported else None
 
 
-def _prepare(layer: BaseLayer, arguments: _Arguments) -> Call | one_row.TorchCall | None:
+def _prepare(layer: BaseLayer, arguments: _Arguments) -> Call | None:
     """Prepare the calls with this signature. None if they need the general path."""
-    input, states, restart_states, mask, hx, restart, needs_grad, ragged, return_states, recorded = arguments
+    input, states, restart_states, mask, hx, restart, needs_grad, _, return_states, recorded = arguments
     all_states, cell, dtype = return_states or recorded, current_cell(layer), layer.weight_ih_l0.dtype
-    by_torch = None if mask or ragged or all_states else one_row.call(layer, input, hx)
-    if by_torch is not None:
-        checked_weights(layer)
-        return by_torch
     casts = result_type(dtype) is not dtype
     if _needs_general_path(layer, arguments, cell, dtype):
         return None

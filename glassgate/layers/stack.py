@@ -16,7 +16,7 @@ from glassgate.cell_checks import check_memory
 from glassgate.display import Drawable
 from glassgate.engines import choose
 from glassgate.engines.contract import Direction, Recording, Result, Steps
-from glassgate.layers import one_row, opacus_rule, segments, states
+from glassgate.layers import opacus_rule, segments, states
 from glassgate.layers.arguments import arrange_call, directions_of_call
 from glassgate.layers.base import Internals
 from glassgate.layers.frozen import freeze_layer
@@ -280,10 +280,6 @@ def _run_general(
     return_states: bool,
 ) -> Any:
     """Run a call on the general path, which checks its arguments and chooses an engine."""
-    if resets is None and restart is None and lengths is None and not return_states:
-        torch_results = one_row.run(layer, input, hx)
-        if torch_results is not None:
-            return torch_results
     steps, layout, initial, restart_states = arrange_call(layer, input, hx, lengths, resets, restart)
     recordings = [Recording() for _ in layer.glassgate.parts] if layer.glassgate.watchers else []
     if recordings and torch.is_grad_enabled():
