@@ -79,24 +79,20 @@ class MatrixBlock:
         self.shapes = {name: (S, width) for name, width in widths}
         *starts, count = accumulate([S * width for _, width in widths], initial=0)
         self.offsets = [start * dtype.itemsize for start in starts]
-        self._allocator = allocator((count,), dtype)
-
-    def allocate(self) -> "Matrices":
-        """Allocate uninitialised matrices."""
-        return Matrices(self, self._allocator())
+        self.new_memory = allocator((count,), dtype)
+        """Allocates an uninitialised block."""
 
 
 class Matrices(Mapping[str, Tensor]):
-    """Matrices (S, width) by name. They are views of one block of memory, created when a matrix is first read."""
+    """New matrices (S, width) by name. They are views of one block of memory, created when a matrix is first read."""
 
-    def __init__(self, block: MatrixBlock, memory: Tensor) -> None:
-        self._block, self._memory = block, memory
+    def __init__(self, block: MatrixBlock) -> None:
+        self._block, self._memory = block, block.new_memory()
         self._views: dict[str, Tensor] = {}
 
     def addresses(self) -> list[int]:
         """The address of each matrix."""
-        start = self._memory.data_ptr()
-        return [start + offset for offset in self._block.offsets]
+        return [*map(self._memory.data_ptr().__add__, self._block.offsets)]
 
     def zero_from(self, row: int) -> None:
         """Set this row and all rows after it to zero, in each matrix."""

@@ -204,7 +204,7 @@ class Call:
         hx = tuple(of_state) if self._state_count > 1 else of_state[0]
         if self._returns_output:
             return output, hx
-        results = self._results_by_part(every, final)
+        results = partial(self._results_by_part, every, final)
         if self._options.records:
             initial = partial(self._by_part, operands[self._weight_count :][: self._state_count])
             steps = Steps(source, None, resets)
@@ -212,7 +212,7 @@ class Call:
             for watch in layer.glassgate.watchers:
                 watch(observed)
         if self._options.returns_states:
-            return output, hx, by_name(layer.glassgate.parts, results, self._restore)
+            return output, hx, by_name(layer.glassgate.parts, results(), self._restore)
         return output, hx
 
     def _results_by_part(self, by_level: Sequence[Sequence[Tensor]], final: Sequence[Tensor]) -> list[Result]:

@@ -26,12 +26,13 @@ class Observed(Generic[LayerType]):
         layout: the layout of the input.
         steps: the input of the first layer.
         initial: a function that returns the initial states of each direction.
-        results: the results of each direction.
+        results: a function that returns the results of each direction.
         recordings: the gates of each direction; empty if gates are not recorded.
 
     Attributes:
         layer, layout, recordings: the arguments.
-        in_graph: the results as tensors of the autograd graph, not reshaped.
+        source: the input as a tensor of the autograd graph, not reshaped.
+        batch_sizes: the number of sequences at each step; None if it is the same at all steps.
     """
 
     def __init__(
@@ -40,17 +41,18 @@ class Observed(Generic[LayerType]):
         layout: Layout,
         steps: Steps,
         initial: Callable[[], States],
-        results: Sequence[Result],
+        results: Callable[[], Sequence[Result]],
         recordings: Sequence[Recording],
     ) -> None:
-        self.layer, self.layout, self.in_graph, self.recordings = layer, layout, results, recordings
-        self._steps, self._initial = steps, initial
+        self.layer, self.layout, self.recordings = layer, layout, recordings
+        self.source, self.batch_sizes, self._resets = steps
+        self._initial, self._results = initial, results
 
     @cached_property
     def steps(self) -> Steps:
         """The input of the first layer, (S, H_in)."""
-        data, sizes, resets = self._steps
-        return Steps(_flatten_rows(data), sizes, None if resets is None else resets.reshape(-1))
+        resets = self._resets
+        return Steps(_flatten_rows(self.source), self.batch_sizes, None if resets is None else resets.reshape(-1))
 
     @cached_property
     def initial(self) -> States:
@@ -62,15 +64,10 @@ class Observed(Generic[LayerType]):
         """For each direction, the states at all steps, (S, width), and the final states, (N, width)."""
         return [Result(*[tuple(map(_flatten_rows, tensors)) for tensors in result]) for result in self.in_graph]
 
-    @property
-    def source(self) -> Tensor:
-        """The input as a tensor of the autograd graph, not reshaped."""
-        return self._steps.data
-
-    @property
-    def batch_sizes(self) -> Tensor | None:
-        """The number of sequences at each step; None if it is the same at all steps."""
-        return self._steps.batch_sizes
+    @cached_property
+    def in_graph(self) -> Sequence[Result]:
+        """The results of each direction as tensors of the autograd graph, not reshaped."""
+        return self._results()
 
     def input_gradient(self, target: Tensor) -> Tensor | None:
         """Return the gradient (S, H_in) of a scalar with respect to the input; None if the input does not affect it."""

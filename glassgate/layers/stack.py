@@ -286,7 +286,7 @@ def _run_general(
         steps = steps._replace(data=graph_leaf(steps.data, recordings[: layer.num_directions]))
     outputs, results = _run_stack(layer, steps, layout, initial, restart_states, return_states, recordings)
     for watch in layer.glassgate.watchers:
-        watch(Observed(layer, layout, steps, lambda: initial, results, recordings))
+        watch(Observed(layer, layout, steps, lambda: initial, lambda: results, recordings))
     return states.user_results(layer.glassgate.parts, outputs, results, layout, return_states)
 
 

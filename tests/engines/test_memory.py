@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from glassgate.engines.blocks import HUGE_PAGE, Blocks
-from glassgate.engines.memory import LARGE, REUSED, MatrixBlock, empty
+from glassgate.engines.memory import LARGE, REUSED, Matrices, MatrixBlock, empty
 from glassgate.system import SYSTEM
 
 MAPS = Path("/proc/self/smaps")
@@ -33,7 +33,7 @@ def test_large_memory_uses_huge_pages():
 
 
 def test_matrices_in_one_block_do_not_overlap():
-    matrices = MatrixBlock(3, (("f", 2), ("h", 1), ("c", 2)), torch.float64).allocate()
+    matrices = Matrices(MatrixBlock(3, (("f", 2), ("h", 1), ("c", 2)), torch.float64))
     assert matrices.addresses() == [v.data_ptr() for v in matrices.values()]
     for k, matrix in enumerate(matrices.values()):
         matrix.fill_(k + 1)

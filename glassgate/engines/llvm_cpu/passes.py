@@ -239,7 +239,7 @@ class ForwardPass(LayerPass):
             S: the number of rows of the results. The rows after those of the layout become zero.
         """
         results = [empty(shape, dtype) for shape, dtype in self.result_specs(S, layout.N)]
-        recorded = [block.allocate() for block in self.recorded_blocks(S)]
+        recorded = [Matrices(block) for block in self.recorded_blocks(S)]
         if layout.rows < S:
             for values in recorded:
                 values.zero_from(layout.rows)
@@ -362,7 +362,7 @@ class BackwardPass(LayerPass):
             if not table.recorded_widths:
                 recorded.append({})
                 continue
-            matrices = matrix_block(S, table.recorded_widths, tensors[0].dtype).allocate()
+            matrices = Matrices(matrix_block(S, table.recorded_widths, tensors[0].dtype))
             if layout.rows < S:
                 matrices.zero_from(layout.rows)
             pointers += matrices.addresses()

@@ -192,7 +192,7 @@ class PreparedPasses:
         recorded: list[Matrices] = []
         addresses: list[int] = []
         for block in self._recorded_blocks:
-            recorded.append(block.allocate())
+            recorded.append(Matrices(block))
             addresses += recorded[-1].addresses()
         self._forward.run(self._layout, resets, (*kernel_tensors, *results), addresses, prepared=self._prepared)
         if self._result_dtype is not self._compute_dtype:

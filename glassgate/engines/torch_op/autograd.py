@@ -1,6 +1,6 @@
 """The autograd function of a layer, for eager calls and transforms of torch.func, and the function of its gradients.
 
-`operators.py` and `operator_gradients.py` do the same inside operators, for torch.compile and torch.export.
+`operators.py` does the same inside operators, for torch.compile and torch.export.
 
 - vmap: one call runs the sequences of all examples. With different parameters, there is one call per example.
 - grad inside vmap: one call computes the factors of all weight gradients. The products of the factors are then summed

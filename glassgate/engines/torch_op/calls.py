@@ -10,6 +10,7 @@ from torch import Tensor
 
 from glassgate.engines.backend import CompiledLayer, RaggedLayout, TensorOrNone
 from glassgate.engines.contract import Direction, Reason, Recording, Steps, result_type
+from glassgate.engines.memory import COMPUTE_DTYPE, in_memory, to_contiguous_rows
 from glassgate.engines.plan import (
     Plan,
     operands_of,
@@ -19,7 +20,6 @@ from glassgate.engines.plan import (
     without_final_states,
 )
 from glassgate.engines.registry import BACKENDS
-from glassgate.engines.torch_op.operators import to_kernel_gradients
 
 T = TypeVar("T")
 
@@ -118,7 +118,7 @@ class SingleCall:
     ) -> list[Tensor | None]:
         """See `Passes`."""
         steps, operands = self._kernel_arguments(tensors, resets, ragged)
-        d_results = to_kernel_gradients(steps, [None if d is None else flatten_steps(d) for d in d_visible])
+        d_results = _to_kernel_gradients(steps, [None if d is None else flatten_steps(d) for d in d_visible])
         saved = [flatten_steps(v) for v in saved]
         d = self.compiled.backward(steps, operands, saved, d_results, needed[0], needed[1:], recordings or None)
         return [None if d[0] is None else d[0].view_as(tensors[0]), *d[1:]]
@@ -145,6 +145,13 @@ class SingleCall:
 def flatten_steps(v: Tensor) -> Tensor:
     """Flatten a tensor with a row per step, (L, N, W), to (S, W). Return other tensors unchanged."""
     return v.flatten(0, 1) if v.dim() == 3 else v
+
+
+def _to_kernel_gradients(steps: Steps, d_results: Sequence[Tensor | None]) -> dict[int, Tensor]:
+    """Return the gradients that are not None, by the index of the result, in the dtype and layout that kernels read."""
+    dtype = COMPUTE_DTYPE[steps.data.dtype]
+    present = {k: v for k, v in enumerate(d_results) if v is not None}
+    return {k: to_contiguous_rows(v, dtype) for k, v in zip(present, in_memory([*present.values()]), strict=True)}
 
 
 def split_steps(steps: Steps, directions: Sequence[Direction]) -> list[Tensor | None]:

@@ -23,7 +23,7 @@ _SCHEMAS = (
     f"arrays({_ARRAY_CALL}, {_ARRAY_OPTIONS}, bool save) -> Tensor[]",
     f"arrays_backward({_ARRAY_CALL}, Tensor saved, Tensor[] d_results, {_ARRAY_OPTIONS}) -> Tensor[]",
 )
-_GRADIENTS, _ARRAYS = ".operator_gradients", "glassgate.engines.llvm_cpu.arrays.operators"
+_LAYERS, _ARRAYS = ".operators", "glassgate.engines.llvm_cpu.arrays.operators"
 
 
 def _lazy(name: str, module: str) -> Callable[..., Any]:
@@ -35,8 +35,8 @@ _library = torch.library.Library("glassgate", "DEF")
 for _schema in _SCHEMAS:
     _library.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
 for _name, _devices, _compute, _fake in (
-    ("layer", ("CPU", "CUDA"), _lazy("forward", ".operators"), _lazy("forward", ".fakes")),
-    ("layer_backward", ("CPU", "CUDA"), _lazy("backward", ".operators"), _lazy("backward", ".fakes")),
+    ("layer", ("CPU", "CUDA"), _lazy("forward", _LAYERS), _lazy("fake_forward", _LAYERS)),
+    ("layer_backward", ("CPU", "CUDA"), _lazy("backward", _LAYERS), _lazy("fake_backward", _LAYERS)),
     ("arrays", ("CPU",), _lazy("forward", _ARRAYS), _lazy("fake_forward", _ARRAYS)),
     ("arrays_backward", ("CPU",), _lazy("backward", _ARRAYS), _lazy("fake_backward", _ARRAYS)),
 ):
@@ -44,8 +44,8 @@ for _name, _devices, _compute, _fake in (
         _library.impl(_name, _compute, _device)
     torch.library.register_fake(f"glassgate::{_name}", _fake, lib=_library)
 for _name, _gradient, _save, _module in (
-    ("layer", "layer_gradient", "save_layer", _GRADIENTS),
-    ("layer_backward", "layer_backward_gradient", "save_layer_backward", _GRADIENTS),
+    ("layer", "layer_gradient", "save_layer", _LAYERS),
+    ("layer_backward", "layer_backward_gradient", "save_layer_backward", _LAYERS),
     ("arrays", "gradient", "save", _ARRAYS),
 ):
     torch.library.register_autograd(

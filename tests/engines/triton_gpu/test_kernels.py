@@ -12,7 +12,7 @@ from glassgate.engines.lowering.forward import Form, forward_pass
 from glassgate.engines.plan import format_plans, operands_of
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.engines.symbolic.trace import build_trace
-from glassgate.engines.torch_op import fakes, operators
+from glassgate.engines.torch_op import operators
 from glassgate.engines.torch_op.operators import format_layer
 from glassgate.engines.triton_gpu import graphs, launch, passes
 from glassgate.engines.triton_gpu.costs import COSTS
@@ -274,7 +274,7 @@ def test_fake_kernels_return_the_dtypes_of_saved_tensors():
     directions = [Direction(layer.cell, weights, (torch.zeros(2, 4, dtype=torch.float16),), False)]
     call = torch.randn(6, 3).half(), None, None, operands_of(directions)
     rest = format_layer("triton", [format_plans(directions, False)]), False, True, torch.float16
-    real, fake = operators.forward(*call, *rest), fakes.forward(*call, *rest)
+    real, fake = operators.forward(*call, *rest), operators.fake_forward(*call, *rest)
     assert [(v.shape, v.dtype) for v in real] == [(v.shape, v.dtype) for v in fake]
     assert {v.dtype for v in real[2:]} == {torch.float16, torch.float32}  # float32: row sums
 
