@@ -1,5 +1,6 @@
 """Selects the engine for each call of a layer, and explains why other engines do not run the call."""
 
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,10 +24,12 @@ from glassgate.engines.traced_cells import current_equations, why_not_traceable
 from glassgate.shapes import check_choice
 from glassgate.user_warning import warn_user
 
-MOST_PRODUCTS_BY_SEQUENCE = 8_000_000
-"""The multiplications of one step with a cell's own matrices above which torch's products of all sequences may be
-faster than kernels, which multiply each sequence alone. Up to this number, kernels have 0.9x to 6x the speed of torch's
-loop for AntisymmetricRNN and HyperLSTM with 256 to 1,024 units, on an AVX-512 processor."""
+MOST_ROWS_OF_MATRICES = 30_000
+"""The largest number of rows of square matrices for which kernels, which multiply each sequence alone, are faster than
+torch's products of all sequences: the number of sequences times the root of the numbers in a cell's own matrices.
+
+On an Intel processor with AVX-512, kernels and torch's loop were equally fast for AntisymmetricRNN with 256, 512 and
+1,024 units at about 110, 60 and 32 sequences. Kernels of HyperLSTM with 256 units were 1.4 times as fast at 64."""
 
 
 class Engine(Protocol):
@@ -63,7 +66,7 @@ def preferred_engines(steps: Steps, directions: list[Direction]) -> list[str]:
         own = [v for name, v in direction.weights.items() if name != "weight_ih" and v.dim() > 1]
         # A compiled or exported graph may be for any number of sequences, and a comparison would fix it.
         N = 1 if torch.compiler.is_compiling() else direction.initial[0].shape[0]
-        if N * sum([v.numel() for v in own]) > MOST_PRODUCTS_BY_SEQUENCE:
+        if N * math.sqrt(sum([v.numel() for v in own])) > MOST_ROWS_OF_MATRICES:
             names.sort(key=lambda name: name != "reference")
         return names
     if data.device.type == "cuda":
