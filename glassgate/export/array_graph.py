@@ -12,7 +12,7 @@ from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.evaluate import evaluate
 from glassgate.engines.symbolic.arrays.matrices import BIAS, WEIGHT, with_sums
 from glassgate.engines.symbolic.arrays.step import ArrayStep
-from glassgate.engines.symbolic.arrays.value import Value
+from glassgate.engines.symbolic.arrays.value import Value, leaf
 from glassgate.engines.symbolic.rewrite import in_primitives, rewrite_graph
 from glassgate.engines.symbolic.values import topological_order
 from glassgate.export.array_places import Place, strides_of
@@ -22,11 +22,10 @@ Axes = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed(ops.Op):
-    """A value that depends only on parameters. `number` counts such values."""
+class Fixed(ops.Leaf):
+    """A value that depends only on parameters, with a unique name."""
 
     symbol = "fixed"
-    number: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +68,7 @@ def array_graph(spec: ArraySpec) -> ArrayGraph:
     parameters = _Parameters(spec, step)
     parts: dict[ops.Leaf, Tensor] = {v.op: parameters(v.op)[None] for v in values if isinstance(v.op, ops.Parameter)}
     numbers = evaluate(step.sizes, constants, parts) if constants else []
-    leaves = {value: Value(Fixed(k), (), value.axes, value.name) for k, value in enumerate(constants)}
+    leaves = {value: leaf(Fixed(f"{k}"), value.axes, value.name) for k, value in enumerate(constants)}
     new = rewrite_graph(states, lambda value, _: leaves.get(value))
     arrays = {leaves[v]: n[0].numpy() for v, n in zip(constants, numbers, strict=True)}
     return ArrayGraph(
@@ -94,11 +93,11 @@ def input_places(spec: ArraySpec, graph: ArrayGraph, gates: str, x: str, start: 
         ops.Input(name): (x, at, start) for name, at in _starts(shapes.inputs, map(prod, shapes.inputs.values()))
     }
     places = {}
-    for leaf in graph.values:
-        if leaf.op in blocks:
-            array, at, base = blocks[leaf.op]
+    for value in graph.values:
+        if value.op in blocks:
+            array, at, base = blocks[value.op]
             base = " + ".join([*([base] if base else []), *([str(at)] if at else [])])
-            places[leaf] = Place(array, strides_of(leaf.axes, graph.sizes), base)
+            places[value] = Place(array, strides_of(value.axes, graph.sizes), base)
     return places
 
 

@@ -67,6 +67,7 @@ class Loops:
 
     def __post_init__(self) -> None:
         self.nests = Nests(self.graph)
+        self.numbers = {value: k for k, value in enumerate(self.graph.values)}
         self.variables: dict[Value, str] = {}
         """The variables of values without axes."""
         self.indices = {axis: self.names.new(axis.replace("'", "_")) for axis in self.graph.sizes}
@@ -78,11 +79,11 @@ class Loops:
 
     def name(self, value: Value) -> str:
         """A new variable for a value."""
-        return self.names.new(value.name or f"v{value.serial}")
+        return self.names.new(value.name or f"v{self.numbers[value]}")
 
     def allocate(self, value: Value) -> str:
         """A line that defines the array of a stored value."""
-        array = self.names.new(f"all_{value.name or f'v{value.serial}'}")
+        array = self.names.new(f"all_{value.name or f'v{self.numbers[value]}'}")
         axes = self.nests.order(value.axes)
         self.places[value] = Place(array, strides_of(axes, self.graph.sizes))
         return self.statements.array.format(array, prod(self.graph.sizes[axis] for axis in axes))

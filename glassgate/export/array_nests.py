@@ -15,6 +15,8 @@ class Nests(Division):
         graph: the step.
     """
 
+    reductions = ops.Sum | ops.Max
+
     def __init__(self, graph: ArrayGraph) -> None:
         blocks = sorted(graph.state.values(), key=len, reverse=True)
         order = dict.fromkeys([*(axis for axes in blocks for axis in axes), *graph.sizes])
@@ -25,14 +27,6 @@ class Nests(Division):
     def order(self, axes: Sequence[str]) -> Axes:
         """Axes in the order of loops and of elements in memory, if no nest needs another order."""
         return tuple(sorted(axes, key=self._order.__getitem__))
-
-    def is_leaf(self, value: Value) -> bool:
-        """Whether a value is read from an array, or is a constant."""
-        return isinstance(value.op, ops.Leaf | ops.Constant | Fixed)
-
-    def reduces(self, value: Value) -> bool:
-        """Whether a value is a sum or a maximum."""
-        return isinstance(value.op, ops.Sum | ops.Max)
 
     def is_view(self, value: Value) -> bool:
         """Whether a value is a part of an axis, a merged axis or a concatenation."""

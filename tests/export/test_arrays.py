@@ -62,6 +62,15 @@ def test_one_step_of_a_chain_with_weights_in_a_file(tmp_path: Path) -> None:
     assert "new_S" not in source.read_text()
 
 
+@pytest.mark.parametrize("name", ["step with softmax", "GatedDeltaNet"])
+def test_the_text_of_a_layer_does_not_depend_on_what_was_exported_before(tmp_path: Path, name: str) -> None:
+    layer, texts = layer_of_arrays(name), []
+    for folder in ("a", "b"):
+        _, source = gg.to_c(layer, tmp_path / folder)
+        texts.append((source.read_text(), emit(layer, Weights()).steps))
+    assert texts[0] == texts[1]
+
+
 def test_scripts_edit_states(tmp_path: Path) -> None:
     """A script can hold elements of a state. Values that the author has named are stored too."""
     layer, weights = layer_of_arrays("DeltaRule"), Weights()

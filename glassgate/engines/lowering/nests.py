@@ -11,7 +11,8 @@ stored: its elements are read where its roots are stored. Targets decide which v
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from types import UnionType
+from typing import ClassVar, NamedTuple
 
 from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.value import Value
@@ -83,6 +84,9 @@ class Division(ABC):
         stored: the values that nests store for others.
     """
 
+    reductions: ClassVar[UnionType | type[ops.Op]] = ops.Sum
+    """The reductions that a nest over the axes of their argument accumulates."""
+
     def __init__(self, stores: Sequence[Store]) -> None:
         nodes = topological_order([store.value for store in stores])
         self.stored = {node for node in nodes if self.reduces(node) or self.is_moved(node)}
@@ -102,13 +106,13 @@ class Division(ABC):
     def order(self, axes: Sequence[str]) -> Axes:
         """Axes in the order of loops, outermost first."""
 
-    @abstractmethod
     def is_leaf(self, value: Value) -> bool:
         """Whether a value is in memory before the step, or is a constant."""
+        return isinstance(value.op, ops.Leaf | ops.Constant)
 
-    @abstractmethod
     def reduces(self, value: Value) -> bool:
         """Whether a value is a reduction that a nest over the axes of its argument accumulates."""
+        return isinstance(value.op, self.reductions)
 
     @abstractmethod
     def is_view(self, value: Value) -> bool:

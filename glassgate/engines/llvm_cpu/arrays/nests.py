@@ -98,17 +98,9 @@ class _Division(Division):
         """Axes in the order of loops, outermost first."""
         return self._order(axes)
 
-    def is_leaf(self, value: Value) -> bool:
-        """Whether a value is in memory before the step, or is a constant."""
-        return memory_of(value) is not None or is_constant(value)
-
     def memory_of(self, value: Value) -> Memory | None:
         """The memory from which a value is read."""
         return memory_of(value)
-
-    def reduces(self, value: Value) -> bool:
-        """Whether a value is a sum."""
-        return is_sum(value)
 
     def is_view(self, value: Value) -> bool:
         """Whether a value is a part of an axis."""
