@@ -83,6 +83,9 @@ def backward(
     compiled, layout, prepared, by_name = _prepare(rows, operands, batch_sizes, resets, program, weights, reverse)
     d, _ = compiled.backward(layout, prepared, saved, [v.contiguous() for v in d_results])
     d_gates, d_inputs, _, *others = d
+    assert d_gates is not None
+    if d_inputs is None or not program.inputs:
+        d_inputs = torch.zeros_like(rows[1])
     count = 2 * len(program.states)
 
     def of_weights() -> list[Tensor]:
@@ -93,9 +96,9 @@ def backward(
         parameters, gradients = zip(*pairs, strict=True)
         return [*torch.autograd.grad(parameters, [*leaves.values()], gradients, materialize_grads=True)]
 
+    d_states = [torch.zeros_like(v) if d is None else d for v, d in zip(operands, others[:count], strict=False)]
     # Operators run without autograd, except in another thread.
-    d_inputs = d_inputs if program.inputs else torch.zeros_like(rows[1])
-    return [d_gates, d_inputs, *others[:count], *run_in_new_thread(of_weights)]
+    return [d_gates, d_inputs, *d_states, *run_in_new_thread(of_weights)]
 
 
 def fake_forward(

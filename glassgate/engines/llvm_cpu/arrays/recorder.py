@@ -38,7 +38,12 @@ class Recorder(NamedTuple):
             self._run(self.recording, rows, operands, states)
 
     def record_gradients(
-        self, rows: Rows, operands: Operands, states: Sequence[Tensor], d: Sequence[Tensor], d_states: Sequence[Tensor]
+        self,
+        rows: Rows,
+        operands: Operands,
+        states: Sequence[Tensor],
+        d: Sequence[Tensor | None],
+        d_states: Sequence[Tensor],
     ) -> None:
         """Add the gradients of a backward pass.
 

@@ -88,17 +88,28 @@ class CompiledArrays:
         return -(-steps // self.chunk) * N * self.program.heads * self._saved_size
 
     def backward(
-        self, rows: Rows, operands: Operands, saved: Tensor, d_results: Sequence[Tensor]
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """Run the backward pass. Return the gradients of `Operands.flat`, and of all states if these are stored."""
+        self, rows: Rows, operands: Operands, saved: Tensor, d_results: Sequence[Tensor | None]
+    ) -> tuple[list[Tensor | None], list[Tensor]]:
+        """Run the backward pass. Return the gradients of `Operands.flat`, and of all states if these are stored.
+
+        A gradient of None is zero.
+        """
         gates, program, count = operands.gates, self.program, len(self.program.outputs)
         S = prod(rows.shape)
         empty = torch.empty_like if rows.is_dense else torch.zeros_like
         d_gates, d_inputs = empty(gates), empty(operands.inputs)
         shared = [program.size(axes) for axes in program.shared.values()]
         d_shared = gates.new_zeros(S, program.heads, sum(shared))
-        d_initial = [v.clone(memory_format=torch.contiguous_format) for v in d_results[count:]]
-        d_restart = [torch.zeros_like(v) for v in d_initial]
+        d_outputs = [
+            gates.new_zeros(*rows.shape, program.width(program.step.state[name])) if d is None else d
+            for name, d in zip(program.outputs, d_results, strict=False)
+        ]
+        d_initial = [
+            torch.zeros_like(v) if d is None else d.clone(memory_format=torch.contiguous_format)
+            for v, d in zip(operands.initial, d_results[count:], strict=True)
+        ]
+        # Without resets, no kernel writes the gradients of the states after them.
+        d_restart = d_initial if rows.resets is None else [torch.zeros_like(v) for v in d_initial]
         make = gates.new_empty if rows.is_dense else gates.new_zeros
         factors = [make(S, program.heads, program.size(axes)) for axes in program.factors.values()]
         d_by_job = [
@@ -107,15 +118,15 @@ class CompiledArrays:
             if key not in program.products
         ]
         work = [gates.new_empty((self.chunk + 1) * self.kernels.slot) for _ in range(self._parts(rows))]
-        arguments = [d_gates, d_inputs, d_shared, *d_results[:count], *d_initial, *operands.restart, *d_restart]
+        arguments = [d_gates, d_inputs, d_shared, *d_outputs, *d_initial, *operands.restart, *d_restart]
         widths = map(program.width, program.step.state.values()) if program.records else ()
         d_states = [make(*rows.shape, width) for width in widths]
         arguments += [*operands.parameters, *d_by_job, *d_states, *factors]
         threads.run(self._launches(self.kernels.backward, rows, saved, operands, [[v] for v in work], arguments))
         self._add_heads(d_shared, d_gates, d_inputs)
         d_parameters = self._of_parameters(operands.parameters, d_by_job, factors)
-        d_noise = torch.zeros_like(operands.noise)
-        return [d_gates, d_inputs, d_noise, *d_initial, *d_restart, *d_parameters], d_states
+        of_restart: list[Tensor | None] = [None] * len(d_restart) if rows.resets is None else [*d_restart]
+        return [d_gates, d_inputs, None, *d_initial, *of_restart, *d_parameters], d_states
 
     def _add_heads(self, d_shared: Tensor, d_gates: Tensor, d_inputs: Tensor) -> None:
         """Write the gradients of gates and inputs that the heads share: the sums over the heads."""
@@ -259,17 +270,21 @@ class _ArraysFunction(torch.autograd.Function):
         ctx.compiled, ctx.rows, ctx.recorder = compiled, rows, recorder
         ctx.save_for_backward(saved, *flat, *(results if recorder else ()))
         ctx.count = len(flat)
+        ctx.set_materialize_grads(False)
         return results
 
     @staticmethod
-    def backward(ctx: Any, *d_results: Tensor) -> Any:
+    def backward(ctx: Any, *d_results: Tensor | None) -> Any:
         saved, *tensors = ctx.saved_tensors
         flat, results = tensors[: ctx.count], tensors[ctx.count :]
         compiled, rows, recorder, differentiated = ctx.compiled, ctx.rows, ctx.recorder, torch.is_grad_enabled()
-        has_memory = not (is_intercepted() or any(map(is_batched, d_results)))
+        present = [d for d in d_results if d is not None]
+        has_memory = not (is_intercepted() or any(map(is_batched, present)))
         if has_memory and (recorder or not differentiated):
             with torch.no_grad():
-                operands, outer = compiled.operands_of(flat), [v.contiguous() for v in in_memory(d_results)]
+                readable = iter(in_memory(present))
+                outer = [None if d is None else next(readable).contiguous() for d in d_results]
+                operands = compiled.operands_of(flat)
                 d_flat, d_states = compiled.backward(rows, operands, saved, outer)
                 if recorder:
                     recorder.record_gradients(rows, operands, results, outer, d_states)
@@ -281,5 +296,6 @@ class _ArraysFunction(torch.autograd.Function):
             flat = [v.view_as(v) for v in flat]
             results = compiled.in_torch(rows, compiled.operands_of(flat))
         needed = [v for v in flat if v.requires_grad]
-        d = iter(torch.autograd.grad(results, needed, d_results, create_graph=differentiated, allow_unused=True))
+        reached = [v for v, d in zip(results, d_results, strict=True) if d is not None]
+        d = iter(torch.autograd.grad(reached, needed, present, create_graph=differentiated, allow_unused=True))
         return None, None, None, *(next(d) if v.requires_grad else None for v in flat)
