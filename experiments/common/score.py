@@ -1,5 +1,6 @@
 """Scores of a training run, and their format on pages."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -30,6 +31,17 @@ class Score:
     def factor(self) -> int:
         """The factor by which pages multiply the value."""
         return 100 if self.percent else 1
+
+    def best(self, values: Mapping[str, float]) -> str:
+        """Return the name of the best value."""
+        return (min if self.lower_is_better else max)(values, key=values.__getitem__)
+
+    def format_best(self, values: Mapping[str, float]) -> str:
+        """Return the best value as text, and its name; "-" without any."""
+        if not values:
+            return "-"
+        name = self.best(values)
+        return f"{values[name] * self.factor:.{self.places}f} ({name})"
 
     @property
     def heading(self) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from experiments.common.command_line import data_folder, select
 from experiments.common.environment import ROOT
+from experiments.common.simple_models import score_simple_models
 from experiments.common.store import Point
 from experiments.defaults import report
 from experiments.defaults.packages import MissingPackage
@@ -23,7 +24,6 @@ from experiments.defaults.search import (
     fixed,
     key,
     search,
-    simple_models,
     train,
 )
 from experiments.defaults.sets import COMPARED, SETS, Set
@@ -107,7 +107,9 @@ class _Measurement:
     def compare(self) -> Point:
         """Train simple models, and with fixed settings and the defaults. Returns the result of the defaults."""
         if not self.store.simple(self.data):
-            self.store.add(SIMPLE, {"set": self.data.name}, {"scores": simple_models(self.data, self.split)})
+            scores = score_simple_models(self.data.task, self.data.options, self.split)
+            by_model = {name: each[self.data.score.key] for name, each in scores.items()}
+            self.store.add(SIMPLE, {"set": self.data.name}, {"scores": by_model})
         if self.data.is_searched:
             self.train(fixed(self.data, self.examples))
         return self.train(defaults(self.data, self.examples))

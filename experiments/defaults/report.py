@@ -142,22 +142,10 @@ class Comparison:
     seconds: float
 
     @property
-    def best(self) -> str:
-        """The name of the best simple model."""
-        choose = min if self.data.score.lower_is_better else max
-        return choose(self.simple, key=self.simple.__getitem__)
-
-    @property
-    def best_text(self) -> str:
-        """The score of the best simple model, and its name."""
-        score = self.data.score
-        return f"{score.factor * self.simple[self.best]:.{score.places}f} ({self.best})"
-
-    @property
     def lead(self) -> float:
         """The difference by which the defaults are better than the best simple model, in the digits of the page."""
         score = self.data.score
-        compared = statistics.mean(self.tests), self.simple[self.best]
+        compared = statistics.mean(self.tests), self.simple[score.best(self.simple)]
         own, other = (round(score.factor * each, score.places) for each in compared)
         return other - own if score.lower_is_better else own - other
 
@@ -187,7 +175,7 @@ def write(store: Results, page: Path) -> None:
 
 def page_text(rows: Sequence[Row], comparisons: Sequence["Comparison"]) -> str:
     """Return the page as Markdown."""
-    simple = {each.data.name: each.best_text for each in comparisons}
+    simple = {each.data.name: each.data.score.format_best(each.simple) for each in comparisons}
     ending = ENDING.format(
         summary=_summary(rows),
         compared=_comparison_table([each for each in comparisons if not each.data.is_searched]),
@@ -221,7 +209,7 @@ def _comparison_table(comparisons: Sequence[Comparison]) -> str:
     for each in comparisons:
         score = each.data.score
         own = mean_and_deviation([score.factor * test for test in each.tests], score.places)
-        about = [each.data.task, each.data.what, score.heading, own, each.best_text]
+        about = [each.data.task, each.data.what, score.heading, own, each.data.score.format_best(each.simple)]
         cells.append([*about, f"{each.seconds:.0f}", str(len(each.tests))])
     return table(["task", "data", "score", "the defaults", "best simple model", "seconds", "seeds"], cells)
 

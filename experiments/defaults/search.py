@@ -1,7 +1,7 @@
 """Trains with given settings, stores results as JSON, and searches for better settings than the defaults."""
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -11,9 +11,7 @@ from experiments.common.store import Point, Store
 from experiments.defaults.sets import Set
 from glassgate.tasks import task_class
 from glassgate.tasks.data.batches import lengths
-from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Split
-from glassgate.tasks.training.baselines import baseline_scores
 from glassgate.tasks.training.by_size import by_size
 
 SIMPLE = "simple-models"
@@ -102,15 +100,6 @@ def train(data: Set, split: Split[Any], settings: Settings, seed: int) -> dict[s
     }
 
 
-def simple_models(data: Set, split: Split[Any]) -> dict[str, float]:
-    """Train the simple models with which a training of the task is compared. Returns their test scores."""
-    kind = task_class(data.task)
-    task = kind(kind.options_type.from_mapping(data.options))
-    task.vocabularies = task.collect(split.train)
-    compared = baseline_scores(task, task.encode_split(split), Progress())
-    return {name: scores[data.score.key] for name, scores in compared["scores"].items()}
-
-
 def search(data: Set, start: Settings) -> Generator[Settings, Point, None]:
     """Yield settings to train with, and receive their results, until no change of one setting is better.
 
@@ -134,7 +123,7 @@ def search(data: Set, start: Settings) -> Generator[Settings, Point, None]:
                     best_settings, best_result, improved = settings, result, True
 
 
-def is_better(data: Set, one: Point, other: Point) -> bool:
+def is_better(data: Set, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether a training run has a better dev score than another one."""
     return bool(one["dev"] < other["dev"] if data.score.lower_is_better else one["dev"] > other["dev"])
 

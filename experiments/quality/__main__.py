@@ -11,10 +11,11 @@ from pathlib import Path
 
 from experiments.common.command_line import Clock, data_folder, select
 from experiments.common.environment import ROOT
-from experiments.quality import baselines, readme, report
+from experiments.common.simple_models import score_simple_models
+from experiments.quality import readme, report
 from experiments.quality.cases import CASES, Case
 from experiments.quality.interleaved import TrainingError, run_interleaved
-from experiments.quality.store import Results
+from experiments.quality.store import SIMPLE, Results
 
 FIGURES = Path(__file__).parent / "figures"
 
@@ -30,7 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     store = Results(options.out)
     if not options.report:
         for case in cases:
-            baselines.measure(case, data_folder(), store)
+            if store.get(case, 1, SIMPLE) is None:
+                settings = {**case.run_options(data_folder()), **case.options}
+                scores = score_simple_models(case.task, settings, case.split(data_folder()))
+                store.add(case.name, case.key(1, SIMPLE), {"scores": scores})
     if not (options.report or options.baselines):
         run(cases, data_folder(), store, options.jobs, ROOT / "runs" / "results")
     if not any(store.pairs(case) for case in CASES):

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments.common.score import Score
+from glassgate.tasks import task_class
 from glassgate.tasks.data.labelled import Labelled
+from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Split, Task
 
 THREADS = 1
@@ -84,6 +86,12 @@ class Case:
         """Return the options for the data files, the threads, the device and the interval between saves."""
         paths = {} if self.read else {name: str(data / path) for name, path in self.paths.items()}
         return {**paths, "threads": THREADS, "device": "cpu", "save_every": 3600.0}
+
+    def split(self, data: Path) -> Split[Any]:
+        """Read the data."""
+        kind = task_class(self.task)
+        task = kind(kind.options_type.from_mapping({**self.run_options(data), **self.options}))
+        return self.read(data) if self.read else task.read_split(Progress())
 
     def key(self, seed: int, side: str) -> dict[str, Any]:
         """Return the case, options, seed and side that identify a result."""

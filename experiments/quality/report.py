@@ -10,7 +10,7 @@ from experiments.common.page import machines, table
 from experiments.common.score import Score
 from experiments.common.store import Point
 from experiments.common.summaries import mean_and_deviation, quartiles
-from experiments.quality import baselines, pictures
+from experiments.quality import pictures
 from experiments.quality.cases import CASES, Case
 from experiments.quality.store import Results
 from glassgate.tasks.pictures.charts import save_figure
@@ -158,7 +158,7 @@ def _row(case: Case, pairs: Pairs, store: Results) -> list[str]:
         str(len(pairs)),
         f"{round(difference, digits) + 0:+.{digits}f}",
         f"{max(side['crosswise'] for side, _ in pairs) * score.factor:.1g}",
-        baselines.best(case, store.get(case, 1, baselines.SIDE)),
+        store.best_simple(case),
     ]
 
 

@@ -7,6 +7,8 @@ from experiments.quality.cases import Case
 
 SIDES = ("ours", "plain")
 """The layers of Glassgate, and those of `torch.nn`."""
+SIMPLE = "baselines"
+"""The side of the scores of simple models."""
 
 
 class Results(Store):
@@ -19,6 +21,11 @@ class Results(Store):
     def missing_sides(self, case: Case, seed: int) -> list[str]:
         """Return the sides without a result."""
         return [side for side in SIDES if self.get(case, seed, side) is None]
+
+    def best_simple(self, case: Case) -> str:
+        """Return the first score of a case for its best simple model, and the name of the model; "-" without any."""
+        key, scores = case.scores[0].key, (self.get(case, 1, SIMPLE) or {"scores": {}})["scores"]
+        return case.scores[0].format_best({name: each[key] for name, each in scores.items() if key in each})
 
     def pairs(self, case: Case) -> list[tuple[Point, Point]]:
         """Return the results of both sides, Glassgate first, for each seed that has both results."""

@@ -86,7 +86,7 @@ def train(
     kind = task_class(case.task)
     kind = kind if side == "ours" else plain_task_class(kind)
     options = kind.options_type.from_mapping({**case.run_options(data), **case.options, "seed": seed})
-    split = case.read(data) if case.read else kind(options).read_split(Progress())
+    split = case.split(data)
     folder = runs / f"{case.name}-{seed}-{side}"
     meter = Meter(folder.with_suffix(".times"), report, wait)
     if _is_interrupted(folder, options.to_mapping()):

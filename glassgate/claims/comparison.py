@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 import glassgate as gg
 from glassgate.claims.cells import cell_of, hidden_size
@@ -209,12 +208,7 @@ def _train_briefly(trial: Trial) -> tuple[Network, list[dict[str, float]]]:
     measured_after = {round(updates * k / EXPONENT_PARTS) for k in range(1, EXPONENT_PARTS + 1)}
     exponents = [{"sequences": 0} | _exponent(network)]
     for update in range(1, updates + 1):
-        batch = problem.make(trial.lag, BATCH_SIZE, generator)
-        loss = problem.loss(network(batch), batch)
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
+        network.update(problem, problem.make(trial.lag, BATCH_SIZE, generator), optimizer)
         if update in measured_after:
             exponents.append({"sequences": BATCH_SIZE * update} | _exponent(network))
     return network, exponents

@@ -205,38 +205,21 @@ def draw_variants(rows: Sequence[dict[str, Any]]) -> Picture:
 def write(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
     """Write `products.html`, `products.json` and the picture. Returns the files."""
     picture = draw_variants(rows)
-    head = [
-        "variant",
-        "N",
-        "H",
-        "forward, us per step",
-        "training, us per step",
-        "error against float64",
-        "fraction of peak",
-    ]
-    table_rows = [
-        [
-            row["variant"],
-            str(row["N"]),
-            str(row["H"]),
-            f"{row['forward']:.1f}",
-            f"{row['training']:.1f}" if row["training"] else "-",
-            f"{row['error']:.1e}",
-            f"{row['fraction_of_peak']:.0%}",
-        ]
-        for row in rows
-    ]
-    caption = "Logarithmic scale. All variants compute the same function with the same weights."
+    columns: dict[str, Callable[[dict[str, Any]], str]] = {
+        "variant": lambda row: row["variant"],
+        "N": lambda row: str(row["N"]),
+        "H": lambda row: str(row["H"]),
+        "forward, us per step": lambda row: f"{row['forward']:.1f}",
+        "training, us per step": lambda row: f"{row['training']:.1f}" if row["training"] else "-",
+        "error against float64": lambda row: f"{row['error']:.1e}",
+        "fraction of peak": lambda row: f"{row['fraction_of_peak']:.0%}",
+    }
+    cells = [[text(row) for text in columns.values()] for row in rows]
+    caption = "Medians of interleaved runs. The peak is that of torch for a matrix product of 1,024 x 1,024."
+    scale = "Logarithmic scale. All variants compute the same function with the same weights."
     sections = [
-        ("Time per step", figure(picture, caption)),
-        (
-            "All figures",
-            table(
-                "Medians of interleaved runs. The peak is that of torch for a matrix product of 1,024 x 1,024.",
-                head,
-                table_rows,
-            ),
-        ),
+        ("Time per step", figure(picture, scale)),
+        ("All figures", table(caption, list(columns), cells)),
     ]
     lead = f"One LSTM layer over {LENGTH} steps in float32 on one thread, from its equations to machine code."
     html = page("From eight matrix products to one", lead, _findings(rows), sections)

@@ -104,6 +104,16 @@ class Network(nn.Module):
         answers: torch.Tensor = self.answer(output if self.every_step else h_n[0])
         return answers
 
+    def update(self, problem: Problem, batch: Batch, optimizer: torch.optim.Optimizer) -> tuple[torch.Tensor, float]:
+        """Make a training step. Returns the answers and the loss before it."""
+        answers = self(batch)
+        loss = problem.loss(answers, batch)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.parameters(), 1.0)
+        optimizer.step()
+        return answers.detach(), loss.item()
+
 
 def start(cell: gg.Cell, units: int, lag: int) -> tuple[str, str]:
     """Return the name of the initialisation of a cell for a lag, and the reason why it is not "long_memory", if so.
@@ -149,17 +159,12 @@ def train(trial: Trial) -> dict[str, Any]:
     start = time.process_time()
     for update in range(1, updates + 1):
         batch = problem.make(trial.lag, BATCH_SIZE, generator)
-        answers = network(batch)
-        loss = problem.loss(answers, batch)
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
+        answers, loss = network.update(problem, batch, optimizer)
         schedule.step()
-        is_correct = problem.is_correct(answers.detach(), batch)
+        is_correct = problem.is_correct(answers, batch)
         latest_answers.extend(is_correct.tolist())
         solved = len(latest_answers) == CONSECUTIVE and latest_answers.count(False) <= problem.misses
-        losses.append(loss.item())
+        losses.append(loss)
         accuracies.append(is_correct.float().mean().item())
         if update % UPDATES_PER_POINT == 0 or solved:
             curve.append((update * BATCH_SIZE, sum(losses) / len(losses), sum(accuracies) / len(accuracies)))
@@ -167,7 +172,7 @@ def train(trial: Trial) -> dict[str, Any]:
         if solved:
             solved_after = update * BATCH_SIZE
             break
-        if not math.isfinite(loss.item()) or (update == updates // 2 and _makes_no_progress(curve)):
+        if not math.isfinite(loss) or (update == updates // 2 and _makes_no_progress(curve)):
             break
     seconds = time.process_time() - start
     measured = Measured(

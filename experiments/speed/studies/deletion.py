@@ -12,14 +12,17 @@ GLASSGATE_DATA names the folder of the data; docs/results.md describes it.
 import argparse
 import random
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 import glassgate as gg
-from experiments.common.command_line import data_folder
+from experiments.common.command_line import data_folder, select
+from experiments.quality.cases import CASES
+from glassgate.tasks.data.labelled import Labelled
+from glassgate.tasks.task import Split
 
 FRACTIONS = [k / 10 for k in range(1, 10)]
 METHODS = ("lrp", "contextual", "integrated", "gradient")
@@ -46,36 +49,19 @@ class Classifier(nn.Module):
         return self.linear(self.dropout(h[-1]))
 
 
-def read_snips(data: Path) -> tuple[list[Example], list[Example], int]:
-    """Return training and test examples, and the size of the vocabulary. ID 0 is an unknown word."""
+def read(split: Split[Labelled]) -> tuple[list[Example], list[Example], int]:
+    """Return training and test examples, and the size of the vocabulary, 0 for series. ID 0 is an unknown word."""
+    classes = {label: k for k, label in enumerate(sorted({str(example.label) for example in split.train}))}
+    texts = [each.content.split() for each in split.train if isinstance(each.content, str)]
+    words = {word: k for k, word in enumerate(sorted({word for text in texts for word in text}), start=1)}
 
-    def read(part: str) -> list[tuple[list[str], str]]:
-        lines, labels = ((data / "snips_slu" / part / name).read_text().splitlines() for name in ("seq.in", "label"))
-        return [(line.split(), label.strip()) for line, label in zip(lines, labels, strict=True)]
+    def encode(example: Labelled) -> Example:
+        content: Any = example.content
+        inputs = torch.tensor([words.get(word, 0) for word in content.split()] if words else content)
+        return inputs, classes[str(example.label)]
 
-    train, test = read("train"), read("test")
-    words = {word: k for k, word in enumerate(sorted({word for line, _ in train for word in line}), start=1)}
-    classes = {label: k for k, label in enumerate(sorted({label for _, label in train}))}
-
-    def encode(part: list[tuple[list[str], str]]) -> list[Example]:
-        return [(torch.tensor([words.get(word, 0) for word in line]), classes[label]) for line, label in part]
-
-    return encode(train), encode(test), len(words) + 1
-
-
-def read_vowels(data: Path) -> tuple[list[Example], list[Example], int]:
-    """Return training and test series, and 0 as the size of the vocabulary."""
-
-    def read(part: str) -> list[Example]:
-        lines = (data / "japanese_vowels" / f"JapaneseVowels_{part}.ts").read_text().splitlines()
-        examples = []
-        for line in lines[lines.index("@data") + 1 :]:
-            *channels, label = line.split(":")
-            series = torch.tensor([[float(v) for v in channel.split(",")] for channel in channels]).T
-            examples.append((series, int(label) - 1))
-        return examples
-
-    return read("TRAIN"), read("TEST"), 0
+    train, test = ([encode(example) for example in part] for part in (split.train, split.test))
+    return train, test, len(words) + 1 if words else 0
 
 
 def pad(examples: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -145,8 +131,9 @@ def run(options: argparse.Namespace) -> None:
     """Train the networks, delete tokens, and print the accuracies and the areas with their 95 % intervals."""
     torch.set_num_threads(1)
     data = data_folder()
-    for name, read, epochs in (("SNIPS", read_snips, 3), ("Japanese Vowels", read_vowels, 60)):
-        train, test, vocabulary = read(data)
+    for case, name, epochs in (("snips-intents", "SNIPS", 3), ("vowels", "Japanese Vowels", 60)):
+        (chosen,) = select(CASES, [case], "case")
+        train, test, vocabulary = read(chosen.split(data))
         model = train_classifier(train, vocabulary, epochs)
         correct = is_correct(model, [inputs for inputs, _ in test], [label for _, label in test])
         pairs = zip(test, correct.tolist(), strict=True)
