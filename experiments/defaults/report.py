@@ -70,7 +70,7 @@ ENDING = """
 - **The third set of each task**, except for translation, is trained for the same small number of epochs with all
   settings. This favours settings that learn fast.
 - **Sources:** [sets.py](../experiments/defaults/sets.py) has the sets, their sizes and the rule that splits them. Each
-  training run is a line of JSON in the folder `figures` beside it. The data is that of the [results](results.md).
+  training run is a line of JSON in `experiments/defaults/figures`. The data is that of the [results](results.md).
 
 ## Compared with simple models
 

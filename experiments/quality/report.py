@@ -70,7 +70,7 @@ LEGEND = f"""
 
 ## How it is made
 
-- [cases.py](../experiments/quality/cases.py) lists the cases. The folder `figures` beside it has one file per case.
+- [cases.py](../experiments/quality/cases.py) lists the cases. `experiments/quality/figures` has a file per case.
 - [plain.py](../experiments/quality/plain.py) replaces each recurrent layer of the task by one of `torch.nn`. With two
   directions, sequences of unequal lengths are packed. With one direction they are only padded, which is faster. Initial
   weights, batches, clipping, schedule and dropout are the same. The only exception is the dropout between stacked
