@@ -9,6 +9,7 @@ from torch import Tensor
 
 from glassgate.engines.backend import FrozenDirections, PackedPass
 from glassgate.engines.memory import LOW_ADDRESS, allocator
+from glassgate.layers.levels import Level, merge_of
 from glassgate.layers.spec import Spec
 from glassgate.layers.states import States
 
@@ -17,7 +18,8 @@ class FrozenCall:
     """A prepared call of one signature: sequences of equal length, and parts with equal widths.
 
     Args:
-        layers: the precompiled passes of each layer, one per direction.
+        levels: the levels of the stack.
+        passes: the precompiled passes of each level, one per direction.
         output_shape: the time-major shape of the output of one direction.
         final_shapes: the shape of each final state, with all parts stacked.
         default_states: the initial states of a call without `hx`, with the shapes `final_shapes`.
@@ -26,13 +28,17 @@ class FrozenCall:
 
     def __init__(
         self,
-        layers: Sequence[Sequence[PackedPass]],
+        levels: Sequence[Level],
+        passes: Sequence[Sequence[PackedPass]],
         output_shape: tuple[int, ...],
         final_shapes: Sequence[tuple[int, ...]],
         default_states: tuple[Tensor, ...],
         transposed: bool,
     ) -> None:
-        self._layers, self._transposed = layers, transposed
+        pairs = zip(levels, passes, strict=True)
+        self._levels = [(own, merge_of(level), any(level.residual)) for level, own in pairs]
+        """The passes of each level, the function that merges their outputs, and whether the input is added."""
+        self._transposed = transposed
         self._default_states = default_states  # keeps the memory at the addresses alive
         self._default_addresses = [v.data_ptr() for v in default_states]
         self._new_output = allocator(output_shape, default_states[0].dtype)
@@ -58,7 +64,7 @@ class FrozenCall:
             input, hx: the arguments of the call.
         """
         widths = {tuple(part.widths.values()) for part in spec.parts}
-        if len(widths) > 1 or spec.dtype != compute_dtype or spec.residual or spec.merge != "concat":
+        if len(widths) > 1 or spec.dtype != compute_dtype or (spec.num_directions > 1 and spec.merge == "none"):
             return None
         if input.dim() not in (2, 3) or input.shape[-1] != spec.input_size or 0 in input.shape:
             return None
@@ -71,12 +77,12 @@ class FrozenCall:
             [tuple(v.shape) for v in given_states] != final_shapes or (type(hx) is tuple) != (len(final_shapes) > 1)
         ):
             return None
-        layers = [passes for layer in packed if (passes := layer.passes(leading[0], N)) is not None]
-        if len(layers) < len(packed):
+        passes = [own for layer in packed if (own := layer.passes(leading[0], N)) is not None]
+        if len(passes) < len(packed):
             return None
         by_state = zip(*default_states(N), strict=True)
         defaults = tuple([torch.stack(v).view(shape) for v, shape in zip(by_state, final_shapes, strict=True)])
-        return FrozenCall(layers, (*leading, state_widths[0]), final_shapes, defaults, transposed)
+        return FrozenCall(spec.levels, passes, (*leading, state_widths[0]), final_shapes, defaults, transposed)
 
     def __call__(self, input: Any, hx: Any) -> tuple[Tensor, Any] | None:
         """Run the call. Return None if a tensor has no memory, which the general path reports."""
@@ -93,8 +99,8 @@ class FrozenCall:
         final_states = [*map(call, self._new_final)]
         # The addresses of the initial and the final states of the current part.
         final, part = [*map(Tensor.data_ptr, final_states)], 0
-        for passes in self._layers:
-            outputs = []
+        for passes, merge, adds_input in self._levels:
+            outputs, below = [], x
             for packed_pass in passes:
                 if part:
                     initial = [address + size for address, size in zip(initial, self._bytes_per_part, strict=True)]
@@ -102,7 +108,9 @@ class FrozenCall:
                 outputs.append(output := self._new_output())
                 packed_pass.run(data, (*initial, output.data_ptr(), *final))
                 part += 1
-            x = output if len(outputs) == 1 else torch.cat(outputs, -1)
+            x = output if merge is None else merge(outputs)
+            if adds_input:
+                x = x + below
             data = x.data_ptr()
         output = x.transpose(0, 1) if self._transposed else x
         return output, tuple(final_states) if len(final_states) > 1 else final_states[0]

@@ -19,6 +19,8 @@ LAYERS = {
     "gru": lambda **kw: gg.GRU(5, 9, batch_first=True, **kw),
     "projected": lambda **kw: gg.LSTM(5, 7, 2, proj_size=3, **kw),
     "residual": lambda **kw: gg.RNN(5, 5, 3, residual=True, learn_initial_state=True, **kw),
+    "summed": lambda **kw: gg.GRU(5, 6, 2, bidirectional=True, merge="sum", residual=True, **kw),
+    "mean": lambda **kw: gg.LSTM(5, 6, 2, bidirectional=True, merge="mean", batch_first=True, **kw),
     "apart": lambda **kw: gg.LSTM(5, (4, 6), 2, bidirectional=True, merge="none", **kw),
     "norm": lambda **kw: gg.Recurrent(gg.cells.LayerNormLSTM(), 5, 7, **kw),
     "minimal": lambda **kw: gg.Recurrent(gg.cells.MinGRU(), 5, 7, **kw),
