@@ -68,8 +68,7 @@ def corpus_of(examples: Sequence[Tagged]) -> Corpus[Tagged]:
     for each in examples:
         if not len(each.tokens):
             raise DataError(each.source, each.line(), "the sequence has no tokens; remove it")
-        if each.labels is not None:
-            check_labels(each, each.labels, needs_intent=False)
+        _check_count(each.source, each, "token")
     with_lines = (
         replace(each, lines=[each.lines] * len(each.tokens) if isinstance(each.lines, int) else each.lines)
         for each in examples
@@ -368,12 +367,9 @@ def read_folder(path: str | Path, labelled: bool = True) -> Iterator[Tagged]:
 def _check_count(path: str | Path, sequence: Tagged, token_kind: str) -> None:
     tokens, labels, line = sequence.tokens, sequence.labels, sequence.line()
     if labels is not None and len(tokens) != len(labels):
-        raise DataError(
-            path,
-            line,
-            f"expected {len(tokens)} labels, one for each {token_kind} of {sequence.source}:{line}, got {len(labels)}; "
-            "correct the line",
-        )
+        of = "" if path == sequence.source else f" of {sequence.source}:{line}"
+        message = f"expected {len(tokens)} labels, one for each {token_kind}{of}, got {len(labels)}; correct the line"
+        raise DataError(path, line, message)
 
 
 def describe_counts(examples: Corpus[Tagged]) -> str:
@@ -384,21 +380,6 @@ def describe_counts(examples: Corpus[Tagged]) -> str:
         entities = sum(count for label, count in labels.items() if label[0] == "B")
         parts.append("1 entity" if entities == 1 else f"{entities:,} entities")
     return ", ".join([*parts, plural(len(labels), "label")])
-
-
-def check_labels(example: Tagged, labels: Sequence[str], needs_intent: bool) -> None:
-    """Check that a sequence has a label for each token and, if `needs_intent`, an intent.
-
-    Raises:
-        DataError: there are too many or too few labels, or the intent is missing
-    """
-    message = ""
-    if len(labels) != len(example.tokens):
-        message = f"expected {len(example.tokens)} labels, one for each token, got {len(labels)}"
-    elif needs_intent and example.intent is None:
-        message = "expected an intent, as in training, got none; write `# intent = NAME` in a line before the sequence"
-    if message:
-        raise DataError(example.source, example.line(), message)
 
 
 def _nonempty(path: str | Path, sequences: Iterator[Tagged]) -> Iterator[Tagged]:

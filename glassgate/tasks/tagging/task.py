@@ -28,7 +28,6 @@ from glassgate.tasks.data.raw_text import raw_tokeniser, read_raw
 from glassgate.tasks.data.reading import Reading
 from glassgate.tasks.data.tagged import (
     Tagged,
-    check_labels,
     corpus_of,
     describe_counts,
     read_columns,
@@ -285,14 +284,22 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         if "characters" in self.vocabularies:
             fields["characters"] = self._characters(example.tokens)
         if example.labels is not None:
-            has_intents = "intents" in self.vocabularies
-            check_labels(example, example.labels, has_intents)
             fields["labels"] = self.label_indices("labels", example.labels)
-            if has_intents and example.intent is not None:
-                fields["intent"] = self.label_indices("intents", [example.intent])[0]
+            if "intents" in self.vocabularies:
+                fields["intent"] = self._intent_index(example)
         if len(example.words):
             fields["tokens"] = np.asarray(example.words, np.int64) - 1
         return fields
+
+    def _intent_index(self, example: Tagged) -> np.integer:
+        if example.intent is None:
+            raise DataError(
+                example.source,
+                example.line(),
+                "expected an intent, as in training, got none; write `# intent = NAME` in a line before the sequence",
+            )
+        index: np.integer = self.label_indices("intents", [example.intent])[0]
+        return index
 
     def loss(self, output: Scores, batch: Batch) -> Loss:
         """Return the mean loss per label and, if there are intents, the mean loss per intent; both in nats."""
