@@ -197,7 +197,8 @@ class Reader:
         dialect = records.read_table(self.path, self.format, names)[0]
         cells, source, line = [cell.strip() for cell in dialect.header], sniff(self.path), dialect.skipped_lines + 1
         has_usual = any(cell.lower() in (*records.TEXT_COLUMNS, *records.LABEL_COLUMNS) for cell in cells)
-        is_named, has_all_columns = any(name in cells for name in names), len(source.columns) == len(cells)
+        has_all_columns = len(source.columns) == len(cells)
+        is_named = any(name in cells and not roles.is_number_of_column(name, len(cells)) for name in names)
         by_number = not is_named and any(map(str.isdecimal, names))
         has_header = is_named or (not by_number and (source.has_header or has_usual or not has_all_columns))
         shown = cells if has_header else [str(number + 1) for number in range(len(cells))]

@@ -113,7 +113,12 @@ def found_by_content(columns: Sequence[Column], requested: Mapping[Role, str | N
     return requested[role] is None and columns[index].name.lower() not in role.usual_names
 
 
+def is_number_of_column(name: str | None, width: int) -> bool:
+    """Whether a name is the number of one of `width` columns, from 1."""
+    return name is not None and name.isdecimal() and 0 < int(name) <= width
+
+
 def _index_of(name: str | None, names: Sequence[str]) -> int | None:
-    if name in names:
-        return names.index(name)
-    return int(name) - 1 if name is not None and name.isdecimal() and 0 < int(name) <= len(names) else None
+    if is_number_of_column(name, len(names)):
+        return int(name or "") - 1
+    return names.index(name) if name in names else None

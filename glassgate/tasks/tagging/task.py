@@ -291,15 +291,15 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             fields["tokens"] = np.asarray(example.words, np.int64) - 1
         return fields
 
-    def _intent_index(self, example: Tagged) -> np.integer:
+    def _intent_index(self, example: Tagged) -> np.ndarray:
+        """The index of the intent, `()`."""
         if example.intent is None:
             raise DataError(
                 example.source,
                 example.line(),
                 "expected an intent, as in training, got none; write `# intent = NAME` in a line before the sequence",
             )
-        index: np.integer = self.label_indices("intents", [example.intent])[0]
-        return index
+        return self.label_indices("intents", [example.intent])[0]
 
     def loss(self, output: Scores, batch: Batch) -> Loss:
         """Return the mean loss per label and, if there are intents, the mean loss per intent; both in nats."""

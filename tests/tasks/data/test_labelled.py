@@ -49,6 +49,16 @@ def test_columns_by_number_and_lines_that_quotes_join(tmp_path: Path) -> None:
     ]
 
 
+def test_numbers_of_columns_are_no_names(tmp_path: Path) -> None:
+    """A first row that contains the number of a column is not a header because of it."""
+    path = tmp_path / "a.tsv"
+    path.write_text("good\t2\ta fine day\nbad\t4\ta foul day\n")
+    examples = list(files.Reader(path, "tsv", "3", "1"))
+    assert [(each.content, each.label) for each in examples] == [("a fine day", "good"), ("a foul day", "bad")]
+    path.write_text("good\t3\ta fine day\nbad\t1\ta foul day\n")
+    assert len(list(files.Reader(path, "tsv", "3", "1"))) == 2
+
+
 def test_series(tmp_path: Path) -> None:
     path = write(tmp_path / "a.ts", TS)
     one, other = read(path, missing="drop")

@@ -7,6 +7,7 @@ import keyword
 import sysconfig
 import token
 import tokenize
+from array import array
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -48,13 +49,13 @@ def label(source: str) -> Tagged:
         >>> tagged = label("x = 1")
         >>> tagged.labels
         ['name', 'other', 'operator', 'other', 'number']
-        >>> tagged.words
+        >>> list(tagged.words)
         [1, 0, 2, 0, 3]
     """
-    labels, words = ["other"] * len(source), [0] * len(source)
+    labels, words = ["other"] * len(source), array("I", [0]) * len(source)
     for number, (name, start, end) in enumerate(_labelled_spans(source), start=1):
         labels[start:end] = [name] * (end - start)
-        words[start:end] = [number] * (end - start)
+        words[start:end] = array("I", [number]) * (end - start)
     return Tagged(source, labels, words)
 
 
