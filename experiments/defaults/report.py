@@ -34,13 +34,12 @@ HEADINGS = (
 INTRODUCTION = """\
 # How good the defaults are
 
-This page is for researchers who compare settings. [Training](training.md#batch-size-epochs-and-learning-rate) describes
-the rule that chooses the defaults by the size of the data. Each task was trained on three data sets with three kinds of
-settings: the defaults, a batch size of 32 with 10 epochs, and the best settings of a search around the defaults. The
-search trains with one seed. It changes one setting at a time and keeps the change if the dev score improves, until no
-change improves it or a time limit is reached. The best settings and the defaults are then trained with two more seeds
-where time allowed. The table has the mean and standard deviation over the seeds of the score on test data, which the
-search does not use.
+[Training](training.md#batch-size-epochs-and-learning-rate) describes the rule that chooses the defaults by the size of
+the data. Each task was trained on three data sets with three kinds of settings: the defaults, a batch size of 32 with
+10 epochs, and the best settings of a search around the defaults. The search trains with one seed. It changes one
+setting at a time and keeps the change if the dev score improves, until none does or a time limit is reached. The best
+settings and the defaults are then trained with two more seeds where time allowed. The table has the mean and standard
+deviation over the seeds of the score on test data, which the search does not use.
 
 ```sh
 GLASSGATE_DATA=FOLDER make defaults                            # all missing figures; can be stopped and continued
@@ -55,22 +54,20 @@ ENDING = """
 
 {summary}
 
-- **The defaults were partly chosen on these sets**, before the search existed and also from their test scores. The
-  figures of sets whose defaults have not changed since are therefore too optimistic.
+- **The defaults were partly chosen on these sets**, also from their test scores. The figures of sets whose defaults
+  have not changed since are too optimistic.
 - **The search changed three defaults**, by dev scores only. Tagging has dropout 0.2 and learning rate 0.008 instead of
-  0.4 and 0.006, which were 4.9 % worse on 4,000 sentences. Language models have 256 units instead of 128, which were
-  4.6 % worse on 500,000 characters, and dropout 0.2 instead of none. Filling blanks has dropout 0.2 instead of none,
-  which was 6.0 % worse on 20,000 characters.
-- **The search is incomplete.** It did not finish on any set. Training runs with dropout 0.2, with 256 units, and all of
-  translation, for which only the learning rates 0.002 and 0.004 were compared, were started manually.
+  0.4 and 0.006, language models have 256 units instead of 128 and dropout 0.2, and filling blanks has dropout 0.2.
+- **Defaults for texts** were chosen on texts outside of these tables, with one seed: TREC and movie reviews from
+  harvardnlp/sent-conv-torch, and other rows of SNIPS and Banking77. They raised the accuracy from 76.2 to 88.0 % on 100
+  utterances (logistic regression: 84.6 %), and from 61.0 to 65.8 % on 1,000 questions (65.4 %).
+- **The search did not finish on any set.** For translation, only the learning rates 0.002 and 0.004 were compared.
 - **Small differences are not significant** for one seed, or if the standard deviation is large.
-- **The pause of the learning rate's decay** was not used. On eight of the sets it adds 0 to 37 % of the planned epochs,
-  on average 12 %.
-- **Processor:** one thread of an AMD EPYC with two processors, shared with other programs.
-- **The third set of each task**, except for translation, is trained for the same small number of epochs with all
-  settings. This favours settings that learn fast.
-- **Sources:** [sets.py](../experiments/defaults/sets.py) has the sets, their sizes and the rule that splits them. Each
-  training run is a line of JSON in `experiments/defaults/figures`. The data is that of the [results](results.md).
+- **The pause of the learning rate's decay** was not used. It adds 0 to 37 % of the planned epochs.
+- **Processor:** one thread of an AMD EPYC, or for texts an Intel Xeon, shared with other programs.
+- **The third set of each task**, except for translation, is trained for few epochs, which favours fast learning.
+- **Sources:** [sets.py](../experiments/defaults/sets.py) has the sets, their sizes and the rule that splits them.
+  `experiments/defaults/figures` has every training run.
 
 ## Compared with simple models
 
