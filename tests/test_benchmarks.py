@@ -36,8 +36,8 @@ def bench() -> Iterator[Bench]:
 
 
 def contents(folder: Path) -> dict:
-    head, points = Store(folder).read("tiny")
-    return {**head, "points": points}
+    (content,) = report.read(folder)
+    return content
 
 
 def test_a_run_writes_figures_with_errors_and_continues_with_missing_points(bench, tmp_path, capsys):
@@ -171,6 +171,11 @@ def test_the_plots_are_generated_from_the_files(tmp_path):
     assert "| a tiny LSTM | nn.LSTM | **2** |" in (tmp_path / "table.md").read_text()
     for plot in ("plot.png", "by-size.png"):
         assert (tmp_path / plot).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("folder", [path.parent for path in (ROOT / "benchmarks/results").glob("**/table.md")], ids=str)
+def test_the_tables_of_the_page_are_generated_from_the_stored_results(folder):
+    assert report.page(report.read(folder)) == (folder / "table.md").read_text()
 
 
 def test_calls_under_limits_have_times_or_the_reason_why_they_have_none(bench, tmp_path, monkeypatch):

@@ -23,12 +23,17 @@ takes over 5 s."""
 
 def write(folder: Path) -> None:
     """Write table.md, plot.png, and by-size.png (only rows that are compared with torch.nn) to the folder."""
-    order, store = [row.name for row in ROWS], Store(folder)
-    names = sorted(store.names(), key=lambda name: order.index(name) if name in order else len(order))
-    contents = [{**head, "points": points} for head, points in map(store.read, names) if "row" in head]
+    contents = read(folder)
     (folder / "table.md").write_text(page(contents))
     plot(contents, folder / "plot.png")
     plot([content for content in contents if "nn." in content["against"]], folder / "by-size.png")
+
+
+def read(folder: Path) -> list[Content]:
+    """Return the head and the points of each row in a folder, in the order of `ROWS`."""
+    order, store = [row.name for row in ROWS], Store(folder)
+    names = sorted(store.names(), key=lambda name: order.index(name) if name in order else len(order))
+    return [{**head, "points": points} for head, points in map(store.read, names) if "row" in head]
 
 
 def page(contents: list[Content]) -> str:
