@@ -78,11 +78,12 @@ def _relevance_states(states: tuple[S, ...], gates: set[S]) -> tuple[S, ...]:
     """The new states whose gradient, times the input, is the relevance of the input."""
     scales = _scaling_values(states, gates)
 
-    def rule(node: S, args: tuple[Any, ...]) -> S | None:
+    def rule(node: S, copy: S) -> S | None:
         if node in scales or not node.inputs or not isinstance(node.op, str) or node.op in ("where", *MASKS):
             return None
         read = [arg if isinstance(arg, Symbolic) else None for arg in node.args]
         is_constant = [arg is None or arg in scales for arg in read]
+        args: tuple[Any, ...] = copy.args
         match node.op:
             case "add" | "sub" | "neg" | "abs" | "minimum" | "maximum" | "detach":
                 return None

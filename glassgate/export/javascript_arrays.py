@@ -116,9 +116,9 @@ def editable(step: ArrayStep) -> ArrayStep:
         result: Value = make("where", make("lt", replacement, NO_REPLACEMENT), replacement, make("mul", value, scale))
         return result
 
-    def rule(value: Value, args: tuple[Any, ...]) -> Value | None:
-        name = owners.get(value)
-        return None if name is None else edited(name, Value(value.op, args, value.axes, value.name))
+    def rule(value: Value, copy: Value) -> Value | None:
+        copy.name, name = value.name, owners.get(value)
+        return None if name is None else edited(name, copy)
 
     new = rewrite_graph(step.states, rule)
     states = [

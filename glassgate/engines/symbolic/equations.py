@@ -104,10 +104,10 @@ class Equations:
         """
         replacements = {self.named[name]: change for name, change in changes.items()}
 
-        def rule(node: Node, args: tuple[Any, ...]) -> Node | None:
+        def rule(node: Node, copy: Node) -> Node | None:
             if node not in replacements:
                 return None
-            new = replacements[node](node.with_args(args))
+            new = replacements[node](copy)
             new.name = node.name
             return new
 

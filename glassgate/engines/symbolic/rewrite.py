@@ -7,21 +7,21 @@ from glassgate.engines.symbolic.operations import OPERATIONS, PRIMITIVES
 from glassgate.engines.symbolic.values import S, Symbolic, topological_order
 
 
-def rewrite_graph(results: Iterable[S], rule: Callable[[S, tuple[Any, ...]], S | None] | None = None) -> dict[S, S]:
+def rewrite_graph(results: Iterable[S], rule: Callable[[S, S], S | None] | None = None) -> dict[S, S]:
     """Rebuild the graph of some results, with equal values merged. Return the new value of each old value.
 
     Args:
         results: the results; only values that they depend on are rebuilt.
-        rule: takes an old value and its arguments in the new graph, and returns the replacement; None for a copy of the
-            value with these arguments. Without a rule, every value is copied.
+        rule: takes an old value and its copy with arguments in the new graph, and returns the replacement of the copy,
+            or None to keep the copy.
     """
     new: dict[S, S] = {}
     by_content: dict[tuple[Any, ...], S] = {}
     for value in topological_order(results):
         args = tuple(new[arg] if isinstance(arg, type(value)) else arg for arg in value.args)
-        replacement = rule(value, args) if rule else None
-        if replacement is None:
-            replacement = value.with_args(args)
+        copy = value.with_args(args)
+        replacement = rule(value, copy) if rule else None
+        replacement = copy if replacement is None else replacement
         contents = (id(arg) if isinstance(arg, Symbolic) else arg for arg in replacement.args)
         new[value] = by_content.setdefault((replacement.form, *contents), replacement)
         new[value].name = new[value].name or value.name
@@ -45,15 +45,15 @@ def _is_primitive(value: Symbolic) -> bool:
     return not isinstance(value.op, str) or (value.op in PRIMITIVES and value.op != "detach")
 
 
-def _expand(value: S, args: tuple[Any, ...]) -> S | None:
+def _expand(value: S, copy: S) -> S | None:
     compose = OPERATIONS[value.op].composed if isinstance(value.op, str) else None
-    result: S | None = compose(*args) if compose else without_detach(value, args)
+    result: S | None = compose(*copy.args) if compose else without_detach(value, copy)
     return result
 
 
-def without_detach(value: S, args: tuple[Any, ...]) -> S | None:
+def without_detach(value: S, copy: S) -> S | None:
     """A rule for `rewrite_graph` that replaces "detach" by its argument, in graphs that are not differentiated."""
-    return args[0] if value.op == "detach" else None
+    return copy.inputs[0] if value.op == "detach" else None
 
 
 def make_names_unique(results: Iterable[S]) -> dict[str, S]:

@@ -34,7 +34,7 @@ def read_saved_values(
     """
     columns = _select_columns(columns, states, recomputed, results, costs)
     leaves = {recomputed[node]: Node(key, (), node.axis) for key, node in columns.items() if node in recomputed}
-    new = rewrite_graph(results, lambda node, args: leaves.get(node))
+    new = rewrite_graph(results, lambda node, _: leaves.get(node))
     nodes = topological_order(new[node] for node in results)
     saved, kept_numbers = {}, count()
     keys = {node: node.op for node in nodes if isinstance(node.op, ops.Saved)}

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 from glassgate.engines.axes import UNITS, Axis
 from glassgate.engines.symbolic import ops
@@ -131,7 +131,7 @@ def _fold_halves(states: tuple[Node, ...]) -> dict[Node, Node]:
     """Map nodes to new nodes. The sum of two halves becomes a pre-activation if the step reads neither elsewhere."""
     users = Counter([*states, *(arg for node in topological_order(states) for arg in node.inputs)])
 
-    def fold(node: Node, args: tuple[Any, ...]) -> Node | None:
+    def fold(node: Node, copy: Node) -> Node | None:
         halves = halves_of(node)
         if halves is None:
             return None
@@ -139,7 +139,7 @@ def _fold_halves(states: tuple[Node, ...]) -> dict[Node, Node]:
         gate = gate_of(hh)
         if ih.op != ops.InputHalf(gate) or users[ih] != 1 or users[hh] != 1:
             return None
-        (product,) = (arg for arg in args if isinstance(arg.op, ops.RecurrentHalf))
+        (product,) = (arg for arg in copy.inputs if isinstance(arg.op, ops.RecurrentHalf))
         return Node(ops.PreActivation(gate), product.args, UNITS, node.name or f"{gate}_pre")
 
     new = rewrite_graph(states, fold)
@@ -187,7 +187,7 @@ def build_trace(cell: Equations, costs: Costs, record: bool = False, record_fact
     }
     columns = {ops.Saved(kind, k): node for kind, nodes in saved_kinds.items() for k, node in enumerate(nodes)}
     saved_leaf = {node: Node(key, (), node.axis) for key, node in columns.items()}
-    replay = rewrite_graph(states, lambda v, args: saved_leaf[v] if v in saved_leaf else without_detach(v, args))
+    replay = rewrite_graph(states, lambda v, copy: saved_leaf[v] if v in saved_leaf else without_detach(v, copy))
     d_pre = [*hh_only, *shared, *ih_halves]
     d = gradients(cell, states, {node: k for k, node in enumerate(d_pre)}, replay)
 

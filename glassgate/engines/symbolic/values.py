@@ -64,7 +64,7 @@ class Symbolic:
 
     __slots__ = ()
     op: Operation
-    args: tuple[Any, ...]
+    args: "tuple[Self | float, ...]"
     name: str | None
     serial: int
 
@@ -73,7 +73,7 @@ class Symbolic:
         """What the value is apart from its arguments: two values with the same form and arguments are equal."""
         raise NotImplementedError
 
-    def with_args(self, args: tuple[Any, ...]) -> Self:
+    def with_args(self, args: "tuple[Self | float, ...]") -> Self:
         """The same operation of other arguments, without a name."""
         raise NotImplementedError
 

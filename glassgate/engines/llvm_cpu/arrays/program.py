@@ -18,9 +18,8 @@ Names of memories, each followed by the name of a gate, a block of the input, a 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
 
-from glassgate.engines.llvm_cpu.arrays.nests import is_constant, is_moved, is_sum, is_view, memory_of, read
+from glassgate.engines.llvm_cpu.arrays.nests import is_moved, is_sum, is_view, memory_of, read
 from glassgate.engines.lowering.nests import Memory, Store
 from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.differentiate import gradient
@@ -194,13 +193,13 @@ class ArrayProgram:
             self.products[key] = tuple((indices[a], indices[b]) for a, b in pairs)
         return stores
 
-    def _read(self, value: Value, args: tuple[Any, ...]) -> Value | None:
-        """A rule for `rewrite`: leaves become reads from memory, and the axis `head` is removed."""
-        axes = self._in_job(value.axes)
+    def _read(self, value: Value, copy: Value) -> Value | None:
+        """A rule for `rewrite_graph`: leaves become reads from memory, and the axis `head` is removed."""
+        axes, args = self._in_job(value.axes), copy.args
         match value.op:
             case ops.Gather(indices):
-                if is_constant(args[0]):
-                    return constant(args[0].op.number, axes)
+                if isinstance(number := copy.inputs[0].op, ops.Constant):
+                    return constant(number.number, axes)
                 return Value(ops.Gather(self._indices_in_job(indices, value.inputs[0].axes)), args, axes)
             case ops.Scatter(indices, all_axes):
                 own = self._in_job(all_axes)
@@ -208,8 +207,7 @@ class ArrayProgram:
             case ops.Sum(summed) if self.head in summed:  # in a gradient: the caller adds the gradients of the heads
                 if own := self._in_job(summed):
                     return Value(ops.Sum(own), args, axes)
-                total: Value = args[0]
-                return total
+                return copy.inputs[0]
             case ops.Parameter():
                 return read(Memory("p_" + parameter_name(value.op), axes))
             case ops.Leaf(name):
@@ -313,7 +311,7 @@ def _stores(prefix: str, blocks: Mapping[str, Axes], values: Iterable[Value], ad
 
 def _substitute(results: Sequence[Value], replaced: Mapping[Value, Value]) -> list[Value]:
     """The results, computed from other values instead of some of their own."""
-    new = rewrite_graph(results, lambda value, args: replaced.get(value, None if value.inputs else value))
+    new = rewrite_graph(results, lambda value, _: replaced.get(value, None if value.inputs else value))
     return [new[result] for result in results]
 
 

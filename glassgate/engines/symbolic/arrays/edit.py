@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.step import ArrayStep, Local
@@ -38,11 +37,9 @@ def edited_step(step: ArrayStep, edits: Mapping[str, EditValue]) -> ArrayStep:
         if name not in step.state:
             names.setdefault(step.locals[name].value, []).append(name)
 
-    def rule(value: Value, args: tuple[Any, ...]) -> Value | None:
-        if value not in names:
-            return None
-        new = Value(value.op, args, value.axes)
-        for name in names[value]:
+    def rule(value: Value, copy: Value) -> Value | None:
+        new = copy
+        for name in names.get(value, ()):
             new = edited(name, new)
         return new
 

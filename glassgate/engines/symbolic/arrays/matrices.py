@@ -1,7 +1,6 @@
 """Expands the products with the recurrent weights of a step into sums, with the rows of each gate as a parameter."""
 
 from dataclasses import replace
-from typing import Any
 
 from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.step import ArrayStep
@@ -28,10 +27,10 @@ def with_sums(step: ArrayStep) -> ArrayStep:
             axis += "'"
         return axis
 
-    def expand(value: Value, args: tuple[Any, ...]) -> Value | None:
+    def expand(value: Value, copy: Value) -> Value | None:
         if not isinstance(value.op, ops.RecurrentHalf):
             return None
-        gate, (u,) = value.op.gate, args
+        gate, (u,) = value.op.gate, copy.inputs
         own, output = step.gates[gate], next(iter(step.state.values()))
         taken = [*own, *u.axes]
         columns = list[str]()
