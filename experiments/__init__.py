@@ -1,1 +1,1 @@
-"""Code that the experiments share: benchmarks, results and defaults."""
+"""Measurements for the documentation: `speed`, `quality`, `defaults`, `claims`; with one store and one page writer."""

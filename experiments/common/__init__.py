@@ -1,1 +1,1 @@
-"""Code that several experiments share: environment, timing, statistics, data folder and command line."""
+"""Code that several experiments share: the store, tables of pages, environment, timing, scores and command line."""
