@@ -57,7 +57,7 @@ const embed = (weight, size, numbers) => {
 const addLinear = (map, numbers, outputs) => {
   if (!map) return outputs;
   const parts = rowsOf(embed(map.table, outputs.length, numbers), numbers.length);
-  const norm = Math.sqrt(sum(numbers.map((number) => map.rarity[number] ** 2)));
+  const norm = Math.sqrt(Math.max(sum(numbers.map((number) => map.rarity[number] ** 2)), 1));
   return outputs.map((value, k) => value + sum(parts.map((part) => part[k])) / norm);
 };
 

@@ -29,7 +29,7 @@ static void add_linear(const row *r, float *outputs) {
         for (int k = 0; k < net_scores_output_size; k++) sums[k] += part[k];
         norm += rarity[index] * rarity[index];
     }
-    for (int k = 0; k < net_scores_output_size; k++) outputs[k] += (float)(sums[k] / sqrt(norm));
+    for (int k = 0; k < net_scores_output_size; k++) outputs[k] += (float)(sums[k] / sqrt(fmax(norm, 1)));
 }
 #endif
 

@@ -91,7 +91,7 @@ class TokenScores(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the part of each token, `(N, L, K)`, from tokens, `(N, L)`."""
         rarity = self.rarity[tokens]
-        norm = rarity.square().sum(1, keepdim=True).sqrt()
+        norm = rarity.square().sum(1, keepdim=True).sqrt().clamp(min=1.0)  # each token is at least 1; no tokens give 0
         return F.embedding(tokens, self.weight) * (_SCALE * rarity / norm)[..., None]
 
     def table(self) -> Tensor:

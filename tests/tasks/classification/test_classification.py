@@ -137,6 +137,7 @@ def test_the_linear_map_reads_the_tf_idf_of_the_tokens() -> None:
         tokens = task.encode(row)["units"]
         unit[: len(tokens)] = torch.from_numpy(tokens)
     torch.testing.assert_close(network.linear(units).sum(1), expected, rtol=1e-4, atol=1e-5)
+    assert not network.linear(torch.zeros_like(units)).any()  # a text without tokens
     assert expected.abs().max() > 1e-2
     batch = {"units": units, "lengths": (units > 0).sum(1)}
     with_map = network(batch).labels
