@@ -291,6 +291,12 @@ class FrozenDirections(Protocol):
     def passes(self, steps: int, N: int) -> "Sequence[PackedPass] | None":
         """The compiled pass of each direction for N sequences of this many steps; None if only `run` can run them."""
 
+    def prepare(self, steps: int, N: int, signature: Signature) -> PreparedCalls | None:
+        """Prepare calls of N sequences of at most this many steps; None if only `run` can run them.
+
+        The weights among the tensors of a call must be those of the layer.
+        """
+
     def stepper(
         self, layers: Sequence[Any], initial: Sequence[tuple[Tensor, ...]], residual: Sequence[bool]
     ) -> "Stepper":

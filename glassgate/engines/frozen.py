@@ -13,6 +13,8 @@ from glassgate.engines.backend import (
     FrozenDirections,
     NativeSteps,
     PackedPass,
+    PreparedCalls,
+    Signature,
     Stepper,
 )
 from glassgate.engines.choose import EngineError
@@ -146,6 +148,9 @@ class _ReferenceLayer:
         return results
 
     def passes(self, steps: int, N: int) -> Sequence[PackedPass] | None:
+        return None
+
+    def prepare(self, steps: int, N: int, signature: Signature) -> PreparedCalls | None:
         return None
 
     def stepper(

@@ -98,6 +98,7 @@ class Call:
         self._options, self._visible_count, self._drop = options, options.visible_count, options.drop
         self._dtype, self._transposed, self._default_states = options.dtype, options.transposed, options.default_states
         self._needs_grad, self._returns_output = options.needs_grad, not (options.records or options.returns_states)
+        self._parts = [part for level_call in levels for part in level_call.level.parts]
         plans = [plan for level in levels for plan in level.calls.plans]
         P, W, S = len(plans), len(plans[0].weights), len(plans[0].cell.state)
         self._is_stack, self._state_count, self._weight_count = P > 1, S, P * W
@@ -136,7 +137,7 @@ class Call:
 
     def __call__(
         self,
-        layer: BaseLayer,
+        layer: BaseLayer | None,
         input: Tensor,
         weights: tuple[Tensor, ...],
         states: tuple[Tensor, ...],
@@ -147,7 +148,7 @@ class Call:
         """Run a call. Return the results of `Recurrent.forward`.
 
         Args:
-            layer: the layer.
+            layer: the layer; None for a frozen layer, whose prepared calls are not recorded.
             input: the input, or the rows of a packed input.
             weights: all parameters, in torch's order.
             states, restart_states: the tensors of `hx` and `restart`; empty without these arguments.
@@ -165,9 +166,9 @@ class Call:
         data, resets = input.contiguous(), mask[0].contiguous() if mask else None
         recordings: Sequence[Recording] = ()
         if self._options.records:
-            recordings = [Recording() for _ in layer.glassgate.parts]
+            recordings = [Recording() for _ in self._parts]
         if recordings and self._needs_grad:
-            data = graph_leaf(data, recordings[: layer.num_directions])
+            data = graph_leaf(data, recordings[: len(self._levels[0][0].level.parts)])
         # Functions of repeated calls create empty lists by displays, because `list[Tensor]()` takes a microsecond.
         every: list[Sequence[Tensor]] = []
         final: list[Tensor] = []
@@ -180,8 +181,8 @@ class Call:
                 tensors = (data, *by_part)
             else:
                 below, own = data, select(by_part)
-                if level.depth:
-                    data = (data if self._drop is None else self._drop(data)).to(own[0].dtype)
+                if level.depth:  # in the dtype of the states, because the first weight may be quantised
+                    data = (data if self._drop is None else self._drop(data)).to(own[-1].dtype)
                 tensors = (data, *own)
             if noise:
                 tensors = _with_noise(tensors, calls.plans, noise)
@@ -205,14 +206,14 @@ class Call:
         if self._returns_output:
             return output, hx
         results = partial(self._results_by_part, every, final)
-        if self._options.records:
+        if self._options.records and layer is not None:
             initial = partial(self._by_part, operands[self._weight_count :][: self._state_count])
             steps = Steps(source, None, resets)
             observed = Observed(layer, self._options.layout, steps, initial, results, recordings)
             for watch in layer.glassgate.watchers:
                 watch(observed)
         if self._options.returns_states:
-            return output, hx, by_name(layer.glassgate.parts, results(), self._restore)
+            return output, hx, by_name(self._parts, results(), self._restore)
         return output, hx
 
     def _results_by_part(self, by_level: Sequence[Sequence[Tensor]], final: Sequence[Tensor]) -> list[Result]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from glassgate.cell import Cell, Weights
-from glassgate.engines.backend import FrozenDirections, Stepper
+from glassgate.engines.backend import FrozenDirections, PackedLengths, Stepper
 from glassgate.engines.contract import Direction, Recording, Result, Steps, is_eager
 from glassgate.engines.frozen import LOOP_MATRICES, MATRICES, freeze, quantise_matrices
 from glassgate.engines.memory import COMPUTE_DTYPE
@@ -24,7 +24,9 @@ from glassgate.engines.traced_cells import current_equations, traced_array_step,
 from glassgate.layers import states
 from glassgate.layers.arguments import checked_weights, default_states
 from glassgate.layers.base import MAX_SIGNATURES, BaseLayer
-from glassgate.layers.frozen_call import FrozenCall
+from glassgate.layers.call import Call
+from glassgate.layers.frozen_call import FrozenCall, prepare_ragged
+from glassgate.layers.lengths import packed_lengths, padded_lengths
 from glassgate.layers.levels import Level, by_level, walk
 from glassgate.layers.parts import sizes_of
 from glassgate.layers.spec import OPTIONS, Spec
@@ -75,7 +77,8 @@ class FrozenLayer(nn.Module):
             freeze([direction for direction, _ in own], precision, [scales for _, scales in own])
             for _, own in by_level(spec.levels, pairs)
         ]
-        self._prepared: dict[Any, FrozenCall | None] = {}
+        self._flat_weights = tuple([v for part_weights in weights for v in part_weights.values()])
+        self._prepared: dict[Any, FrozenCall | Call | None] = {}
         self.training = False
 
     def __getattr__(self, name: str) -> Any:
@@ -114,13 +117,10 @@ class FrozenLayer(nn.Module):
         Args:
             recordings: one per part, to be filled with the gates.
         """
-        if lengths is None and resets is None and restart is None and not return_states and recordings is None:
-            prepared = self._prepared_call(input, hx)
-            try:
-                if prepared is not None and (results := prepared(input, hx)) is not None:
-                    return results
-            except RuntimeError:  # a sparse tensor; the checks of the general path report the error
-                pass
+        if resets is None and restart is None and not return_states and recordings is None:
+            results = self._run_prepared(input, hx, lengths)
+            if results is not None:
+                return results
         return self._run_general(input, hx, lengths, resets, restart, return_states, recordings)
 
     @torch.no_grad()
@@ -257,10 +257,12 @@ class FrozenLayer(nn.Module):
         checked = states.from_hx(self.spec.name, self.spec.parts, hx, data, layout, argument)
         return [tuple([v.to(self.compute_dtype) for v in part]) for part in checked]
 
-    def _prepared_call(self, input: Any, hx: Any) -> FrozenCall | None:
-        """Return the prepared call for these arguments; None if the call must take the general path."""
+    def _run_prepared(self, input: Any, hx: Any, lengths: Any) -> Any:
+        """Run a prepared call. Return None if the call must take the general path."""
         given_states = () if hx is None else hx if type(hx) is tuple else (hx,)
-        for v in (input, *given_states):
+        is_packed = type(input) is PackedSequence
+        data = input.data if is_packed else input
+        for v in (data, *given_states):
             if type(v) is not Tensor or v.dtype is not self.compute_dtype or not v.is_cpu or v.is_neg():
                 return None
         if not is_eager():
@@ -268,17 +270,37 @@ class FrozenLayer(nn.Module):
                 f"{self.spec.name}: a session cannot be traced, compiled or transformed; use the module that it was "
                 "made from"
             )
+        ragged: Sequence[int] | PackedLengths | None = ()
         try:
-            key = type(hx), input.shape, *map(_shape, given_states)
+            if is_packed:
+                ragged = None if lengths is not None else packed_lengths(input)
+            elif lengths is not None:
+                ragged = padded_lengths(lengths, input, self.spec.batch_first)
+            if ragged is None:
+                return None
+            shape = (len(ragged.order), data.shape[1]) if isinstance(ragged, PackedLengths) else data.shape
+            key = type(hx), bool(ragged), shape, *map(_shape, given_states)
         except RuntimeError:  # a nested tensor has no shape
             return None
         prepared = self._prepared.get(key, _NOT_PREPARED)
         if prepared is _NOT_PREPARED:
-            prepared = FrozenCall.prepare(self.spec, self.packed, self.default_states, self.compute_dtype, input, hx)
             if len(self._prepared) >= MAX_SIGNATURES:
                 self._prepared.clear()
-            self._prepared[key] = prepared
-        return prepared
+            prepared = self._prepared[key] = self._prepare(data, hx, ragged)
+        try:
+            if prepared is None or isinstance(prepared, FrozenCall):
+                return prepared and prepared(input, hx)
+            results = prepared(None, data, self._flat_weights, given_states, (), (), ragged)
+            return (PackedSequence(results[0], *input[1:]), results[1]) if is_packed else results
+        except RuntimeError:  # a sparse tensor; the checks of the general path report the error
+            return None
+
+    def _prepare(self, data: Tensor, hx: Any, ragged: Sequence[int] | PackedLengths) -> FrozenCall | Call | None:
+        """Prepare a call; None if the calls with its signature must take the general path."""
+        layer = self.spec, self.packed, self.default_states, self.compute_dtype
+        if not ragged:
+            return FrozenCall.prepare(*layer, data, hx)
+        return prepare_ragged(*layer, self.cell, data, hx, ragged)
 
     @property
     def _device(self) -> torch.device:

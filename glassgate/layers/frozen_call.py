@@ -1,4 +1,8 @@
-"""A prepared call of a frozen layer; see `frozen.py`."""
+"""The prepared calls of a frozen layer; see `frozen.py`.
+
+`FrozenCall` is the shortest path, for sequences of equal length. Calls with different lengths are those of a layer
+(`call.py`), with the packed weights of the frozen layer.
+"""
 
 from collections.abc import Callable, Sequence
 from operator import call
@@ -7,11 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassgate.engines.backend import FrozenDirections, PackedPass
+from glassgate.cell import Cell
+from glassgate.engines.backend import FrozenDirections, PackedLengths, PackedPass, Signature
 from glassgate.engines.memory import LOW_ADDRESS, allocator
+from glassgate.layers.call import Call, CallOptions, LevelCall
 from glassgate.layers.levels import Level, merge_of
 from glassgate.layers.spec import Spec
 from glassgate.layers.states import States
+from glassgate.layout import Layout
 
 
 class FrozenCall:
@@ -63,26 +70,19 @@ class FrozenCall:
             compute_dtype: the dtype of the computation.
             input, hx: the arguments of the call.
         """
-        widths = {tuple(part.widths.values()) for part in spec.parts}
-        if len(widths) > 1 or spec.dtype != compute_dtype or (spec.num_directions > 1 and spec.merge == "none"):
-            return None
         if input.dim() not in (2, 3) or input.shape[-1] != spec.input_size or 0 in input.shape:
             return None
         transposed = spec.batch_first and input.dim() == 3
         leading = input.shape[1::-1] if transposed else input.shape[:-1]  # (L, N) or (L,)
-        N, part_count, (state_widths,) = leading[1] if len(leading) > 1 else 1, len(spec.parts), widths
-        final_shapes = [(part_count, *leading[1:], width) for width in state_widths]
-        given_states = hx if type(hx) is tuple else (hx,)
-        if hx is not None and (
-            [tuple(v.shape) for v in given_states] != final_shapes or (type(hx) is tuple) != (len(final_shapes) > 1)
-        ):
+        final_shapes = _shapes_of_states(spec, compute_dtype, leading[1:], hx)
+        if final_shapes is None:
             return None
+        N = leading[1] if len(leading) > 1 else 1
         passes = [own for layer in packed if (own := layer.passes(leading[0], N)) is not None]
         if len(passes) < len(packed):
             return None
-        by_state = zip(*default_states(N), strict=True)
-        defaults = tuple([torch.stack(v).view(shape) for v, shape in zip(by_state, final_shapes, strict=True)])
-        return FrozenCall(spec.levels, passes, (*leading, state_widths[0]), final_shapes, defaults, transposed)
+        defaults = _stacked(default_states(N), final_shapes)
+        return FrozenCall(spec.levels, passes, (*leading, final_shapes[0][-1]), final_shapes, defaults, transposed)
 
     def __call__(self, input: Any, hx: Any) -> tuple[Tensor, Any] | None:
         """Run the call. Return None if a tensor has no memory, which the general path reports."""
@@ -114,3 +114,70 @@ class FrozenCall:
             data = x.data_ptr()
         output = x.transpose(0, 1) if self._transposed else x
         return output, tuple(final_states) if len(final_states) > 1 else final_states[0]
+
+
+def prepare_ragged(
+    spec: Spec,
+    packed: Sequence[FrozenDirections],
+    default_states: Callable[[int], States],
+    compute_dtype: torch.dtype,
+    cell: Cell,
+    input: Tensor,
+    hx: Any,
+    lengths: Sequence[int] | PackedLengths,
+) -> Call | None:
+    """Prepare calls with sequences of different lengths. Return None if they need the general path.
+
+    Args:
+        spec, packed, default_states, compute_dtype, hx: as in `FrozenCall.prepare`.
+        cell: the equations of the layer.
+        input: the input of the call, or the rows of a packed input.
+        lengths: the lengths of the sequences.
+    """
+    if input.shape[-1] != spec.input_size or 0 in input.shape:
+        return None
+    is_packed = isinstance(lengths, PackedLengths)
+    first, second = (1, len(lengths.order)) if isinstance(lengths, PackedLengths) else input.shape[:2]
+    L, N = (second, first) if spec.batch_first and not is_packed else (first, second)
+    final_shapes = _shapes_of_states(spec, compute_dtype, (N,), hx)
+    if final_shapes is None:
+        return None
+    transposed = spec.batch_first and not is_packed and L > 1 and N > 1
+    leading = (N,) if is_packed else (L, N) if transposed else (first, second)
+    state_shapes = [shape[1:] if len(spec.parts) > 1 else shape for shape in final_shapes]
+    signature = Signature(leading, state_shapes, save=False, shared_initial=hx is None)
+    levels = []
+    for level, directions in zip(spec.levels, packed, strict=True):
+        calls = directions.prepare(L, N, signature)
+        if calls is None:
+            return None
+        levels.append(LevelCall(level, _train, calls, [cell] * len(level.parts), ()))
+    defaults = _stacked(default_states(N), final_shapes) if hx is None else ()
+    layout = Layout(spec.name, L, N, spec.batch_first)
+    options = CallOptions(layout, defaults, 1, transposed, None, None, False, False, False)
+    return Call(levels, options, len(final_shapes))
+
+
+def _train(*arguments: Any) -> Sequence[Tensor]:
+    raise AssertionError("a frozen layer is not trained")
+
+
+def _shapes_of_states(
+    spec: Spec, compute_dtype: torch.dtype, batch: Sequence[int], hx: Any
+) -> list[tuple[int, ...]] | None:
+    """Return the shape of each state, with all parts stacked. None if a call needs the general path."""
+    forms = {tuple([form.shape for form in part.forms.values()]) for part in spec.parts}
+    if len(forms) > 1 or spec.dtype != compute_dtype or (spec.num_directions > 1 and spec.merge == "none"):
+        return None
+    shapes = [(len(spec.parts), *batch, *shape) for shape in forms.pop()]
+    given_states = hx if type(hx) is tuple else (hx,)
+    if hx is not None and (
+        [tuple(v.shape) for v in given_states] != shapes or (type(hx) is tuple) != (len(shapes) > 1)
+    ):
+        return None
+    return shapes
+
+
+def _stacked(states: States, shapes: Sequence[tuple[int, ...]]) -> tuple[Tensor, ...]:
+    """Return each state with all parts stacked."""
+    return tuple([torch.stack(v).view(shape) for v, shape in zip(zip(*states, strict=True), shapes, strict=True)])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Weights
-from glassgate.engines.backend import NativeSteps
+from glassgate.engines.backend import NativeSteps, Signature
 from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.engines.llvm_cpu import small_tasks
 from glassgate.engines.llvm_cpu.bound import Template
@@ -19,6 +19,7 @@ from glassgate.engines.llvm_cpu.entry import Entry
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout, batch_layout
 from glassgate.engines.llvm_cpu.partition import fits_one_thread, one_thread_partition
 from glassgate.engines.llvm_cpu.passes import ForwardPass, cached_forward_pass
+from glassgate.engines.llvm_cpu.prepared import PreparedPasses
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.sizes import Arithmetic, KernelSizes
 from glassgate.engines.llvm_cpu.tasks import Launch, join_launches
@@ -212,6 +213,15 @@ class PackedLayer(NamedTuple):
     def passes(self, steps: int, N: int) -> "list[PackedPass]":
         """See `FrozenDirections.passes`."""
         return [_packed_pass(direction, steps, N) for direction in self.directions]
+
+    def prepare(self, steps: int, N: int, signature: Signature) -> PreparedPasses:
+        """See `FrozenDirections.prepare`."""
+        directions = self.directions
+        plans = tuple([direction.plan(record=signature.record) for direction in directions])
+        sizes = tuple([direction.sizes(N) for direction in directions])
+        packed = [direction.packed_weights(plan, N)[0] for plan, direction in zip(plans, directions, strict=True)]
+        layout = batch_layout(None, steps * N, N)
+        return PreparedPasses(plans, sizes, layout, directions[0].dtype, signature, packed)
 
     def stepper(
         self, layers: "Sequence[PackedLayer]", initial: Sequence[tuple[Tensor, ...]], residual: Sequence[bool]

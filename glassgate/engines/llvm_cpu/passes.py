@@ -81,11 +81,14 @@ class LayerPass:
             self._executables[partition] = executable
         return executable
 
-    def prepare(self, layout: BatchLayout, copies: CopyPlan | None = None) -> Executable | Template | None:
+    def prepare(
+        self, layout: BatchLayout, packed: Sequence[Tensor] | None = None, copies: CopyPlan | None = None
+    ) -> Executable | Template | None:
         """Return the argument `prepared` of `run` for calls with this layout, or with ragged batches of this size.
 
         Args:
             layout: the rows of each step, for sequences of equal length.
+            packed: as in `run`.
             copies: the copies of ragged batches, whose division among several threads depends on their lengths.
         """
         executable = self.executable(layout)
@@ -93,7 +96,7 @@ class LayerPass:
             return None
         copied = 0 if copies is None else 2 * (len(copies.gathered) + len(copies.scattered))
         address_count = 1 + len(self._min_elements) + self._pointer_count + copied
-        return executable.template(layout, None, copies, address_count) or executable
+        return executable.template(layout, packed, copies, address_count) or executable
 
     def run(
         self,

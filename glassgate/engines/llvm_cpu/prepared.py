@@ -80,6 +80,7 @@ class PreparedPasses:
         layout: the rows of each step.
         dtype: the dtype of the visible states and the final states.
         signature: the signature of the calls.
+        packed: the packed weights of each direction; None if each call packs the weights.
     """
 
     def __init__(
@@ -89,12 +90,14 @@ class PreparedPasses:
         layout: BatchLayout,
         dtype: torch.dtype,
         signature: Signature,
+        packed: Sequence[Tensor] | None = None,
     ) -> None:
         leading_shape, state_shapes, save, shared_initial, all_states, record, self.backend = signature
         self.plans, self._sizes, self._layout, rows = plans, sizes, layout, layout.rows
-        few_rows = have_few_rows(rows, sizes)
+        self._packed = packed
+        few_rows = have_few_rows(rows, sizes) if packed is None else (False,) * len(sizes)
         self._forward = cached_forward_pass(plans, sizes, dtype, save or all_states, save, few_rows, host())
-        self._prepared = self._forward.prepare(self._layout)
+        self._prepared = self._forward.prepare(self._layout, packed)
         self._compute_dtype = torch.float64 if sizes[0].bits == 64 else torch.float32
         self._result_dtype, self._rows = dtype, rows
         self._backward_passes: dict[tuple[tuple[bool, ...], tuple[bool, ...]], _Backward] = {}
@@ -171,7 +174,7 @@ class PreparedPasses:
             0 if is_packed else self.visible_count,
             sorts=not is_packed,
         )
-        prepared = None if is_packed else self._forward.prepare(self._layout, plan)
+        prepared = None if is_packed else self._forward.prepare(self._layout, self._packed, plan)
         self._ragged_forward[is_packed] = _RaggedForward(plan, gathered, scattered, prepared)
         return self._ragged_forward[is_packed]
 
@@ -194,7 +197,7 @@ class PreparedPasses:
         for block in self._recorded_blocks:
             recorded.append(Matrices(block))
             addresses += recorded[-1].addresses()
-        self._forward.run(self._layout, resets, (*kernel_tensors, *results), addresses, prepared=self._prepared)
+        self._forward.run(self._layout, resets, (*kernel_tensors, *results), addresses, self._packed, self._prepared)
         if self._result_dtype is not self._compute_dtype:
             for k in self._returned:
                 results[k] = results[k].to(self._result_dtype)
@@ -221,7 +224,8 @@ class PreparedPasses:
         user_inputs, kernel_inputs = map(tensors.__getitem__, gathered), map(kernel_tensors.__getitem__, gathered)
         copied_results = map(kernel_results.__getitem__, scattered)
         copies = Copies(plan, [*user_inputs, *kernel_inputs, *user_results, *copied_results])
-        self._forward.run(ragged.layout, resets, (*kernel_tensors, *kernel_results), (), None, prepared, copies)
+        run_tensors = *kernel_tensors, *kernel_results
+        self._forward.run(ragged.layout, resets, run_tensors, (), self._packed, prepared, copies)
         packed_rows = map(kernel_results.__getitem__, self._returned[: self.visible_count * is_packed])
         return [*packed_rows, *user_results], [*kernel_tensors, *map(kernel_results.__getitem__, self._saved)]
 
@@ -318,7 +322,7 @@ class PreparedPasses:
             self._backward_passes.clear()
         copied = self._copied_gradients(needed, *ragged) if ragged else None
         is_packed = bool(ragged and ragged[0])
-        prepared = None if is_packed else backward.prepare(self._layout, copied and copied.plan)
+        prepared = None if is_packed else backward.prepare(self._layout, copies=copied and copied.plan)
         entry = self._backward_passes[needed, ragged] = _Backward(backward, prepared, copied)
         return entry
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from glassgate.engines.backend import NativeSteps, PackedPass
+from glassgate.engines.backend import NativeSteps, PackedPass, PreparedCalls, Signature
 from glassgate.engines.contract import Direction, Recording, Result, Steps, results_of
 from glassgate.engines.plan import operands_of, plan_of
 from glassgate.engines.triton_gpu.costs import COSTS
@@ -47,6 +47,10 @@ class GPUFrozenDirections:
 
     def passes(self, steps: int, N: int) -> Sequence[PackedPass] | None:
         """See `FrozenDirections.passes`. Kernels of a GPU are not called by address."""
+        return None
+
+    def prepare(self, steps: int, N: int, signature: Signature) -> PreparedCalls | None:
+        """See `FrozenDirections.prepare`."""
         return None
 
     def stepper(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Weights
-from glassgate.engines.backend import PackedPass
+from glassgate.engines.backend import PackedPass, PreparedCalls, Signature
 from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.engines.input_product import input_product
 from glassgate.engines.llvm_cpu.arrays import engine
@@ -127,6 +127,10 @@ class PackedArrayLayer(NamedTuple):
 
     def passes(self, steps: int, N: int) -> Sequence[PackedPass] | None:
         """See `FrozenDirections.passes`."""
+        return None
+
+    def prepare(self, steps: int, N: int, signature: Signature) -> PreparedCalls | None:
+        """See `FrozenDirections.prepare`."""
         return None
 
     def stepper(
