@@ -1,6 +1,10 @@
 """Numbers with a sign of a currency, a percent sign, or a letter for thousands, millions or billions."""
 
 import re
+from collections.abc import Iterable
+
+LARGEST = 3.4e38
+"""The largest absolute value of a number in data: networks and exports compute in float32."""
 
 MARK = "[$\u20ac\u00a3\u00a5\u20b9%KMB]"
 """A pattern of the marks."""
@@ -22,3 +26,24 @@ def without_mark(text: str) -> tuple[str, float]:
     if match is None:
         return text, 1.0
     return match[1] + match[2].strip(), _FACTORS.get(match[3] or "", 1.0)
+
+
+def first_in_another_unit(texts: Iterable[str]) -> int | None:
+    """Return the index of the first number in another unit than the numbers before it; None if all share a unit.
+
+    Percentages are a unit, and so is each currency. A number without a mark can be in any currency.
+
+    Example:
+        >>> first_in_another_unit(["$1", "2", "\u20ac3"]), first_in_another_unit(["0.4", "45%"])
+        (2, 1)
+        >>> first_in_another_unit(["$1", "2", "", "$3K"])
+    """
+    units = set[str]()
+    for index, text in enumerate(texts):
+        if not without_mark(text)[0].strip():
+            continue
+        mark = re.search(f"%|{_CURRENCY}", text)
+        units.add(mark[0] if mark else "")
+        if len(units - {""}) > 1 or {"", "%"} <= units:
+            return index
+    return None

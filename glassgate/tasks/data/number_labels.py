@@ -1,11 +1,12 @@
 """Parses labels that are numbers, and computes the means and standard deviations that standardise numbers."""
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
 from glassgate.tasks.data.labelled import Labelled
-from glassgate.tasks.data.marked_numbers import without_mark
+from glassgate.tasks.data.marked_numbers import LARGEST, first_in_another_unit, without_mark
 from glassgate.tasks.errors import DataError
 
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d+,\d+|\d{1,3}(,\d{3})+)")
@@ -68,7 +69,7 @@ def parse_numbers(example: Labelled, count: int | None = None) -> np.ndarray:
         numbers = np.array([float(word) * factor for word in words])
     except ValueError:
         numbers = np.array([np.nan])
-    if not np.isfinite(numbers).all():
+    if not (np.abs(numbers) <= LARGEST).all():
         raise DataError(example.source, example.line, f"expected numbers as the label, got {example.label!r}")
     if len(numbers) != (count or len(numbers)):
         raise DataError(
@@ -77,6 +78,22 @@ def parse_numbers(example: Labelled, count: int | None = None) -> np.ndarray:
             f"expected {count} numbers, as in training, got {len(numbers)}; correct the label",
         )
     return numbers
+
+
+def check_units(examples: Sequence[Labelled]) -> None:
+    """Raise an error if the labels are in several units, such as dollars and euros.
+
+    Raises:
+        DataError: a label is in another unit than the labels before it
+    """
+    other = first_in_another_unit(example.label or "" for example in examples)
+    if other is not None:
+        example = examples[other]
+        raise DataError(
+            example.source,
+            example.line,
+            f"the label {example.label!r} is in another unit than the labels above; convert all to one unit",
+        )
 
 
 def mean_and_deviation(rows: np.ndarray) -> list[list[float]]:

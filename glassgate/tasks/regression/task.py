@@ -13,7 +13,7 @@ from glassgate.tasks.baselines.baseline import Baseline
 from glassgate.tasks.baselines.labels import MeanOfTargets, Ridge
 from glassgate.tasks.data.batches import Batch, Encoded, EncodedCorpus, move
 from glassgate.tasks.data.labelled import Labelled, LabelledOptions
-from glassgate.tasks.data.number_labels import mean_and_deviation, parse_numbers, with_decimal_point
+from glassgate.tasks.data.number_labels import check_units, mean_and_deviation, parse_numbers, with_decimal_point
 from glassgate.tasks.data.vocabulary import PADDING
 from glassgate.tasks.labelled_task import LabelledTask
 from glassgate.tasks.loss import Loss, Mean, to_float
@@ -57,6 +57,7 @@ class Regression(LabelledTask[RegressionOptions, list[float]]):
         return label and with_decimal_point(label, separator)
 
     def collect(self, examples: Sequence[Labelled]) -> Vocabularies:
+        check_units(examples)
         count = len(parse_numbers(examples[0]))
         self.fitted = {"numbers": mean_and_deviation(np.array([parse_numbers(each, count) for each in examples]))}
         return self.collect_inputs(self.corpus(examples))

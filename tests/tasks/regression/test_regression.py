@@ -107,6 +107,11 @@ def test_a_large_file_stays_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_labels_with_marks() -> None:
     numbers = [parse_numbers(Labelled("a", label)).tolist() for label in ("$1,200.50", "45%", "-12K", "3 4")]
     assert numbers == [[1200.5], [45.0], [-12_000.0], [3.0, 4.0]]
+    for pair in (("$5", "\u20ac5"), ("45%", "0.5")):
+        with pytest.raises(DataError, match=f"the label '{pair[1]}' is in another unit than the labels above"):
+            Regression(RegressionOptions()).fit(Split([Labelled("good", label) for label in pair]))
+    with pytest.raises(DataError, match="expected numbers as the label, got '1e39'"):
+        parse_numbers(Labelled("good", "1e39"))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from glassgate.tasks.data.detect import is_number
-from glassgate.tasks.data.marked_numbers import MARK, without_mark
+from glassgate.tasks.data.marked_numbers import LARGEST, MARK, first_in_another_unit, without_mark
 from glassgate.tasks.data.sniff import MISSING_NUMBERS
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.series.reader import Table
@@ -225,15 +225,24 @@ class Numbers:
         """
         is_numeric = pd.api.types.is_numeric_dtype(values)
         numbers = values.to_numpy(np.float64, na_value=np.nan) if is_numeric else self._parse(name, rows, values)
-        if np.isinf(numbers).any():
-            row = int(rows[np.isinf(numbers).argmax()])
-            raise self.table.fault(row, f"column {name!r}: expected a number, got infinity")
+        is_too_large = np.abs(numbers) > LARGEST
+        if is_too_large.any():
+            index = int(is_too_large.argmax())
+            got = "infinity" if np.isinf(numbers[index]) else f"{numbers[index]:g}"
+            raise self.table.fault(int(rows[index]), f"column {name!r}: expected a number, got {got}")
         return numbers
 
     def _parse(self, name: str, rows: np.ndarray, values: pd.Series) -> np.ndarray:
         texts = values.astype("string").str.strip()
         texts = texts.mask(texts.isin(MISSING_NUMBERS))
         bare, factors = _without_marks(texts)
+        other = first_in_another_unit(texts.fillna("")) if bare is not texts else None
+        if other is not None:
+            raise self.table.fault(
+                int(rows[other]),
+                f"column {name!r}: {texts.iloc[other]!r} is in another unit than the numbers above; convert the column "
+                "to one unit",
+            )
         if self.table.is_text:
             thousands_mark = "." if self.decimal == "," else ","
             bare = _without_spaces(bare).str.replace(
@@ -253,14 +262,8 @@ class Numbers:
 
 
 def _without_marks(texts: pd.Series) -> tuple[pd.Series, Any]:
-    """Return texts of numbers without currencies, percent signs and letters such as K, and the factors of the letters.
-
-    If only some of the texts are percentages, the texts keep their marks.
-    """
+    """Return texts of numbers without marks of units and letters such as K, and the factors of the letters."""
     if not texts.str.contains(MARK).any():
-        return texts, 1.0
-    is_percentage = texts[texts.notna()].str.endswith("%")
-    if is_percentage.any() and not is_percentage.all():
         return texts, 1.0
     pairs = [("", 1.0) if pd.isna(text) else without_mark(text.strip()) for text in texts]
     bare = pd.Series([text for text, _ in pairs], texts.index, "string").mask(texts.isna())

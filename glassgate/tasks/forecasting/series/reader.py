@@ -208,7 +208,7 @@ def _read_array(path: str) -> pd.DataFrame:
     array = load_arrays(path, "save the numbers of each series in a column")["train"]
     if array.ndim not in (1, 2) or array.dtype.kind not in "fiu":
         raise DataError(path, None, f"expected numbers of shape (L,) or (L, C), got {array.dtype} {array.shape}")
-    columns = array.reshape(len(array), -1)
+    columns = array if array.ndim == 2 else array[:, None]
     return pd.DataFrame(columns, columns=[str(number + 1) for number in range(columns.shape[1])])
 
 

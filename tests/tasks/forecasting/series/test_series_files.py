@@ -198,8 +198,17 @@ def test_numbers_with_marks(tmp_path: Path) -> None:
     price, volume = read_series(path, Schema(), Notes())
     assert price.values[:].tolist() == [1200.5 + k for k in range(8)]
     assert volume.values[:].tolist() == [1000 * (k + 0.5) for k in range(8)]
+    for marked in ("{}%", "\u20ac{}"):
+        path.write_text(
+            "Date,share\n" + "".join(f"{d},{(marked if k else '$5').format(k)}\n" for k, d in enumerate(days))
+        )
+        with pytest.raises(DataError, match=rf"a\.csv:3: column 'share': '{marked.format(1)}' is in another unit than"):
+            read(path)
     path.write_text("Date,share\n" + "".join(f"{day},{k}{'%' if k else ''}\n" for k, day in enumerate(days)))
-    with pytest.raises(DataError, match=r"a\.csv:3: column 'share': expected a number, got '1%'"):
+    with pytest.raises(DataError, match=r"a\.csv:3: column 'share': '1%' is in another unit than the numbers above"):
+        read(path)
+    path.write_text("Date,share\n" + "".join(f"{day},{k}e300\n" for k, day in enumerate(days)))
+    with pytest.raises(DataError, match=r"a\.csv:3: column 'share': expected a number, got 1e\+300"):
         read(path)
 
 
@@ -225,6 +234,9 @@ def test_an_array(tmp_path: Path) -> None:
         DataError, match=r"a\.npy: expected numbers of shape \(L,\) or \(L, C\), got float64 \(2, 3, 4\)"
     ):
         read(tmp_path / "a.npy")
+    np.save(tmp_path / "a.npy", np.zeros((0, 3)))
+    with pytest.raises(DataError, match=r"a\.npy"):
+        read_series(tmp_path / "a.npy")
 
 
 def test_a_column_of_years(tmp_path: Path) -> None:
