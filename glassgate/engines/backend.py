@@ -165,8 +165,8 @@ class PreparedCalls(Protocol):
     ) -> Sequence[Sequence[Tensor]]:
         """Run a call without a backward pass. The arguments and the first result are those of `Passes.forward`."""
 
-    def ragged(self, lengths: Sequence[int] | PackedLengths) -> RaggedLayout:
-        """The layout of a call whose sequences have these lengths.
+    def ragged(self, lengths: Sequence[int] | PackedLengths) -> Any:
+        """The layout of a call whose sequences have these lengths, for `forward`.
 
         With `PackedLengths`, the input and the visible states are packed rows (S, W), and S may differ between calls.
         """
@@ -419,14 +419,14 @@ class ArrayKernels(Protocol):
         """
 
     def prepare(
-        self, steps: Steps, directions: Sequence[Direction], signature: Signature, product: InputProduct
+        self, steps: Steps, directions: Sequence[Direction], signature: Signature, products: Sequence[InputProduct]
     ) -> "PreparedArrayCalls | None":
         """Prepare the calls with this signature. Return None if the kernels do not prepare such calls.
 
         Args:
             steps, directions: the arguments of one of these calls.
             signature: the signature of the calls.
-            product: as in `run`.
+            products: for each direction, a function like `product` of `run`.
         """
 
 

@@ -155,7 +155,7 @@ class KernelEngine(NamedTuple):
             features = steps.data[:, : weights["weight_ih"].shape[1]]
             arguments = features, weights["weight_ih"], weights.get("bias_ih"), signature.save
             product = self._prepare_product(arrays, *arguments)
-            calls = arrays.prepare(steps, directions, signature, product)
+            calls = arrays.prepare(steps, directions, signature, [product] * len(directions))
             return None if calls is None else (calls.train, calls)
         dtype = result_type(steps.data.dtype, steps.data.device.type)
         compiled = self.backend.compile(self.plans(directions, signature.record))
@@ -175,7 +175,11 @@ class KernelEngine(NamedTuple):
         if passes is None:
             return partial(self._product, arrays)
 
+        rows = len(x)
+
         def run(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+            if len(x) != rows:  # the number of packed rows differs between calls
+                return self._product(arrays, x, weight, bias)
             tensors = (x, weight, state) if bias is None else (x, weight, bias, state)
             if save:
                 return autograd.InputProductFunction.apply(passes, None, (), [], None, *tensors)[0]

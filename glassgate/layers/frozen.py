@@ -25,7 +25,7 @@ from glassgate.layers import states
 from glassgate.layers.arguments import checked_weights, default_states
 from glassgate.layers.base import MAX_SIGNATURES, BaseLayer
 from glassgate.layers.call import Call
-from glassgate.layers.frozen_call import FrozenCall, prepare_ragged
+from glassgate.layers.frozen_call import FrozenCall, prepare_call
 from glassgate.layers.lengths import packed_lengths, padded_lengths
 from glassgate.layers.levels import Level, by_level, walk
 from glassgate.layers.parts import sizes_of
@@ -290,7 +290,8 @@ class FrozenLayer(nn.Module):
         try:
             if prepared is None or isinstance(prepared, FrozenCall):
                 return prepared and prepared(input, hx)
-            results = prepared(None, data, self._flat_weights, given_states, (), (), ragged)
+            with torch.no_grad():
+                results = prepared(None, data, self._flat_weights, given_states, (), (), ragged or None)
             return (PackedSequence(results[0], *input[1:]), results[1]) if is_packed else results
         except RuntimeError:  # a sparse tensor; the checks of the general path report the error
             return None
@@ -298,9 +299,8 @@ class FrozenLayer(nn.Module):
     def _prepare(self, data: Tensor, hx: Any, ragged: Sequence[int] | PackedLengths) -> FrozenCall | Call | None:
         """Prepare a call; None if the calls with its signature must take the general path."""
         layer = self.spec, self.packed, self.default_states, self.compute_dtype
-        if not ragged:
-            return FrozenCall.prepare(*layer, data, hx)
-        return prepare_ragged(*layer, self.cell, data, hx, ragged)
+        prepared = None if ragged else FrozenCall.prepare(*layer, data, hx)
+        return prepared or prepare_call(*layer, self.cell, data, hx, ragged)
 
     @property
     def _device(self) -> torch.device:

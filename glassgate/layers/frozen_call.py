@@ -1,7 +1,7 @@
 """The prepared calls of a frozen layer; see `frozen.py`.
 
-`FrozenCall` is the shortest path, for sequences of equal length. Calls with different lengths are those of a layer
-(`call.py`), with the packed weights of the frozen layer.
+`FrozenCall` is the shortest path, for sequences of equal length. Calls with different lengths, and calls of cells that
+declare axes, are those of a layer (`call.py`), with the packed weights of the frozen layer.
 """
 
 from collections.abc import Callable, Sequence
@@ -116,7 +116,7 @@ class FrozenCall:
         return output, tuple(final_states) if len(final_states) > 1 else final_states[0]
 
 
-def prepare_ragged(
+def prepare_call(
     spec: Spec,
     packed: Sequence[FrozenDirections],
     default_states: Callable[[int], States],
@@ -126,17 +126,17 @@ def prepare_ragged(
     hx: Any,
     lengths: Sequence[int] | PackedLengths,
 ) -> Call | None:
-    """Prepare calls with sequences of different lengths. Return None if they need the general path.
+    """Prepare calls that `FrozenCall` does not support. Return None if they need the general path.
 
     Args:
         spec, packed, default_states, compute_dtype, hx: as in `FrozenCall.prepare`.
         cell: the equations of the layer.
         input: the input of the call, or the rows of a packed input.
-        lengths: the lengths of the sequences.
+        lengths: the lengths of the sequences; empty if they are equal.
     """
-    if input.shape[-1] != spec.input_size or 0 in input.shape:
-        return None
     is_packed = isinstance(lengths, PackedLengths)
+    if input.dim() != 3 - is_packed or input.shape[-1] != spec.input_size or 0 in input.shape:
+        return None
     first, second = (1, len(lengths.order)) if isinstance(lengths, PackedLengths) else input.shape[:2]
     L, N = (second, first) if spec.batch_first and not is_packed else (first, second)
     final_shapes = _shapes_of_states(spec, compute_dtype, (N,), hx)

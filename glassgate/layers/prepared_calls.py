@@ -270,7 +270,6 @@ def _needs_general_path(layer: BaseLayer, arguments: _Arguments, cell: Cell, dty
         # With different lengths, the kernels reorder the rows of the input and the states, in the dtype of the
         # computation. They cannot reorder the rows of resets, noise and edits.
         (ragged and (arguments.mask or not is_computed_dtype or cell.noise or layer.glassgate.edits is not None))
-        or (ragged and cell.declaration is not None)
         or (all_states and (ragged or not is_computed_dtype))
         or (cell.noise and casts)  # noise must be drawn in the dtype of the user's input
         or (layer.learn_initial_state and arguments.hx is None)

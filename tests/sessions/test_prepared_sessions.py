@@ -49,7 +49,7 @@ def test_packed_sequences_have_the_bits_of_the_general_path(kind, precision):
     session = gg.freeze(layer, precision)
     hx = layer(noise(2, 6, 4, layer.input_size).to(layer.weight_ih_l0))[1]
     hx = tuple(v.detach() for v in hx) if isinstance(hx, tuple) else hx.detach()
-    for lengths in ([6, 2, 5, 1], [5, 4, 4, 1], [3, 3, 3, 3], [9, 1, 1, 1]):
+    for lengths in ([2, 6, 5, 1], [5, 4, 4, 1], [3, 3, 3, 3], [9, 1, 1, 1]):
         x = noise(3, max(lengths), 4, layer.input_size).to(layer.weight_ih_l0)
         packed = pack_padded_sequence(x, lengths, enforce_sorted=lengths == sorted(lengths, reverse=True))
         for states in (None, hx):
@@ -98,3 +98,36 @@ def test_prepared_calls_of_an_input_that_needs_a_gradient_build_no_graph():
     session, x = gg.freeze(made("residual")), torch.randn(6, 4, 5, requires_grad=True)
     for lengths in (None, [6, 0, 3, 1]):
         assert not any(v.requires_grad for v in (*session(x, lengths=lengths),))
+
+
+ARRAYS = {
+    "two layers, two directions": lambda: gg.Recurrent(gg.cells.MLSTM(2, 4), 16, 8, num_layers=2, bidirectional=True),
+    "inputs": lambda: gg.Recurrent(gg.cells.GRUD(), 6, 5, batch_first=True),
+    "recurrent products": lambda: gg.Recurrent(gg.cells.HyperLSTM(), 5, 8),
+}
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("name", ARRAYS)
+def test_sessions_of_cells_that_declare_axes_have_the_bits_of_the_general_path(name, precision):
+    layer = ARRAYS[name]().eval()
+    session, D = gg.freeze(layer, precision), layer.input_size
+    x = noise(1, *((4, 6) if layer.batch_first else (6, 4)), D).float().requires_grad_()
+    with torch.no_grad():
+        hx = layer(noise(2, *x.shape).float())[1]
+    rows = noise(3, 6, 4, D).float()
+    packed = [pack_padded_sequence(rows, n, enforce_sorted=False) for n in ([2, 6, 5, 1], [3, 3, 4, 1])]
+    for states in (None, hx):
+        for lengths in (None, *LENGTHS.values()):
+            for _ in range(2):
+                results = session(x, states, lengths=lengths)
+                assert equal(results, general(session, x, states, lengths))
+                assert not any(v.requires_grad for v in (results[0], *results[1]))
+        for input in packed:
+            for _ in range(2):
+                (output, final), (expected, expected_final) = session(input, states), general(session, input, states)
+                assert torch.equal(output.data, expected.data)
+                assert equal(final, expected_final)
+    assert is_prepared(session)
+    unbatched = x[0, :, :] if layer.batch_first else x[:, 0]
+    assert equal(session(unbatched), general(session, unbatched))

@@ -24,7 +24,7 @@ from glassgate.engines.llvm_cpu.arrays.parameters import parameters_of
 from glassgate.engines.llvm_cpu.arrays.prepared import ArrayPlan, PreparedArrays
 from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
 from glassgate.engines.llvm_cpu.arrays.recorder import Recorder
-from glassgate.engines.llvm_cpu.arrays.rows import Operands, Rows
+from glassgate.engines.llvm_cpu.arrays.rows import Operands, Rows, layout_of
 from glassgate.engines.llvm_cpu.arrays.run import CompiledArrays
 from glassgate.engines.llvm_cpu.processor import Processor, host, is_known_to_mkl
 from glassgate.engines.memory import COMPUTE_DTYPE
@@ -91,7 +91,7 @@ def multiplies_faster(rows: int, products: int) -> bool:
 
 
 def prepare(
-    steps: Steps, directions: Sequence[Direction], signature: Signature, product: InputProduct
+    steps: Steps, directions: Sequence[Direction], signature: Signature, products: Sequence[InputProduct]
 ) -> PreparedArrays | None:
     """See `ArrayKernels.prepare`."""
     data, N, plans = steps.data, len(directions[0].initial[0]), list[ArrayPlan]()
@@ -106,7 +106,7 @@ def prepare(
         compiled = compiled_arrays(program, data.dtype, host().full_precision)
         state_count = len(direction.initial) + len(direction.restart)
         plans.append(ArrayPlan(direction.cell, sizes, tuple(weights), state_count, compiled, rows))
-    return PreparedArrays(tuple(plans), data.dtype, product)
+    return PreparedArrays(tuple(plans), data.dtype, products)
 
 
 @assume_constant
@@ -208,16 +208,6 @@ def rows_of(steps: Steps, N: int) -> Rows:
     batch_sizes = None if steps.batch_sizes is None else tuple(steps.batch_sizes.tolist())
     resets = None if steps.resets is None else steps.resets.contiguous()
     return layout_of(len(steps.data), N, batch_sizes)._replace(resets=resets)
-
-
-@lru_cache(256)
-def layout_of(row_count: int, N: int, batch_sizes: tuple[int, ...] | None) -> Rows:
-    """The rows of a call with these batch sizes, or with N rows in each step."""
-    with torch.inference_mode(False):  # later calls may differentiate
-        sizes = torch.tensor([N] * (row_count // max(N, 1)) if batch_sizes is None else batch_sizes, dtype=torch.int64)
-        lengths = (sizes[:, None] > torch.arange(N)).sum(0)
-        is_dense = int(sizes.sum()) == row_count
-        return Rows(sizes.cumsum(0) - sizes, lengths, False, None, is_dense, (row_count,))
 
 
 def _sizes(direction: Direction) -> tuple[int, int]:

@@ -10,18 +10,18 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Weights
-from glassgate.engines.backend import PackedPass, PreparedCalls, Signature
+from glassgate.engines.backend import InputProduct, PackedPass, PreparedCalls, Signature
 from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.engines.input_product import input_product
 from glassgate.engines.llvm_cpu.arrays import engine
 from glassgate.engines.llvm_cpu.arrays.kernel import HEADER
 from glassgate.engines.llvm_cpu.arrays.parameters import parameters_of
-from glassgate.engines.llvm_cpu.arrays.rows import Operands
+from glassgate.engines.llvm_cpu.arrays.rows import Operands, layout_of
 from glassgate.engines.llvm_cpu.native import compile_native
 from glassgate.engines.llvm_cpu.packed import BoundSteps, NativeStepper, PackedLayer
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.tasks import Launch, ParallelTask
-from glassgate.engines.memory import empty
+from glassgate.engines.memory import allocator, empty
 
 COPY_COLUMNS_KERNEL = '''
 def copy_columns(out, x, width, pitch, first, last):
@@ -68,6 +68,23 @@ class PackedArrays:
         """The pre-activations of rows, from the packed weights; `backend.InputProduct`."""
         return self._packed.run([Steps(x.contiguous(), None, None)], [self._product.initial])[0].states[0]
 
+    def product(self, S: int) -> InputProduct:
+        """A function that computes the pre-activations of S rows in less time than `_multiply`."""
+        (packed_pass,), initial = self._packed.passes(S, 1), self._product.initial[0]
+        new_output, new_final = (
+            allocator((S, initial.shape[1]), self.dtype),
+            allocator((1, initial.shape[1]), self.dtype),
+        )
+
+        def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+            if len(x) != S:  # the number of packed rows differs between calls
+                return self._multiply(x, weight, bias)
+            output, final = new_output(), new_final()
+            packed_pass.run(x.data_ptr(), (initial.data_ptr(), output.data_ptr(), final.data_ptr()))
+            return output
+
+        return multiply if initial.numel() else self._multiply
+
     def bound_steps(self, steps: int, N: int, x: Tensor, states: Sequence[Tensor]) -> BoundSteps:
         """See `Steppable.bound_steps`."""
         direction, dtype, S = self.direction, self.dtype, steps * N
@@ -78,7 +95,7 @@ class PackedArrays:
         product = self._packed.directions[0].bound_steps(S, 1, features, [v.clone() for v in self._product.initial])
         slots += [sum(len(launch.arguments) for launch in launches) + slot for slot in product.input_slots]
         launches += product.launches
-        rows = engine.layout_of(S, N, None)._replace(reverse=direction.reverse)
+        rows = layout_of(S, N, None)._replace(reverse=direction.reverse)
         noise = engine.noise_rows(program, direction, rows, S).to(dtype).contiguous()
         parameters = [v.contiguous() for v in parameters_of(program, weights)]
         operands = Operands(product.output, x if program.inputs else x.new_empty(0), noise, states, states, parameters)
@@ -131,7 +148,14 @@ class PackedArrayLayer(NamedTuple):
 
     def prepare(self, steps: int, N: int, signature: Signature) -> PreparedCalls | None:
         """See `FrozenDirections.prepare`."""
-        return None
+        directions, products = [], [own.product(steps * N) for own in self.directions]
+        for own in self.directions:
+            widths = [v.shape[1] for v in own.direction.initial]
+            initial = tuple([torch.empty(N, width, dtype=own.dtype, device="cpu") for width in widths])
+            directions.append(own.direction._replace(initial=initial, restart=()))
+        data = directions[0].initial[0].new_empty(steps * N, 0)
+        with torch.autocast("cpu", enabled=False):
+            return engine.prepare(Steps(data, None, None), directions, signature, products)
 
     def stepper(
         self, layers: "Sequence[PackedArrayLayer]", initial: Sequence[tuple[Tensor, ...]], residual: Sequence[bool]

@@ -1,6 +1,7 @@
 """The rows and the operands of a call of kernels for cells that declare axes."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor
 
 
 class Rows(NamedTuple):
-    """The rows of a call.
+    """The rows of a call. The row of step t of sequence n is `starts[t] + n`.
 
     Attributes:
         starts: (L,) the index of the first row of each step.
@@ -28,7 +29,7 @@ class Rows(NamedTuple):
 
     @property
     def sequences(self) -> Tensor:
-        """The sequence of each row, without padding, which follows the rows of all sequences."""
+        """The sequence of each row, without padding, which must follow the rows of all sequences."""
         counts = self._counts
         return torch.arange(int(counts.sum())) - self.starts.repeat_interleave(counts)
 
@@ -69,3 +70,13 @@ class Operands(NamedTuple):
     def flat(self) -> list[Tensor]:
         """All operands, in order."""
         return [self.gates, self.inputs, self.noise, *self.initial, *self.restart, *self.parameters]
+
+
+@lru_cache(256)
+def layout_of(row_count: int, N: int, batch_sizes: tuple[int, ...] | None) -> Rows:
+    """The rows of a call with these batch sizes, or with N rows in each step."""
+    with torch.inference_mode(False):  # later calls may differentiate
+        sizes = torch.tensor([N] * (row_count // max(N, 1)) if batch_sizes is None else batch_sizes, dtype=torch.int64)
+        lengths = (sizes[:, None] > torch.arange(N)).sum(0)
+        is_dense = int(sizes.sum()) == row_count
+        return Rows(sizes.cumsum(0) - sizes, lengths, False, None, is_dense, (row_count,))
