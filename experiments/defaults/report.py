@@ -61,9 +61,10 @@ ENDING = """
 - **Defaults for texts** were chosen on texts outside of these tables, with one seed: TREC and movie reviews from
   harvardnlp/sent-conv-torch, and other rows of SNIPS and Banking77. They raised the accuracy from 76.2 to 88.0 % on 100
   utterances (logistic regression: 84.6 %), and from 61.0 to 65.8 % on 1,000 questions (65.4 %).
+- **Regression of series** corrects a ridge regression. On two sets of 150 windows of ETTh1, errors fell
+  from 3.07 to 2.27 and from 1.67 to 1.50 (ridge regression: 2.87, 1.49).
 - **The search did not finish on any set.** For translation, only the learning rates 0.002 and 0.004 were compared.
 - **Small differences are not significant** for one seed, or if the standard deviation is large.
-- **The pause of the learning rate's decay** was not used. It adds 0 to 37 % of the planned epochs.
 - **Processor:** one thread of an AMD EPYC, or for texts an Intel Xeon, shared with other programs.
 - **The third set of each task**, except for translation, is trained for few epochs, which favours fast learning.
 - **Sources:** [sets.py](../experiments/defaults/sets.py) has the sets, their sizes and the rule that splits them.
@@ -265,8 +266,7 @@ def _summary(rows: Sequence[Row]) -> str:
         f"The search made {trainings} training runs, {fewest} to {most} per set. The defaults are within "
         f"{100 * NEAR:.0f} % of the best settings found on {len(near)} of {len(rows)} sets"
         + (f" (not on {'; '.join(far)})" if far else "")
-        + f", and better than a batch size of 32 with 10 epochs on {better}. If the best settings found are the "
-        "defaults, no tried change of one setting improves the dev score."
+        + f", and better than a batch size of 32 with 10 epochs on {better}."
         + (f" The current defaults have not been measured on: {'; '.join(missing)}." if missing else ""),
         120,
     )

@@ -22,6 +22,8 @@ from glassgate.tasks.data.reading import Reading
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
 from glassgate.tasks.definition import Prediction
 from glassgate.tasks.errors import DataError
+from glassgate.tasks.networks.labelled import MAX_WEIGHTS, TokenScores
+from glassgate.tasks.networks.step_scores import StepScores
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Task, Vocabularies
 from glassgate.tasks.wording import plural
@@ -160,13 +162,20 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
             return len(self.vocabularies["units"]), self.options.embedding_size
         return None, len(self.series_scale[0])
 
-    def rarity(self) -> Tensor | None:
-        """Return the inverse document frequency of each token; None for series and without a linear map of tokens.
+    def linear_map(self, num_outputs: int) -> TokenScores | StepScores | None:
+        """Return the linear map of the tokens or the steps that the network contains; None for none."""
+        if "ridge" in self.fitted:
+            return StepScores(*map(torch.tensor, self.fitted["ridge"]))
+        too_large = len(self.fitted.get("counts", ())) * num_outputs > MAX_WEIGHTS
+        if "counts" not in self.fitted or not self.options.linear or too_large:
+            return None
+        return TokenScores(self._rarity(), num_outputs)
+
+    def _rarity(self) -> Tensor:
+        """The inverse document frequency of each token.
 
         The number of texts with a token is estimated by the number of its occurrences.
         """
-        if "counts" not in self.fitted or not self.options.linear:
-            return None
         texts = self.fitted["texts"]
         frequencies = torch.tensor([0] * FIRST + self.fitted["counts"], dtype=torch.float32).clamp(max=texts)
         rarity = 1 + ((1 + texts) / (1 + frequencies)).log()

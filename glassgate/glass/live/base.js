@@ -61,6 +61,16 @@ const addLinear = (map, numbers, outputs) => {
   return outputs.map((value, k) => value + sum(parts.map((part) => part[k])) / norm);
 };
 
+// Adds the linear map of the steps of a series, if there is one, to the outputs. Further steps have no part.
+const addSteps = (map, steps, outputs) => {
+  if (!map) return outputs;
+  const size = outputs.length;
+  const channels = map.weight.length / map.bias.length;
+  const values = [...steps.slice(0, map.weight.length / size)];
+  const part = (value, n, k) => value * map.weight[n * size + k] + (n % channels ? 0 : map.bias[(n / channels) * size + k]);
+  return outputs.map((output, k) => output + sum(values.map((value, n) => part(value, n, k))));
+};
+
 // Each row of (count, width) as an array of its own.
 const rowsOf = (values, count) => {
   const width = values.length / count;

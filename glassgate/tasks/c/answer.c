@@ -33,6 +33,22 @@ static void add_linear(const row *r, float *outputs) {
 }
 #endif
 
+#ifdef STEPS
+/* Adds the linear map of the steps of a series to the outputs. */
+static void add_steps(const float *x, size_t steps, float *outputs) {
+    const size_t size = net_head_output_size;
+    for (size_t k = 0; k < size; k++) {
+        double sum = 0;
+        for (size_t t = 0; t < steps && t < STEPS; t++) {
+            sum += step_biases[t * size + k];
+            for (size_t c = 0; c < CHANNELS; c++)
+                sum += step_weights[(t * CHANNELS + c) * size + k] * x[t * CHANNELS + c];
+        }
+        outputs[k] += (float)sum;
+    }
+}
+#endif
+
 #ifdef POOL_CONCAT /* the last state, the mean and the largest values, one after the other */
 #define POOL_LAST
 #define POOL_MEAN
@@ -106,6 +122,9 @@ int main(int argc, char **argv) {
         net_head_step(&head, pooled, outputs);
 #ifdef LINEAR
         add_linear(&r, outputs);
+#endif
+#ifdef STEPS
+        add_steps(x, steps, outputs);
 #endif
         print_answer(outputs);
 #ifdef POOL_ATTENTION

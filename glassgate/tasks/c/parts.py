@@ -10,6 +10,7 @@ from glassgate.tasks.c.source import constants, numbers, strings
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.labelled_task import LabelledTask
 from glassgate.tasks.networks.labelled import TokenScores
+from glassgate.tasks.networks.step_scores import StepScores
 from glassgate.tasks.task import Task
 
 
@@ -63,6 +64,10 @@ def answer_parts(
             tables.append(constants(LINEAR=1))
         tables += units(task)
         return Parts(modules, "answer", tables, "the indices of the tokens of a text", prints)
+    if isinstance(network.linear, StepScores):
+        weight, bias = network.linear.weight[:-1], network.linear.bias[:-1]
+        tables += [constants(STEPS=len(weight))]
+        tables += [numbers("step_weights", weight.flatten().tolist()), numbers("step_biases", bias.flatten().tolist())]
     tables += [constants(CHANNELS=len(scales[0])), numbers("means", scales[0]), numbers("deviations", scales[1])]
     return Parts(
         modules, "answer", tables, "the values of a series: all channels of a step, then the next step", prints

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from glassgate.tasks.classification.options import ClassificationOptions
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.networks.encoder import last_outputs
-from glassgate.tasks.networks.labelled import SequenceEncoder
+from glassgate.tasks.networks.labelled import SequenceEncoder, TokenScores
 from glassgate.tasks.networks.states import step_mask
+from glassgate.tasks.networks.step_scores import StepScores
 
 _PARTS = ("last", "mean", "max")  # of concat pooling
 
@@ -34,7 +35,7 @@ class Classifier(SequenceEncoder):
         vocabulary_size: the number of tokens, including padding and unknown; None for series
         input_size: the number of features of a step
         num_labels: the number of labels, K
-        rarity: the rarity of each token, for a linear map of the tokens; None for none
+        linear: a linear map of the tokens or the steps to the outputs; None for none
     """
 
     def __init__(
@@ -43,9 +44,9 @@ class Classifier(SequenceEncoder):
         vocabulary_size: int | None,
         input_size: int,
         num_labels: int,
-        rarity: Tensor | None = None,
+        linear: TokenScores | StepScores | None = None,
     ):
-        super().__init__(options, vocabulary_size, input_size, num_labels, rarity)
+        super().__init__(options, vocabulary_size, input_size, linear)
         self.pooling = options.pooling
         size = self.encoder.output_size * (len(_PARTS) if options.pooling == "concat" else 1)
         if options.pooling == "attention":

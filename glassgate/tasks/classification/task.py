@@ -83,7 +83,8 @@ class Classification(LabelledTask[ClassificationOptions, Answer]):
         return {"labels": labels, **self.collect_inputs(corpus)}
 
     def build(self) -> Classifier:
-        return Classifier(self.options, *self.input_sizes(), len(self.vocabularies["labels"].symbols), self.rarity())
+        count = len(self.vocabularies["labels"].symbols)
+        return Classifier(self.options, *self.input_sizes(), count, self.linear_map(count))
 
     def encode(self, example: Labelled) -> Encoded:
         fields = self.encode_input(example)

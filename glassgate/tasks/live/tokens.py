@@ -10,6 +10,7 @@ from glassgate.tasks.data.vocabulary import UNKNOWN, Vocabulary
 from glassgate.tasks.labelled_task import LabelledTask
 from glassgate.tasks.networks.labelled import TokenScores
 from glassgate.tasks.networks.linear import Tied
+from glassgate.tasks.networks.step_scores import StepScores
 from glassgate.tasks.report.study import Excerpt
 
 
@@ -44,7 +45,12 @@ def labelled_input(
     embedding = task.network.embedding
     if embedding is None:
         rows = excerpt.example.content[excerpt.start : excerpt.stop]
-        return {"series": task.series_scale, "initial_input": {"rows": rows.tolist()}}
+        linear = task.network.linear
+        return {
+            "series": task.series_scale,
+            "initial_input": {"rows": rows.tolist()},
+            "linear": _step_map(network, linear) if isinstance(linear, StepScores) else None,
+        }
     assert isinstance(embedding, nn.Embedding)
     linear = task.network.linear
     return {
@@ -58,6 +64,11 @@ def labelled_input(
 def _linear_map(network: Network, linear: TokenScores) -> dict[str, Any]:
     """The arrays of a linear map of the tokens."""
     return {"table": network.add_array(linear.table()), "rarity": network.add_array(linear.rarity)}
+
+
+def _step_map(network: Network, linear: StepScores) -> dict[str, Any]:
+    """The arrays of a linear map of the steps."""
+    return {"weight": network.add_array(linear.weight[:-1]), "bias": network.add_array(linear.bias[:-1])}
 
 
 def output_layer(network: Network, head: nn.Module, embedding: nn.Embedding) -> dict[str, Any]:

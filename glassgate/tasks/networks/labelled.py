@@ -10,6 +10,8 @@ from glassgate.tasks.data.batches import Batch, draw_for
 from glassgate.tasks.data.labelled import LabelledOptions
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.networks.encoder import encoder
+from glassgate.tasks.networks.states import step_mask
+from glassgate.tasks.networks.step_scores import StepScores
 
 MAX_WEIGHTS = 2**21
 """The maximum number of weights of the linear map of tokens; a network that would need more has none."""
@@ -23,8 +25,7 @@ class SequenceEncoder(nn.Module):
         options: sizes, cell and dropout
         vocabulary_size: the number of tokens, including padding and unknown; None for series
         input_size: the number of features of a step
-        num_outputs: the number of outputs of the network, K
-        rarity: the rarity of each token, `(vocabulary_size,)`; None for no linear map of the tokens
+        linear: a linear map of the tokens or the steps to the outputs; None for none
     """
 
     def __init__(
@@ -32,8 +33,7 @@ class SequenceEncoder(nn.Module):
         options: LabelledOptions,
         vocabulary_size: int | None,
         input_size: int,
-        num_outputs: int,
-        rarity: Tensor | None = None,
+        linear: "TokenScores | StepScores | None" = None,
     ):
         super().__init__()
         self.embedding = (
@@ -42,8 +42,7 @@ class SequenceEncoder(nn.Module):
         self.word_dropout = options.word_dropout
         self.dropout = nn.Dropout(options.dropout)
         self.encoder = encoder(options, input_size)
-        has_map = rarity is not None and len(rarity) * num_outputs <= MAX_WEIGHTS
-        self.linear = TokenScores(rarity, num_outputs) if rarity is not None and has_map else None
+        self.linear = linear
 
     def encode(self, batch: Batch) -> tuple[Tensor, Any, Tensor | float]:
         """Return the layers' output `(N, L, H)`, their final states, and the outputs of the linear map, `(N, K)`.
@@ -54,6 +53,8 @@ class SequenceEncoder(nn.Module):
         linear: Tensor | float = 0.0
         if self.embedding is None:
             steps = batch["series"]
+            if self.linear is not None:
+                linear = self.linear(steps, step_mask(batch["lengths"], steps)).sum(1)
         else:
             tokens = self._drop_words(batch)
             steps = self.dropout(self.embedding(tokens))

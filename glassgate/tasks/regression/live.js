@@ -6,7 +6,8 @@ models.regression = (info, run) => {
   // `tokens` are the numbers of the tokens of a text; series have none.
   const predict = (x, count, edits, more, tokens) => {
     const { parts } = run(info.encoder, x, count, { edits, memory });
-    const raw = addLinear(info.linear, tokens, linear(info.head, finalOutputs(info.encoder, parts), 1));
+    const outputs = linear(info.head, finalOutputs(info.encoder, parts), 1);
+    const raw = text ? addLinear(info.linear, tokens, outputs) : addSteps(info.linear, x, outputs);
     return { count, parts, answers: [], names: info.names, numbers: [...raw].map((value, k) => value * info.deviation[k] + info.mean[k]), ...more };
   };
   const readText = (given, edits) => {

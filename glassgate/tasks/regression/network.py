@@ -5,7 +5,8 @@ from torch import Tensor, nn
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.labelled import LabelledOptions
 from glassgate.tasks.networks.encoder import last_outputs
-from glassgate.tasks.networks.labelled import SequenceEncoder
+from glassgate.tasks.networks.labelled import SequenceEncoder, TokenScores
+from glassgate.tasks.networks.step_scores import StepScores
 
 
 class Regressor(SequenceEncoder):
@@ -16,7 +17,7 @@ class Regressor(SequenceEncoder):
         vocabulary_size: the number of tokens, including padding and unknown; None for series
         input_size: the number of features of a step
         num_targets: how many numbers to predict, K
-        rarity: the rarity of each token, for a linear map of the tokens; None for none
+        linear: a linear map of the tokens or the steps to the outputs; None for none
     """
 
     def __init__(
@@ -25,9 +26,9 @@ class Regressor(SequenceEncoder):
         vocabulary_size: int | None,
         input_size: int,
         num_targets: int,
-        rarity: Tensor | None = None,
+        linear: TokenScores | StepScores | None = None,
     ):
-        super().__init__(options, vocabulary_size, input_size, num_targets, rarity)
+        super().__init__(options, vocabulary_size, input_size, linear)
         self.head = nn.Linear(self.encoder.output_size, num_targets)
 
     def forward(self, batch: Batch) -> Tensor:

@@ -17,6 +17,7 @@ from glassgate.tasks.data.number_labels import check_units, mean_and_deviation, 
 from glassgate.tasks.data.vocabulary import PADDING
 from glassgate.tasks.labelled_task import LabelledTask
 from glassgate.tasks.loss import Loss, Mean, to_float
+from glassgate.tasks.networks.step_scores import ridge
 from glassgate.tasks.options import option
 from glassgate.tasks.predictions import Record
 from glassgate.tasks.regression.network import Regressor
@@ -60,10 +61,17 @@ class Regression(LabelledTask[RegressionOptions, list[float]]):
         check_units(examples)
         count = len(parse_numbers(examples[0]))
         self.fitted = {"numbers": mean_and_deviation(np.array([parse_numbers(each, count) for each in examples]))}
-        return self.collect_inputs(self.corpus(examples))
+        vocabularies = self.collect_inputs(self.corpus(examples))
+        if not vocabularies and self.options.linear:
+            fields = [self.encode(each) for each in examples]
+            fitted = ridge([each["series"] for each in fields], np.stack([each["numbers"] for each in fields]))
+            if fitted is not None:
+                self.fitted["ridge"] = [each.tolist() for each in fitted]
+        return vocabularies
 
     def build(self) -> Regressor:
-        return Regressor(self.options, *self.input_sizes(), len(self.fitted["numbers"][0]), self.rarity())
+        count = len(self.fitted["numbers"][0])
+        return Regressor(self.options, *self.input_sizes(), count, self.linear_map(count))
 
     def encoded(self, examples: Sequence[Labelled]) -> EncodedCorpus:
         """Encode examples; errors in their numbers are reported now."""

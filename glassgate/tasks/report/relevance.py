@@ -15,6 +15,7 @@ from glassgate.glass.languages import message, say
 from glassgate.glass.study import Relevances, Study
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.networks.labelled import TokenScores
+from glassgate.tasks.networks.step_scores import StepScores
 from glassgate.tasks.report.task_view import LAYER, TaskView
 
 MAX_ANSWERS = 120
@@ -49,7 +50,7 @@ def relevance(view: TaskView[Any], batch: Batch, answers: Sequence[int]) -> Rele
         NotTraceable: a cell has no graph
     """
     network, cut = view.task.network, _Cut()
-    linear = [module for module in network.modules() if isinstance(module, TokenScores)]
+    linear = [module for module in network.modules() if isinstance(module, TokenScores | StepScores)]
     layer = getattr(network, LAYER)
     # One row has too little work for kernels, and plain torch differentiates all answers in one backward pass.
     with gg.engine("reference"), relevance_gradients(network) as biases:
@@ -101,7 +102,7 @@ class _Cut:
         source: the input of the layer, (1, L, E), as a leaf
         outputs: the outputs and states of the layer that depend on the input
         leaves: copies of `outputs` as leaves, which the rest of the network reads
-        direct: the parts of each step that linear maps of the tokens add to the scores, (1, L, K) each, as leaves
+        direct: the parts of each step that linear maps add to the scores, (1, L, K) each, as leaves
     """
 
     source: Tensor
@@ -113,7 +114,7 @@ class _Cut:
         self._hooks: list[Any] = []
 
     def watch(self, layer: nn.Module, linear: Sequence[nn.Module]) -> "_Cut":
-        """Return a context that cuts the graph at the first call of a layer, and after linear maps of the tokens."""
+        """Return a context that cuts the graph at the first call of a layer, and after linear maps."""
         self._hooks = [layer.register_forward_pre_hook(self._before), layer.register_forward_hook(self._after)]
         self._hooks += [each.register_forward_hook(self._after_linear) for each in linear]
         return self

@@ -5,7 +5,7 @@ import io
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +65,10 @@ def classification(**options: Any) -> Classification:
     return task
 
 
-def of_series(kind: Any, options: Any, labels: list[str]) -> Any:
-    """A task of two series with two channels."""
+def of_series(kind: Any, options: Any, labels: list[str], steps: Sequence[int] = (4, 5)) -> Any:
+    """A task of series with two channels."""
     task = kind(options(**SMALL))
-    series = [noise(k, 4 + k, 2).numpy() for k in range(len(labels))]
+    series = [noise(k, count, 2).numpy() for k, count in enumerate(steps)]
     task.fit(Split([Labelled(each, label) for each, label in zip(series, labels, strict=True)]))
     return task
 
@@ -106,6 +106,7 @@ TEXTS: dict[str, Callable[[], Task[Any, Any, Any]]] = {
 SERIES: dict[str, Callable[[], Task[Any, Any, Any]]] = {
     "classes": lambda: of_series(Classification, ClassificationOptions, ["a", "b"]),
     "numbers": lambda: of_series(Regression, RegressionOptions, ["1", "2"]),
+    "numbers with a ridge regression": lambda: of_series(Regression, RegressionOptions, ["1", "2", "9"], (2, 2, 2)),
 }
 TABLES: dict[str, tuple[Callable[[int], str], dict[str, Any]]] = {
     "hours": (

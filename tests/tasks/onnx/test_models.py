@@ -203,11 +203,13 @@ def series(name: str, seed: int) -> Any:
 
 TEXTS = [Labelled(f"{word} day", word) for word in ("good", "bad")]
 SERIES = [Labelled(np.random.default_rng(k).normal(k, 2, (4 + k, 2)), f"{k} {-k}.5") for k in range(2)]
+EQUAL_SERIES = [Labelled(np.random.default_rng(k).normal(k, 2, (5, 2)), f"{k * k}") for k in range(4)]
 PAIRS = [Pair("one two", "two one"), Pair("two three four", "four three two")]
 STEPS = {"horizon": 3, "look_back": 6, "segment": 3}
 CASES = {
     "texts": Case("classification", {"pooling": "attention"}, TEXTS, classification),
     "series": Case("regression", {"bidirectional": True}, SERIES, regression),
+    "series of equal lengths": Case("regression", {}, EQUAL_SERIES, regression),
     "letters": Case("language-model", {"num_layers": 2}, [Text("tick tock")], language_model),
     "music": Case(
         "language-model",

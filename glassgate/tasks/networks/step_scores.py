@@ -1,0 +1,89 @@
+"""A linear map of the values of a series, fitted by ridge regression before training, which the network corrects."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+_MAX_WEIGHTS = 2**14  # a map that would need more is not fitted
+_MAX_TOTAL = 2**20  # values of all series; of more series, evenly spaced ones are read
+_PENALTIES = tuple(10.0**power for power in range(-3, 5))  # leave-one-out errors choose one of them
+
+
+class Ridge(NamedTuple):
+    """A linear map of the values of a series of L steps and C channels to K outputs.
+
+    Attributes:
+        weight: `(L, C, K)`
+        bias: the output for zeros, divided among the steps, `(L, K)`
+    """
+
+    weight: np.ndarray
+    bias: np.ndarray
+
+
+def ridge(series: Sequence[np.ndarray], targets: np.ndarray) -> Ridge | None:
+    """Return the ridge regression of targets on the values of each step; None without one.
+
+    Each value is standardised over the series. A step's part is therefore zero for its mean values, and a missing step
+    is treated as if it had these.
+
+    Args:
+        series: at least three series of equal shape, `(L, C)` each, or else there is no map
+        targets: standardised targets, `(N, K)`
+
+    Example:
+        >>> series = np.random.default_rng(0).normal(size=(20, 3, 1))
+        >>> ridge(series, series[:, 1] - series[:, 2]).weight[:, 0, 0].round(2).tolist()
+        [0.0, 1.0, -1.0]
+    """
+    shape = series[0].shape
+    are_equal = all(each.shape == shape for each in series)
+    if len(series) < 3 or not are_equal or series[0].size * targets.shape[1] > _MAX_WEIGHTS:
+        return None
+    every = -(-len(series) * series[0].size // _MAX_TOTAL)
+    values = np.stack(series[::every]).reshape(len(series[::every]), -1).astype(np.float64)
+    mean, deviation = values.mean(0), values.std(0)
+    deviation[deviation < 1e-8] = np.inf  # a constant value has the weight 0
+    targets = targets[::every] - targets[::every].mean(0)
+    left, singular, right = np.linalg.svd((values - mean) / deviation, full_matrices=False)
+
+    def error(penalty: float) -> float:
+        """The mean squared error on each series for the regression on the others (Allen 1974)."""
+        kept = left * (singular**2 / (singular**2 + penalty))
+        influence = 1 / len(left) + (kept * left).sum(1)
+        return float((((targets - kept @ (left.T @ targets)) / (1 - influence)[:, None]) ** 2).mean())
+
+    penalty = min(_PENALTIES, key=error)
+    shrunk = (singular / (singular**2 + penalty))[:, None]
+    weight = right.T @ (shrunk * (left.T @ targets)) / deviation[:, None]
+    bias = -(weight * mean[:, None]).reshape(*shape, -1).sum(1)
+    return Ridge(weight.reshape(*shape, -1), bias)
+
+
+class StepScores(nn.Module):
+    """A fixed linear map of a series to K outputs, as the sum of a part for each step.
+
+    Steps beyond those of the training series have no part.
+
+    Args:
+        weight: `(L, C, K)`
+        bias: `(L, K)`
+    """
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, weight: Tensor, bias: Tensor):
+        super().__init__()
+        self.register_buffer("weight", F.pad(weight, (0, 0, 0, 0, 0, 1)), persistent=False)  # zeros for further steps
+        self.register_buffer("bias", F.pad(bias, (0, 0, 0, 1)), persistent=False)
+
+    def forward(self, steps: Tensor, mask: Tensor) -> Tensor:
+        """Return the part of each step, `(N, L, K)`, of series, `(N, L, C)`, with a mask of steps, `(N, L)`."""
+        index = torch.arange(steps.shape[1], device=steps.device).clamp(max=len(self.weight) - 1)
+        parts = (steps[..., None] * self.weight[index]).sum(2) + self.bias[index]
+        return parts * mask[..., None]
