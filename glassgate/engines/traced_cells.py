@@ -20,7 +20,7 @@ from glassgate.engines.symbolic.step import equations_of, explain_refusals
 from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.engines.symbolic.watch import Watch
 from glassgate.engines.torch_names import VERSION, mark_constant
-from glassgate.engines.verify import first_array_difference, first_difference
+from glassgate.engines.verify import NotDifferentiable, first_array_difference, first_difference
 from glassgate.shapes import ShapeError
 
 FIRST_WITH_OBJECTS = (2, 12)
@@ -103,7 +103,11 @@ class TracedCell:
         text = format_step(step)
         if format_step(self._repeated(cell, trace)) != text:
             raise _refusal(cell, "is not the same when it is run twice")
-        if wrong := first_array_difference(cell, step):
+        try:
+            wrong = first_array_difference(cell, step)
+        except NotDifferentiable as error:
+            raise _refusal(cell, f"uses an operation without gradients ({error})") from None
+        if wrong:
             raise _refusal(cell, f"gives another value for {wrong} than the graph that was traced from it")
         return interned_array_step(step)
 
@@ -123,6 +127,8 @@ class TracedCell:
                 wrong = first_difference(cell, equations)
             except ShapeError:  # a message about the shapes of this check would not help the user
                 raise _refusal(cell, "returns a value of another shape than its equations") from None
+            except NotDifferentiable as error:
+                raise _refusal(cell, f"uses an operation without gradients ({error})") from None
             if wrong:
                 raise _refusal(cell, f"gives another value for {wrong} than the graph that was traced from it")
             _verified.add(key)

@@ -1,6 +1,6 @@
 """Checks that the equations of a cell compute the same values and gradients as its step, on random numbers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import Any
 
@@ -20,6 +20,10 @@ from glassgate.engines.symbolic.step import run_in_new_thread
 _ROWS, _UNITS = 3, 4
 _TOLERANCE = 1e-6
 """The tolerance relative to the largest value. It allows for operations that torch rounds to float32."""
+
+
+class NotDifferentiable(RuntimeError):
+    """A step has an operation without a derivative in torch, such as `2 % x`; the message names it."""
 
 
 def first_difference(cell: Cell, equations: Equations) -> str | None:
@@ -108,9 +112,18 @@ def _array_results(
     leaves = {key: v.clone().requires_grad_() for key, v in leaves.items()}
     new = function(leaves)
     total: Any = sum((v * (k + 1 + v.detach().sign())).sum() for k, v in enumerate(new))
-    d = torch.autograd.grad(total, list(leaves.values()), allow_unused=True, materialize_grads=True)
+    d = _gradients(total, leaves.values())
     values = {f"state {name!r}": v.detach() for name, v in zip(step.state, new, strict=True)}
     return values | {f"the gradient of {leaf.name!r}": v.detach() for leaf, v in zip(leaves, d, strict=True)}
+
+
+def _gradients(total: Tensor, leaves: Iterable[Tensor]) -> Sequence[Tensor]:
+    try:
+        return torch.autograd.grad(total, list(leaves), allow_unused=True, materialize_grads=True)
+    except RuntimeError as error:
+        if "is not implemented" in str(error):
+            raise NotDifferentiable(str(error)) from None
+        raise
 
 
 def _normal(generator: torch.Generator, shape: tuple[int, ...]) -> Tensor:
@@ -149,7 +162,7 @@ def _results(cell: Cell, weights: Weights, ih: Tensor, states: list[Tensor], noi
     total: Any = sum((v * (k + 1 + v.detach().sign())).sum() for k, v in enumerate(new) if v.requires_grad)
     values = {f"state {name!r}": v.detach() for name, v in zip(cell.state, new, strict=True)}
     if isinstance(total, Tensor):
-        d = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)
+        d = _gradients(total, leaves.values())
         values |= {f"the gradient of {name}": v.detach() for name, v in zip(leaves, d, strict=True)}
     else:
         values |= {f"the gradient of {name}": torch.zeros_like(v) for name, v in leaves.items()}

@@ -364,6 +364,7 @@ UNSUPPORTED = {
         None,
         "gives another value for state 'h'",
     ),
+    "no gradient in torch": (lambda self, a, s: 2.5 % a.x, None, "without gradients .*remainder"),
     "an error of the step": (lambda self, a, s: a.x * self.value["none"], {}, "raises KeyError"),
 }
 
