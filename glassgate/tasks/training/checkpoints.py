@@ -66,7 +66,9 @@ class Checkpointer:
         training.network.load_state_dict(_without_prefix(_MODEL, tensors))
         for name, tensor in _without_prefix(_BUFFER, tensors).items():
             local = processes.shard.of_streams(tensor) if name in training.carried else tensor
-            training.network.register_buffer(name, local.to(training.device), persistent=False)
+            owner, _, attribute = name.rpartition(".")
+            module = training.network.get_submodule(owner)
+            module.register_buffer(attribute, local.to(training.device), persistent=False)
         optimizer: dict[int, dict[str, Tensor]] = {}
         for name, tensor in _without_prefix(_OPTIMIZER, tensors).items():
             index, key = name.split(".")
