@@ -32,8 +32,8 @@ def ridge(series: Sequence[np.ndarray], targets: np.ndarray) -> Ridge | None:
     is treated as if it had these.
 
     Args:
-        series: at least three series of equal shape, `(L, C)` each, or else there is no map
-        targets: standardised targets, `(N, K)`
+        series: `(L, C)` each. The result is None for fewer than three, and for different shapes
+        targets: `(N, K)`; the map predicts their differences from their means
 
     Example:
         >>> series = np.random.default_rng(0).normal(size=(20, 3, 1))
@@ -44,23 +44,16 @@ def ridge(series: Sequence[np.ndarray], targets: np.ndarray) -> Ridge | None:
     are_equal = all(each.shape == shape for each in series)
     if len(series) < 3 or not are_equal or series[0].size * targets.shape[1] > _MAX_WEIGHTS:
         return None
+    from sklearn.linear_model import RidgeCV
+    from sklearn.preprocessing import StandardScaler
+
     every = -(-len(series) * series[0].size // _MAX_TOTAL)
-    values = np.stack(series[::every]).reshape(len(series[::every]), -1).astype(np.float64)
-    mean, deviation = values.mean(0), values.std(0)
-    deviation[deviation < 1e-8] = np.inf  # a constant value has the weight 0
-    targets = targets[::every] - targets[::every].mean(0)
-    left, singular, right = np.linalg.svd((values - mean) / deviation, full_matrices=False)
-
-    def error(penalty: float) -> float:
-        """The mean squared error on each series for the regression on the others (Allen 1974)."""
-        kept = left * (singular**2 / (singular**2 + penalty))
-        influence = 1 / len(left) + (kept * left).sum(1)
-        return float((((targets - kept @ (left.T @ targets)) / (1 - influence)[:, None]) ** 2).mean())
-
-    penalty = min(_PENALTIES, key=error)
-    shrunk = (singular / (singular**2 + penalty))[:, None]
-    weight = right.T @ (shrunk * (left.T @ targets)) / deviation[:, None]
-    bias = -(weight * mean[:, None]).reshape(*shape, -1).sum(1)
+    scaler = StandardScaler()
+    values = scaler.fit_transform(np.stack(series[::every]).reshape(len(series[::every]), -1).astype(np.float64))
+    coefficients = RidgeCV(_PENALTIES).fit(values, targets[::every]).coef_.reshape(targets.shape[1], -1)
+    weight = coefficients.T / scaler.scale_[:, None]
+    weight[np.ptp(values, 0) == 0] = 0.0  # constant values
+    bias = -(weight * scaler.mean_[:, None]).reshape(*shape, -1).sum(1)
     return Ridge(weight.reshape(*shape, -1), bias)
 
 
