@@ -1,8 +1,8 @@
 """The operations of graphs that are not elementwise: leaves, products with weights, reductions and moves.
 
 A value of a graph has an operation, arguments and axes. Its operation is the name of an elementwise operation, a key of
-`operations.OPERATIONS`, or one of these classes. Their fields are what the operation needs besides its arguments, so
-that two values with equal operations, arguments and axes are equal. Arguments are values, in parentheses here.
+`operations.OPERATIONS`, or one of these classes. Their fields are all properties of the operation except its arguments.
+Two values with equal operations, arguments and axes are therefore equal. Arguments are values, in parentheses here.
 """
 
 from dataclasses import dataclass, fields

@@ -224,7 +224,7 @@ def _is_equal_in_all_rows(node: Node) -> bool:
 
 
 def _pre_activation(gate: str, order: list[Node]) -> Node | None:
-    """The sum of the two halves of a gate; the input half if no node adds the two; None if there is no input half."""
+    """The sum of the two halves of a gate; the input half if no node adds the two; None without an input half."""
     ih, hh = ops.InputHalf(gate), ops.RecurrentHalf(gate)
     for node in order:
         if node.op == "add" and {arg.op for arg in node.inputs if arg.op in (ih, hh)} == {ih, hh}:

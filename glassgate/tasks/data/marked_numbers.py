@@ -14,7 +14,7 @@ _MARKED = re.compile(rf"([+-]?) ?{_CURRENCY}? ?([+-]?\d[\d.,\u00a0 ]*|[+-]?\.\d+
 
 
 def without_mark(text: str) -> tuple[str, float]:
-    """Return a number as text without its mark, and the factor that the mark stands for. Percentages keep their number.
+    """Return a number as text without its mark, and the factor of the mark. Percentages keep their number.
 
     Other texts are returned unchanged.
 

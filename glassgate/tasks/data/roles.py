@@ -66,7 +66,7 @@ def assign(
 ) -> dict[Role, int]:
     """Return the index of the column of each role: the requested one, one with a usual name, or one by its content.
 
-    A role that no column can have is not in the result. A column with a usual name of one role gets no other role.
+    A role that no column can have is not in the result. A column with a usual name of one role cannot have another.
 
     Args:
         path: the file, for messages
