@@ -88,7 +88,7 @@ def test_second_derivatives_with_lengths():
 def test_products_on_kernels_with_any_number_of_packed_rows(monkeypatch):
     from glassgate.engines.llvm_cpu.arrays import engine
 
-    monkeypatch.setattr(engine, "is_known_to_mkl", lambda: False)
+    monkeypatch.setattr(engine, "torch_multiplies_with_mkl", lambda: False)
     layer = ARRAY_LAYERS["large products"]()
     for lengths in ([20, 18, 20, 17], [20, 18, 20, 17], [20, 18, 20, 17], [17, 19, 20, 16]):
         x = noise(1, 20, 4, 256).requires_grad_()

@@ -153,7 +153,7 @@ ARRAY_LAYERS = {
     ("name", "product"), [*((name, "torch") for name in ARRAY_LAYERS), ("large products", "kernels")]
 )
 def test_prepared_calls_of_cells_that_declare_axes_give_the_same_bits(monkeypatch, name, product):
-    monkeypatch.setattr(arrays, "is_known_to_mkl", lambda: product == "torch")
+    monkeypatch.setattr(arrays, "torch_multiplies_with_mkl", lambda: product == "torch")
     layer = ARRAY_LAYERS[name]()
     D, dtype = layer.input_size, layer.weight_ih_l0.dtype
     for batch in ((3,), (), (1,)) if name != "large products" else ((3,),):

@@ -94,7 +94,7 @@ def with_integers(processor: Processor) -> Processor:
 
 
 @cache
-def is_known_to_mkl() -> bool:
+def torch_multiplies_with_mkl() -> bool:
     """Whether torch multiplies matrices with MKL on a processor of Intel, for which MKL has its fastest code.
 
     On one with AVX-512, MKL takes 0.7 to 1.0 of the time of our kernels. On one of AMD, it takes 1.3 to 2.6 of it.

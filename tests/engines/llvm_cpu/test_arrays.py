@@ -401,7 +401,7 @@ def test_large_input_products_run_on_the_kernels(monkeypatch):
     for name in ("reference", "cpu"):
         with monkeypatch.context() as patch, gg.engine(name):
             if name == "cpu":
-                patch.setattr(array_engine, "is_known_to_mkl", lambda: False)
+                patch.setattr(array_engine, "torch_multiplies_with_mkl", lambda: False)
                 patch.delattr("glassgate.engines.kernels.linear")
             output, final = layer(x, lengths=[90, 80, 0, 70])
         inputs = [x, *layer.parameters()]

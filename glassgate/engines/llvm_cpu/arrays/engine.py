@@ -26,7 +26,7 @@ from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
 from glassgate.engines.llvm_cpu.arrays.recorder import Recorder
 from glassgate.engines.llvm_cpu.arrays.rows import Operands, Rows, layout_of
 from glassgate.engines.llvm_cpu.arrays.run import CompiledArrays
-from glassgate.engines.llvm_cpu.processor import Processor, host, is_known_to_mkl
+from glassgate.engines.llvm_cpu.processor import Processor, host, torch_multiplies_with_mkl
 from glassgate.engines.memory import COMPUTE_DTYPE
 from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.arrays.text import format_step
@@ -87,7 +87,7 @@ def run(
 
 def multiplies_faster(rows: int, products: int) -> bool:
     """See `ArrayKernels.multiplies_faster`."""
-    return not is_known_to_mkl() and rows >= _MIN_ROWS and products >= _MIN_PRODUCTS
+    return not torch_multiplies_with_mkl() and rows >= _MIN_ROWS and products >= _MIN_PRODUCTS
 
 
 def prepare(
