@@ -7,18 +7,10 @@ from torch import Tensor
 
 from glassgate.cell import Weights
 from glassgate.engines import choose, reference
-from glassgate.engines.backend import (
-    LARGEST_INT8,
-    Freezer,
-    FrozenDirections,
-    NativeSteps,
-    PackedPass,
-    PreparedCalls,
-    Signature,
-    Stepper,
-)
+from glassgate.engines.backend import PreparedCalls, Signature
 from glassgate.engines.choose import EngineError
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
+from glassgate.engines.fixed_weights import LARGEST_INT8, Freezer, FrozenDirections, NativeSteps, PackedPass, Stepper
 from glassgate.engines.kernels import KernelEngine
 from glassgate.engines.registry import BACKENDS
 from glassgate.shapes import check_choice

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from glassgate.cell import Cell, Weights
-from glassgate.engines.backend import FrozenDirections, PackedLengths, Stepper
+from glassgate.engines.backend import PackedLengths
 from glassgate.engines.contract import Direction, Recording, Result, Steps, is_eager
+from glassgate.engines.fixed_weights import FrozenDirections, Stepper
 from glassgate.engines.frozen import LOOP_MATRICES, MATRICES, freeze, quantise_matrices
 from glassgate.engines.memory import COMPUTE_DTYPE
 from glassgate.engines.symbolic.arrays.cell import ArrayCell

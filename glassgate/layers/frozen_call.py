@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Cell
-from glassgate.engines.backend import FrozenDirections, PackedLengths, PackedPass, Signature
+from glassgate.engines.backend import PackedLengths, Signature
+from glassgate.engines.fixed_weights import FrozenDirections, PackedPass
 from glassgate.engines.memory import LOW_ADDRESS, allocator
 from glassgate.layers.call import Call, CallOptions, LevelCall
 from glassgate.layers.levels import Level, merge_of

@@ -6,8 +6,8 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from glassgate.engines.backend import NativeSteps, Stepper
 from glassgate.engines.contract import is_intercepted
+from glassgate.engines.fixed_weights import NativeSteps, Stepper
 from glassgate.engines.memory import in_memory, move_to_device, readable
 from glassgate.layers.spec import Spec
 from glassgate.layers.states import States

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from glassgate.cell import Weights
-from glassgate.engines.backend import ArrayKernels, FrozenDirections
+from glassgate.engines.backend import ArrayKernels
 from glassgate.engines.contract import Direction, Reason, Steps, result_type
+from glassgate.engines.fixed_weights import FrozenDirections
 from glassgate.engines.llvm_cpu.availability import obstacle
 from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.memory import COMPUTE_DTYPE

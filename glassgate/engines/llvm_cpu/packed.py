@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Weights
-from glassgate.engines.backend import NativeSteps, Signature
+from glassgate.engines.backend import Signature
 from glassgate.engines.contract import Direction, Recording, Result, Steps
+from glassgate.engines.fixed_weights import NativeSteps
 from glassgate.engines.llvm_cpu import small_tasks
 from glassgate.engines.llvm_cpu.bound import Template
 from glassgate.engines.llvm_cpu.costs import COSTS
@@ -237,7 +238,7 @@ def _forward_pass(
 
 
 class PackedPass(NamedTuple):
-    """`backend.PackedPass` for the CPU."""
+    """`fixed_weights.PackedPass` for the CPU."""
 
     forward: ForwardPass
     layout: BatchLayout
@@ -250,7 +251,7 @@ class PackedPass(NamedTuple):
     """The pass on one thread, with `addresses` among its values; None if it may be divided among threads."""
 
     def run(self, data: int, others: Sequence[int]) -> None:
-        """See `backend.PackedPass.run`."""
+        """See `fixed_weights.PackedPass.run`."""
         if self.template is None:
             addresses = 0, data, *self.addresses[2:], *others
             self.forward.executable(self.layout).run(self.layout, addresses, self.packed)
@@ -290,7 +291,7 @@ class NativeStepper:
         self._one_step = self.native(1)
 
     def native(self, steps: int) -> NativeSteps:
-        """See `engines.backend.Stepper.native`."""
+        """See `engines.fixed_weights.Stepper.native`."""
         N, dtype = len(self.states[0][0]), self._directions[0].dtype
         x, owners, launches, input_slots = empty((0,), dtype), list[Any](), list[Launch](), list[int]()
         for k, direction in enumerate(self._directions):

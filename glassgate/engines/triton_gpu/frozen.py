@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from glassgate.engines.backend import NativeSteps, PackedPass, PreparedCalls, Signature
+from glassgate.engines.backend import PreparedCalls, Signature
 from glassgate.engines.contract import Direction, Recording, Result, Steps, results_of
+from glassgate.engines.fixed_weights import NativeSteps, PackedPass
 from glassgate.engines.plan import operands_of, plan_of
 from glassgate.engines.triton_gpu.costs import COSTS
 from glassgate.engines.triton_gpu.graphs import capture
@@ -61,7 +62,7 @@ class GPUFrozenDirections:
 
 
 class Stepper:
-    """`engines.backend.Stepper` as one CUDA graph. The graph reads the input and updates the states in place.
+    """`engines.fixed_weights.Stepper` as one CUDA graph. The graph reads the input and updates the states in place.
 
     Args:
         layers, residual: as in `FrozenDirections.stepper`.
@@ -84,7 +85,7 @@ class Stepper:
         self._replay = capture(self._step, first.device)
 
     def native(self, steps: int) -> NativeSteps | None:
-        """See `engines.backend.Stepper.native`."""
+        """See `engines.fixed_weights.Stepper.native`."""
         return None
 
     @torch.no_grad()

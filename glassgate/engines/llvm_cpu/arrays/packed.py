@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Weights
-from glassgate.engines.backend import InputProduct, PackedPass, PreparedCalls, Signature
+from glassgate.engines.backend import InputProduct, PreparedCalls, Signature
 from glassgate.engines.contract import Direction, Recording, Result, Steps
+from glassgate.engines.fixed_weights import PackedPass
 from glassgate.engines.input_product import input_product
 from glassgate.engines.llvm_cpu.arrays import engine
 from glassgate.engines.llvm_cpu.arrays.kernel import HEADER

@@ -12,7 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from glassgate.engines.backend import LARGEST_INT8
+from glassgate.engines.fixed_weights import LARGEST_INT8
 from glassgate.engines.llvm_cpu.processor import INT8_OFFSET, OFFSET_METHODS, ROW_HEADER, Processor
 from glassgate.engines.llvm_cpu.simd.blocking import blocking
 from glassgate.engines.llvm_cpu.simd.fma import FMA
