@@ -14,10 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 import glassgate as gg
 from glassgate.engines.llvm_cpu import workspace
-from glassgate.engines.llvm_cpu.arrays import engine as arrays
 from glassgate.layers import prepared_calls
 from tests.compare import noise as noise64
-from tests.engines.llvm_cpu.array_cells import Decayed, DeltaRule
 
 
 def noise(seed, *shape):
@@ -136,77 +134,6 @@ def test_second_derivatives_of_prepared_calls_with_resets():
     assert torch.autograd.gradcheck(output, (x, c_0))
     assert torch.autograd.gradgradcheck(output, (x, c_0))
     assert prepared(layer)
-
-
-ARRAY_LAYERS = {
-    "delta rule": lambda: gg.Recurrent(DeltaRule(2, 3, 4), 6, 8),
-    "batch first": lambda: gg.Recurrent(Decayed(2, 3, 4), 6, 8, batch_first=True, dtype=torch.float64),
-    "two layers, two directions": lambda: gg.Recurrent(Decayed(2, 3, 4), 6, 8, 2, bidirectional=True, merge="sum"),
-    "the raw input": lambda: gg.Recurrent(gg.cells.GRUD(), 6, 8),
-    "initial values": lambda: gg.Recurrent(gg.cells.MLSTM(2, 4), 6, 8),
-    "large products": lambda: gg.Recurrent(DeltaRule(2, 64, 64), 256, 128),
-}
-"""Layers whose cells declare axes."""
-
-
-@pytest.mark.parametrize(
-    ("name", "product"), [*((name, "torch") for name in ARRAY_LAYERS), ("large products", "kernels")]
-)
-def test_prepared_calls_of_cells_that_declare_axes_give_the_same_bits(monkeypatch, name, product):
-    monkeypatch.setattr(arrays, "torch_multiplies_with_mkl", lambda: product == "torch")
-    layer = ARRAY_LAYERS[name]()
-    D, dtype = layer.input_size, layer.weight_ih_l0.dtype
-    for batch in ((3,), (), (1,)) if name != "large products" else ((3,),):
-        shape = (*batch, 7, D) if layer.batch_first else (50, *batch, D)
-        x = noise(1, *shape).to(dtype).requires_grad_()
-        with torch.no_grad():
-            _, final = layer(x)
-        hx, restart = [
-            tuple([noise(seed + k, *v.shape).to(dtype).requires_grad_() for k, v in enumerate(final)])
-            for seed in (2, 4)
-        ]
-        mask = noise(6, *x.shape[:-1]) > 1
-        for more in ({}, {"resets": mask}, {"resets": mask, "restart": restart}):
-            for state in (None, hx):
-                for learns in (True, False):
-                    before = len(prepared(layer))
-                    first = call(layer, x, state, learns, **more)
-                    first = first if before or learns else call(layer, x, state, learns, **more)
-                    for _ in range(3):
-                        same(call(layer, x, state, learns, **more), first)
-                    assert len(prepared(layer)) == before + 1
-        (_, _, states), (_, _, expected) = layer(x, hx, return_states=True), layer(x, hx, return_states=True)
-        same([*states.values()], [*expected.values()])
-    with gg.engine("reference"):
-        truth = call(layer, x, hx)
-    for actual, expected in zip(call(layer, x, hx), truth, strict=True):
-        scale = max(1.0, *expected.abs().flatten().tolist(), 1.0)
-        torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-4 * scale)
-
-
-def test_prepared_calls_of_cells_that_declare_axes_notice_changes():
-    class Fast(gg.Cell):
-        gates, state = {"k": ("key",), "v": ("value",)}, {"h": ("value",), "S": ("key", "value")}
-        key, recurrent, factor = 4, False, 0.9
-
-        def step(self, a, s):
-            S = self.factor * s.S + a.k[..., None] * a.v[..., None, :]
-            return S.sum(-2), S
-
-    cell = Fast()
-    layer, x = gg.Recurrent(cell, 6, 5), noise(1, 4, 3, 6)
-    for _ in range(3):
-        call(layer, x)
-    assert prepared(layer)
-    cell.factor = 0.5
-    with gg.engine("reference"):
-        expected = call(layer, x)
-    for actual, other in zip(call(layer, x), expected, strict=True):
-        torch.testing.assert_close(actual, other)
-    x64 = noise64(1, 3, 2, 6).requires_grad_()
-    layer.double()
-    for _ in range(3):
-        assert torch.autograd.gradgradcheck(lambda v: layer(v)[0], (x64,))
 
 
 @pytest.mark.parametrize(
