@@ -46,8 +46,8 @@ def source(cell: Cell, engine: str = "cpu", *, projected: bool = False) -> str:
 
 def _of_arrays(cell: Cell) -> str:
     """The kernels of a cell that declares axes."""
+    from glassgate.engines.arrays.program import ArrayProgram
     from glassgate.engines.llvm_cpu.arrays.kernel import print_kernels
-    from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
     from glassgate.engines.llvm_cpu.processor import host
 
     program = ArrayProgram(current_array_step(cell, *example_sizes(cell)))

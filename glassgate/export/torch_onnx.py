@@ -65,19 +65,20 @@ def arrays(
 ) -> "list[ir.Value]":
     """Add the ONNX nodes of the operator `glassgate::arrays`: one direction of a cell that declares axes.
 
-    The parameters are those of `engines.llvm_cpu.arrays.operators`.
+    The parameters are those of `engines.torch_op.array_operators`.
     """
     from onnxscript import evaluator
 
     from glassgate.engines.symbolic.arrays.text import parse_step
     from glassgate.engines.symbolic.ops import Noise
+    from glassgate.engines.torch_op.array_operators import split_step
     from glassgate.export.onnx_arrays import emit_steps
     from glassgate.export.onnx_layer import Call
     from glassgate.export.onnx_ops import Operators
 
     if all_states:
         raise ExportError("torch.onnx.export: return_states=True cannot be exported; read the output and final states")
-    op, parsed = Operators(f"glassgate{next(_calls)}."), parse_step(step)
+    op, parsed = Operators(f"glassgate{next(_calls)}."), parse_step(split_step(step)[1])
     (gates, inputs, _), states = rows, len(parsed.state)
     initial, restart = operands[:states], operands[states : 2 * states]
     is_restarted = resets is not None and any(a is not b for a, b in zip(initial, restart, strict=True))

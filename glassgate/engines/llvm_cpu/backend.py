@@ -37,9 +37,9 @@ class CPU:
     @property
     def array_kernels(self) -> ArrayKernels:
         """See `backend.ArrayKernels`."""
-        from glassgate.engines.llvm_cpu.arrays import engine
+        from glassgate.engines.llvm_cpu.arrays.engine import ENGINE
 
-        return engine
+        return ENGINE
 
     def compile(self, plans: tuple[Plan, ...]) -> "Layer":
         """See `Backend.compile`. Kernels are compiled at their first use."""

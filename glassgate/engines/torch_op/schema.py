@@ -1,6 +1,6 @@
 """Registers the names and schemas of the operators when torch is imported. Other modules implement them.
 
-`operators.py` implements those of kernels, and `engines/llvm_cpu/arrays/operators.py` those of cells that declare axes.
+`operators.py` implements those of kernels, and `array_operators.py` those of cells that declare axes.
 
 torch imports this module through an entry point of the group `torch.backends`. A program of `torch.export` or
 AOTInductor therefore loads in a process that does not import glassgate. The names of the arguments must not change,
@@ -23,11 +23,11 @@ _SCHEMAS = (
     f"arrays({_ARRAY_CALL}, {_ARRAY_OPTIONS}, bool save) -> Tensor[]",
     f"arrays_backward({_ARRAY_CALL}, Tensor saved, Tensor[] d_results, {_ARRAY_OPTIONS}) -> Tensor[]",
 )
-_LAYERS, _ARRAYS = ".operators", "glassgate.engines.llvm_cpu.arrays.operators"
+_LAYERS, _ARRAYS = ".operators", ".array_operators"
 
 
 def _lazy(name: str, module: str) -> Callable[..., Any]:
-    """Return a function of a module, given relative to this package or in full. The first call imports the module."""
+    """Return a function of a module of this package. The first call imports the module."""
     return lambda *args, **kwargs: getattr(import_module(module, __package__), name)(*args, **kwargs)
 
 

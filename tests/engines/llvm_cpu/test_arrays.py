@@ -8,11 +8,11 @@ import torch
 import glassgate as gg
 from glassgate.cell_shapes import example_sizes
 from glassgate.engines import reference
+from glassgate.engines.arrays.program import ArrayProgram
 from glassgate.engines.contract import Direction, Steps
 from glassgate.engines.kernels import KernelEngine
 from glassgate.engines.llvm_cpu.arrays import engine as array_engine
 from glassgate.engines.llvm_cpu.arrays import run as array_run
-from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
 from glassgate.engines.llvm_cpu.processor import host, pretend
 from glassgate.engines.symbolic.arrays.step import array_step
 from glassgate.engines.symbolic.arrays.text import format_step, parse_step

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import NamedTuple
 
+from glassgate.engines.arrays.nests import Order, divide
+from glassgate.engines.arrays.program import ArrayProgram, parameter_name
 from glassgate.engines.llvm_cpu.arrays.layout import Names
-from glassgate.engines.llvm_cpu.arrays.nests import Order, divide
 from glassgate.engines.llvm_cpu.arrays.printer import print_step
-from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram, parameter_name
 from glassgate.engines.llvm_cpu.compile import Function, compile_kernel
 from glassgate.engines.llvm_cpu.processor import Processor
 from glassgate.engines.lowering.nests import Store
@@ -96,7 +96,7 @@ class _Kernel:
         self._scratch_size = 1
         self.parameters = {parameter_name(key): axes for key, axes in program.parameter_axes.items()}
 
-    def arguments(self) -> list[str]:
+    def arguments(self) -> Sequence[str]:
         """The names of the arguments after the header."""
         raise NotImplementedError
 
@@ -195,10 +195,8 @@ class _Forward(_Kernel):
 
     name = "forward"
 
-    def arguments(self) -> list[str]:
-        names = [(prefix, s) for prefix in ("s", "r") for s in self.step.state]
-        names = [*(("o", s) for s in self.program.outputs), *names, *(("p", p) for p in self.parameters)]
-        return [f"{prefix}_{name}" for prefix, name in names]
+    def arguments(self) -> Sequence[str]:
+        return self.program.forward_arguments
 
     def print_job(self) -> None:
         step, saved = self.step, self.saved_sizes
@@ -238,25 +236,14 @@ class _Backward(_Kernel):
             self._offsets[name] = self.slot
             self.slot += -(-size // self.lanes) * self.lanes
 
-    def arguments(self) -> list[str]:
-        names = [("u", s) for s in self.program.outputs]
-        names += [(prefix, s) for prefix in ("d", "r", "e") for s in self.step.state]
-        names += [("p", p) for p in self.parameters] + [("q", p) for p in self.summed]
-        factors = [*self.program.factors]
-        names += [("t", s) for s in self.step.state] if self.program.records else []
-        return ["work", "d_gates", "d_inputs", "d_shared", *(f"{prefix}_{name}" for prefix, name in names), *factors]
-
-    @property
-    def summed(self) -> dict[str, tuple[str, ...]]:
-        """The axes of the parameters whose gradients are sums over the steps."""
-        axes = self.program.parameter_axes
-        return {parameter_name(key): own for key, own in axes.items() if key not in self.program.products}
+    def arguments(self) -> Sequence[str]:
+        return ["work", *self.program.backward_arguments]
 
     def print_job(self) -> None:
         step, saved = self.step, self.saved_sizes
         for prefix in ("d", "r", "e"):
             self.of_job(prefix, step.state)
-        self.of_job("q", self.summed)
+        self.of_job("q", self.program.summed)
         with self.loop("for _c in range((_length + _chunk - 1) // _chunk - 1, -1, -1):"):
             self.line("_begin = _c * _chunk")
             self.line("_stop = min(_begin + _chunk, _length)")

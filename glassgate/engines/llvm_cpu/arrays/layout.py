@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from glassgate.engines.llvm_cpu.arrays.nests import Order, is_view, memory_of
+from glassgate.engines.arrays.nests import Order, is_view, memory_of
 from glassgate.engines.symbolic.arrays.value import Value
 from glassgate.engines.symbolic.ops import Gather, Index
 

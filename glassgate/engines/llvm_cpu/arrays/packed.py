@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Weights
+from glassgate.engines.arrays.engine import noise_rows, program_of
+from glassgate.engines.arrays.parameters import parameters_of
+from glassgate.engines.arrays.rows import Operands, layout_of
 from glassgate.engines.backend import InputProduct, PreparedCalls, Signature
 from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.engines.fixed_weights import PackedPass
 from glassgate.engines.input_product import input_product
-from glassgate.engines.llvm_cpu.arrays import engine
+from glassgate.engines.llvm_cpu.arrays.engine import ENGINE
 from glassgate.engines.llvm_cpu.arrays.kernel import HEADER
-from glassgate.engines.llvm_cpu.arrays.parameters import parameters_of
-from glassgate.engines.llvm_cpu.arrays.rows import Operands, layout_of
 from glassgate.engines.llvm_cpu.native import compile_native
 from glassgate.engines.llvm_cpu.packed import BoundSteps, NativeStepper, PackedLayer
-from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.tasks import Launch, ParallelTask
 from glassgate.engines.memory import allocator, empty
 
@@ -63,7 +63,7 @@ class PackedArrays:
         """Run whole sequences. The arguments are those of `FrozenDirections.run`."""
         direction = self.direction._replace(initial=initial, restart=restart)
         recordings = None if recording is None else [recording]
-        return engine.run(steps, [direction], all_states, self._multiply, recordings)[0]
+        return ENGINE.run(steps, [direction], all_states, self._multiply, recordings)[0]
 
     def _multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The pre-activations of rows, from the packed weights; `backend.InputProduct`."""
@@ -89,7 +89,7 @@ class PackedArrays:
     def bound_steps(self, steps: int, N: int, x: Tensor, states: Sequence[Tensor]) -> BoundSteps:
         """See `Steppable.bound_steps`."""
         direction, dtype, S = self.direction, self.dtype, steps * N
-        program, weights = engine.program_of(direction), direction.weights
+        program, weights = program_of(direction), direction.weights
         width = sum(map(program.width, program.inputs.values()))
         copy = _copy_columns(x, S, weights["weight_ih"].shape[1], width) if S > 1 and width else None
         launches, slots, features = ([copy[0]], [1], copy[1]) if copy else ([], [], x)
@@ -97,11 +97,11 @@ class PackedArrays:
         slots += [sum(len(launch.arguments) for launch in launches) + slot for slot in product.input_slots]
         launches += product.launches
         rows = layout_of(S, N, None)._replace(reverse=direction.reverse)
-        noise = engine.noise_rows(program, direction, rows, S).to(dtype).contiguous()
+        noise = noise_rows(program, direction, rows, S).to(dtype).contiguous()
         parameters = [v.contiguous() for v in parameters_of(program, weights)]
         operands = Operands(product.output, x if program.inputs else x.new_empty(0), noise, states, states, parameters)
         output = empty((S, states[0].shape[1]), dtype)
-        compiled = engine.compiled_arrays(program, dtype, host().full_precision)
+        compiled = ENGINE.compiled(program, dtype)
         if program.inputs and not x.numel():
             slots.append(sum(len(launch.arguments) for launch in launches) + HEADER.index("inputs"))
         launches.append(compiled.launch(rows, operands, output))
@@ -156,7 +156,7 @@ class PackedArrayLayer(NamedTuple):
             directions.append(own.direction._replace(initial=initial, restart=()))
         data = directions[0].initial[0].new_empty(steps * N, 0)
         with torch.autocast("cpu", enabled=False):
-            return engine.prepare(Steps(data, None, None), directions, signature, products)
+            return ENGINE.prepare(Steps(data, None, None), directions, signature, products)
 
     def stepper(
         self, layers: "Sequence[PackedArrayLayer]", initial: Sequence[tuple[Tensor, ...]], residual: Sequence[bool]

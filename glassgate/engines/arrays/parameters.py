@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
+from glassgate.engines.arrays.program import ArrayProgram
 from glassgate.engines.symbolic.arrays.evaluate import Evaluation
 from glassgate.engines.symbolic.arrays.matrices import BIAS, WEIGHT
 from glassgate.engines.symbolic.ops import Leaf, Parameter

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from glassgate.engines.llvm_cpu.arrays.nests import is_moved, is_sum, is_view, memory_of, read
+from glassgate.engines.arrays.nests import is_moved, is_sum, is_view, memory_of, read
 from glassgate.engines.lowering.nests import Memory, Store
 from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.differentiate import gradient
@@ -112,6 +112,27 @@ class ArrayProgram:
     def width(self, axes: Sequence[str]) -> int:
         """The number of elements of a value with these axes."""
         return prod(self.sizes[axis] for axis in axes)
+
+    @property
+    def forward_arguments(self) -> list[str]:
+        """The names of the tensors of the forward pass besides the rows: `r_` is a state after a reset."""
+        names = [("o", s) for s in self.outputs] + [(prefix, s) for prefix in ("s", "r") for s in self.states]
+        names += [("p", parameter_name(key)) for key in self.parameter_axes]
+        return [f"{prefix}_{name}" for prefix, name in names]
+
+    @property
+    def backward_arguments(self) -> list[str]:
+        """The names of the tensors of the backward pass besides the rows: `e_` is the gradient of `r_`."""
+        names = [("u", s) for s in self.outputs] + [(prefix, s) for prefix in ("d", "r", "e") for s in self.states]
+        names += [("p", parameter_name(key)) for key in self.parameter_axes] + [("q", name) for name in self.summed]
+        names += [("t", s) for s in self.states] if self.records else []
+        return ["d_gates", "d_inputs", "d_shared", *(f"{prefix}_{name}" for prefix, name in names), *self.factors]
+
+    @property
+    def summed(self) -> dict[str, Axes]:
+        """The axes of the parameters whose gradients are sums over the steps."""
+        axes = self.parameter_axes
+        return {parameter_name(key): own for key, own in axes.items() if key not in self.products}
 
     def _in_job(self, axes: Iterable[str]) -> Axes:
         return tuple(axis for axis in axes if axis != self.head)

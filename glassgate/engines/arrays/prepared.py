@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Cell
+from glassgate.engines.arrays.compiled import CompiledArrays
+from glassgate.engines.arrays.parameters import parameters_of
+from glassgate.engines.arrays.rows import Operands, Rows, layout_of
 from glassgate.engines.backend import InputProduct, PackedLengths
 from glassgate.engines.contract import Recording
-from glassgate.engines.llvm_cpu.arrays.parameters import parameters_of
-from glassgate.engines.llvm_cpu.arrays.rows import Operands, Rows, layout_of
-from glassgate.engines.llvm_cpu.arrays.run import CompiledArrays
 from glassgate.engines.memory import LOW_ADDRESS, readable
 from glassgate.engines.traced_cells import traced_array_step
 

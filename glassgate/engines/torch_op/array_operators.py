@@ -1,8 +1,9 @@
 """The implementation of the torch operators `glassgate::arrays` and `glassgate::arrays_backward`.
 
 Arguments of both: `rows`, the pre-activations, the inputs and the random numbers of all rows; `operands`, the initial
-states, the states after a reset and the parameters; `step`, the step as text; `weights`, the names of the parameters,
-with spaces between them. The results are those of `CompiledArrays`, and with `save` the saved states.
+states, the states after a reset and the parameters; `step`, the name of the backend, and the step as text; `weights`,
+the names of the parameters, with spaces between them. The results are those of `CompiledArrays`, and with `save` the
+saved states.
 """
 
 from collections.abc import Sequence
@@ -12,20 +13,32 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from glassgate.engines.arrays.compiled import CompiledArrays
+from glassgate.engines.arrays.engine import rows_of
+from glassgate.engines.arrays.parameters import parameters_of
+from glassgate.engines.arrays.program import ArrayProgram
+from glassgate.engines.arrays.rows import Operands, Rows
 from glassgate.engines.contract import Steps
-from glassgate.engines.llvm_cpu.arrays.engine import compiled_arrays, rows_of
-from glassgate.engines.llvm_cpu.arrays.parameters import parameters_of
-from glassgate.engines.llvm_cpu.arrays.program import ArrayProgram
-from glassgate.engines.llvm_cpu.arrays.rows import Operands, Rows
-from glassgate.engines.llvm_cpu.arrays.run import CompiledArrays
-from glassgate.engines.llvm_cpu.processor import host
+from glassgate.engines.registry import BACKENDS
 from glassgate.engines.symbolic.arrays.text import parse_step
 from glassgate.engines.symbolic.step import run_in_new_thread
 
 
+def split_step(step: str) -> tuple[str, str]:
+    """The backend's name and the text of the step in the argument `step`. The first backend has texts without names."""
+    name, _, text = step.rpartition("\n")
+    return name or next(iter(BACKENDS)), text
+
+
 @lru_cache(256)
 def _program(step: str, all_states: bool) -> ArrayProgram:
-    return ArrayProgram(parse_step(step), all_states)
+    return ArrayProgram(parse_step(split_step(step)[1]), all_states)
+
+
+def _compiled(step: str, all_states: bool, dtype: torch.dtype) -> CompiledArrays:
+    arrays: Any = BACKENDS[split_step(step)[0]]
+    compiled: CompiledArrays = arrays.array_kernels.compiled(_program(step, all_states), dtype)
+    return compiled
 
 
 def _prepare(
@@ -36,16 +49,15 @@ def _prepare(
     program: ArrayProgram,
     weights: str,
     reverse: bool,
-) -> tuple[CompiledArrays, Rows, Operands, dict[str, Tensor]]:
-    """The kernels, the rows and operands of a call, and its parameters by name."""
+) -> tuple[Rows, Operands, dict[str, Tensor]]:
+    """The rows and operands of a call, and its parameters by name."""
     count, contiguous = len(program.states), [v.contiguous() for v in operands]
     initial, restart = contiguous[:count], contiguous[count : 2 * count]
     by_name = dict(zip(weights.split(), contiguous[2 * count :], strict=True))
     gates, inputs, noise = (v.contiguous() for v in rows)
     parameters = [v.to(gates.dtype).contiguous() for v in parameters_of(program, by_name)]
     layout = rows_of(Steps(gates, batch_sizes, resets), len(initial[0]))._replace(reverse=reverse)
-    compiled = compiled_arrays(program, gates.dtype, host().full_precision)
-    return compiled, layout, Operands(gates, inputs, noise, initial, restart, parameters), by_name
+    return layout, Operands(gates, inputs, noise, initial, restart, parameters), by_name
 
 
 def forward(
@@ -60,8 +72,8 @@ def forward(
     save: bool,
 ) -> list[Tensor]:
     """Run the forward pass."""
-    program = _program(step, all_states)
-    compiled, layout, prepared, _ = _prepare(rows, operands, batch_sizes, resets, program, weights, reverse)
+    compiled = _compiled(step, all_states, rows[0].dtype)
+    layout, prepared, _ = _prepare(rows, operands, batch_sizes, resets, compiled.program, weights, reverse)
     results, saved = compiled.forward(layout, prepared, save)
     return [*results, *([saved] if save else [])]
 
@@ -79,8 +91,9 @@ def backward(
     all_states: bool,
 ) -> list[Tensor]:
     """Run the backward pass. Return the gradients of the pre-activations, of the inputs and of `operands`."""
-    program = _program(step, all_states)
-    compiled, layout, prepared, by_name = _prepare(rows, operands, batch_sizes, resets, program, weights, reverse)
+    compiled = _compiled(step, all_states, rows[0].dtype)
+    program = compiled.program
+    layout, prepared, by_name = _prepare(rows, operands, batch_sizes, resets, program, weights, reverse)
     d, _ = compiled.backward(layout, prepared, saved, [v.contiguous() for v in d_results])
     d_gates, d_inputs, _, *others = d
     assert d_gates is not None
@@ -118,7 +131,7 @@ def fake_forward(
     results = [gates.new_empty(gates.shape[0], v.shape[1]) for v in initial[: len(program.outputs)]]
     results += [torch.empty_like(v) for v in initial]
     if save:
-        compiled = compiled_arrays(program, gates.dtype, host().full_precision)
+        compiled = _compiled(step, all_states, gates.dtype)
         N = initial[0].shape[0]
         steps = gates.shape[0] // N if batch_sizes is None else batch_sizes.shape[0]
         results.append(gates.new_empty(compiled.saved_size(steps, N)))

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from glassgate.engines.arrays.rows import Operands, Rows
 from glassgate.engines.contract import Direction, Recording
-from glassgate.engines.llvm_cpu.arrays.rows import Operands, Rows
 from glassgate.engines.reference import record_step, step_of
 
 

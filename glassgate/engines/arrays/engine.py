@@ -1,0 +1,260 @@
+"""The engine of cells whose states are arrays. The recurrence has kernels of its own."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from glassgate.cell import Cell, Weights
+from glassgate.cell_shapes import shapes_from_weights
+from glassgate.engines.arrays.compiled import CompiledArrays
+from glassgate.engines.arrays.parameters import parameters_of
+from glassgate.engines.arrays.prepared import ArrayPlan, PreparedArrays
+from glassgate.engines.arrays.program import ArrayProgram
+from glassgate.engines.arrays.recorder import Recorder
+from glassgate.engines.arrays.rows import Operands, Rows, layout_of
+from glassgate.engines.backend import InputProduct, Signature
+from glassgate.engines.contract import (
+    Direction,
+    Reason,
+    Recording,
+    Result,
+    Steps,
+    is_intercepted,
+    is_transformed,
+    result_type,
+)
+from glassgate.engines.memory import COMPUTE_DTYPE
+from glassgate.engines.symbolic.arrays.step import ArrayStep
+from glassgate.engines.symbolic.arrays.text import format_step
+from glassgate.engines.symbolic.step import refusal
+from glassgate.engines.symbolic.values import NotTraceable
+from glassgate.engines.traced_cells import assume_constant, traced_array_step
+from glassgate.shapes import ShapeError
+
+
+class ArrayEngine(ABC):
+    """`backend.ArrayKernels` of a backend.
+
+    Args:
+        name: the name of the backend.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @abstractmethod
+    def compiled(self, program: ArrayProgram, dtype: torch.dtype) -> CompiledArrays:
+        """The kernels of the passes of a cell."""
+
+    @abstractmethod
+    def multiplies_faster(self, rows: int, products: int) -> bool:
+        """See `ArrayKernels.multiplies_faster`."""
+
+    def why_not(self, steps: Steps, directions: Sequence[Direction], all_states: bool) -> Reason | None:
+        """See `ArrayKernels.why_not`."""
+        if is_transformed():
+            return Reason("kernels of array states have no transforms of torch.func")
+        for direction in directions:
+            if "weight_hr" in direction.weights:
+                return Reason("kernels of array states have no projection")
+            if direction.cell.recurrent and direction.cell.heads > 1:
+                return Reason("kernels of array states have no blocks in weight_hh")
+            if is_intercepted() and steps.batch_sizes is not None and _has_noise_per_sequence(direction):
+                return Reason(
+                    "kernels of array states expand noise of sequences of equal length only under torch.compile"
+                )
+            fault, is_general = _fault(direction.cell, *_sizes(direction), all_states)
+            if fault is not None:
+                return Reason(fault, is_general)
+        return None
+
+    def run(
+        self,
+        steps: Steps,
+        directions: Sequence[Direction],
+        all_states: bool,
+        product: InputProduct,
+        recordings: Sequence[Recording] | None = None,
+    ) -> list[Result]:
+        """See `ArrayKernels.run`."""
+        if is_intercepted():
+            return [self._run_in_graph(steps, direction, all_states) for direction in directions]
+        recorders = [None] * len(directions) if recordings is None else [*map(Recorder, recordings, directions)]
+        pairs = zip(directions, recorders, strict=True)
+        return [self._run(steps, direction, all_states, product, recorder) for direction, recorder in pairs]
+
+    def prepare(
+        self, steps: Steps, directions: Sequence[Direction], signature: Signature, products: Sequence[InputProduct]
+    ) -> PreparedArrays | None:
+        """See `ArrayKernels.prepare`."""
+        data, N, plans = steps.data, len(directions[0].initial[0]), list[ArrayPlan]()
+        dtype = result_type(data.dtype, data.device.type)
+        if signature.record or not COMPUTE_DTYPE.get(data.dtype) is data.dtype is dtype:
+            return None
+        for direction in directions:
+            weights, sizes = direction.weights, _sizes(direction)
+            program = program_of(direction, signature.all_states)
+            if program.noise:
+                return None
+            rows = layout_of(len(data), N, None)._replace(reverse=direction.reverse, shape=signature.leading_shape)
+            compiled = self.compiled(program, data.dtype)
+            state_count = len(direction.initial) + len(direction.restart)
+            plans.append(ArrayPlan(direction.cell, sizes, tuple(weights), state_count, compiled, rows))
+        return PreparedArrays(tuple(plans), data.dtype, products)
+
+    def _run_in_graph(self, steps: Steps, direction: Direction, all_states: bool) -> Result:
+        """Run a direction by the operators `arrays`, which torch.compile and torch.export trace."""
+        weights, data, N = direction.weights, steps.data, direction.initial[0].shape[0]
+        text, noise = _text(direction.cell, *_sizes(direction))
+        dtype = COMPUTE_DTYPE[data.dtype]
+        blocks = []
+        for name, width in noise:
+            if name not in direction.noise:
+                blocks.append(data.new_full((data.shape[0], width), direction.cell.noise[name].mean))
+            elif direction.cell.noise[name].per_step:
+                blocks.append(direction.noise[name])
+            else:
+                blocks.append(direction.noise[name].repeat(data.shape[0] // N, 1))
+        gates = linear(*_factors(data, weights, dtype)).to(dtype)
+        rows = [gates, data.to(dtype), torch.cat(blocks, 1).to(dtype) if blocks else gates.new_empty(0)]
+        names = [name for name in weights if name not in ("weight_ih", "bias_ih")]
+        initial = [v.to(dtype) for v in direction.initial]
+        operands = [*initial, *([v.to(dtype) for v in direction.restart] or initial)]
+        operands += [weights[name].to(dtype) for name in names]
+        save = torch.is_grad_enabled() and any([v.requires_grad for v in (*rows, *operands)])
+        flat = torch.ops.glassgate.arrays(
+            rows,
+            operands,
+            steps.batch_sizes,
+            steps.resets,
+            f"{self.name}\n{text}",
+            " ".join(names),
+            direction.reverse,
+            all_states,
+            save,
+        )
+        count, states = len(initial) if all_states else 1, len(initial)
+        result = result_type(data.dtype, data.device.type)
+        return Result(
+            tuple([v.to(result) for v in flat[:count]]), tuple([v.to(result) for v in flat[count : count + states]])
+        )
+
+    def _run(
+        self, steps: Steps, direction: Direction, all_states: bool, product: InputProduct, recorder: Recorder | None
+    ) -> Result:
+        program = program_of(direction, all_states, recorder is not None)
+        weights, data = direction.weights, steps.data
+        dtype, rows = COMPUTE_DTYPE[data.dtype], rows_of(steps, len(direction.initial[0]))
+
+        def ready(v: Tensor) -> Tensor:
+            return _of_type(v, dtype).contiguous()
+
+        initial = [*map(ready, direction.initial)]
+        operands = Operands(
+            ready(product(*_factors(data, weights, dtype))),
+            ready(data) if program.inputs else initial[0].new_empty(0),
+            ready(noise_rows(program, direction, rows, len(data))),
+            initial,
+            [*map(ready, direction.restart)] or initial,
+            [ready(v) for v in parameters_of(program, weights)],
+        )
+        compiled = self.compiled(program, dtype)
+        results = compiled(rows._replace(reverse=direction.reverse), operands, recorder)
+        result, count = result_type(data.dtype, data.device.type), len(program.outputs)
+        results = tuple([_of_type(v, result) for v in results])
+        return Result(results[:count], results[count:])
+
+
+def _has_noise_per_sequence(direction: Direction) -> bool:
+    return any([not direction.cell.noise[name].per_step for name in direction.noise])
+
+
+@assume_constant
+def _fault(cell: Cell, input_size: int, hidden_size: int, all_states: bool) -> tuple[str | None, bool]:
+    """Why kernels cannot run a cell, and whether this holds for each of its calls. None if they can."""
+    try:
+        program = _program(cell, input_size, hidden_size, all_states)
+    except ShapeError:
+        return "the shapes in its step do not fit", False  # the reference engine raises an error about them
+    return (program, True) if isinstance(program, str) else (None, False)
+
+
+@assume_constant
+def _text(cell: Cell, input_size: int, hidden_size: int) -> tuple[str, tuple[tuple[str, int], ...]]:
+    """The step as text for the operators, and the name and the width of each random number that it reads."""
+    program = _program(cell, input_size, hidden_size, False)
+    assert isinstance(program, ArrayProgram)
+    text = format_step(program.traced)
+    return text, tuple((name, program.width(axes)) for name, axes in program.noise.items())
+
+
+def _of_type(v: Tensor, dtype: torch.dtype) -> Tensor:
+    """The tensor with this dtype. `to` takes a microsecond even if it changes nothing."""
+    return v if v.dtype is dtype else v.to(dtype)
+
+
+def _factors(data: Tensor, weights: Weights, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The input, weight and bias of the input product, whose dtype autocast and sessions may lower."""
+    weight, bias = weights["weight_ih"], weights.get("bias_ih")
+    features = data if data.shape[1] == weight.shape[1] else data[:, : weight.shape[1]]
+    if weight.dtype in COMPUTE_DTYPE:
+        weight, bias = _of_type(weight, dtype), None if bias is None else _of_type(bias, dtype)
+    return _of_type(features, dtype), weight, bias
+
+
+def noise_rows(program: ArrayProgram, direction: Direction, rows: Rows, S: int) -> Tensor:
+    """The random numbers of all rows, (S, width): the drawn ones, or the mean of each."""
+    blocks = []
+    for name, axes in program.noise.items():
+        noise = direction.cell.noise[name]
+        if name not in direction.noise:
+            blocks.append(direction.initial[0].new_full((S, program.width(axes)), noise.mean))
+        elif noise.per_step:
+            blocks.append(direction.noise[name])
+        else:
+            sequences = rows.sequences
+            blocks.append(direction.noise[name][torch.cat([sequences, sequences.new_zeros(S - len(sequences))])])
+    return torch.cat(blocks, 1) if blocks else direction.initial[0].new_empty(0)
+
+
+def rows_of(steps: Steps, N: int) -> Rows:
+    """The rows of a call with N sequences."""
+    batch_sizes = None if steps.batch_sizes is None else tuple(steps.batch_sizes.tolist())
+    resets = None if steps.resets is None else steps.resets.contiguous()
+    return layout_of(len(steps.data), N, batch_sizes)._replace(resets=resets)
+
+
+def _sizes(direction: Direction) -> tuple[int, int]:
+    """The input size and the hidden size of a direction."""
+    cell, columns, hidden_size = direction.cell, direction.weights["weight_ih"].shape[1], direction.initial[0].shape[1]
+    if cell.declaration is None or not cell.declaration.inputs:
+        return columns, hidden_size
+    return shapes_from_weights(cell, direction.weights, hidden_size).input_size, hidden_size
+
+
+def program_of(direction: Direction, all_states: bool = False, records: bool = False) -> ArrayProgram:
+    """The passes of the cell of a direction that kernels can run, see `why_not`."""
+    program = _program(direction.cell, *_sizes(direction), all_states, records)
+    assert isinstance(program, ArrayProgram)
+    return program
+
+
+def _program(
+    cell: Cell, input_size: int, hidden_size: int, all_states: bool, records: bool = False
+) -> ArrayProgram | str:
+    """The passes of a cell, or the reason why kernels cannot run them."""
+    step = traced_array_step(cell, input_size, hidden_size)
+    return step if isinstance(step, str) else _program_of(step, all_states, records, cell._class_name)
+
+
+@lru_cache(1024)
+def _program_of(step: ArrayStep, all_states: bool, records: bool, name: str) -> ArrayProgram | str:
+    """The passes of a step of the cell with this name, or the reason why kernels cannot run it."""
+    try:
+        return ArrayProgram(step, all_states, records)
+    except NotTraceable as error:
+        return str(refusal(name, str(error)))
