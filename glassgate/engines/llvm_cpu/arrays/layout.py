@@ -2,47 +2,12 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from glassgate.engines.arrays.nests import Order, is_view, memory_of
+from glassgate.engines.arrays.places import Place
 from glassgate.engines.symbolic.arrays.value import Value
-from glassgate.engines.symbolic.ops import Gather, Index
-
-
-@dataclass(frozen=True)
-class Place:
-    """The position of each element of a value in memory.
-
-    Attributes:
-        address: the address of an array.
-        strides: for each axis the distance of its elements in the array.
-        offset: the index of the first element in the array.
-    """
-
-    address: str
-    strides: Mapping[str, int]
-    offset: int = 0
-
-    def at(self, indices: Sequence[Index], axes: Sequence[str]) -> "Place":
-        """The place of the elements at one index per axis; `axes` are the axes of the value in this order."""
-        strides, offset = dict[str, int](), self.offset
-        for axis, index in zip(axes, indices, strict=True):
-            offset += self.strides[axis] * index.offset
-            for new, factor in index.terms:
-                strides[new] = strides.get(new, 0) + self.strides[axis] * factor
-        return Place(self.address, strides, offset)
-
-    def index(self, variables: Mapping[str, str]) -> str:
-        """The index of an element, from the variable of each axis. Axes without a variable are at index 0."""
-        terms = [_product(variables[a], stride) for a, stride in self.strides.items() if a in variables and stride]
-        return " + ".join([*terms, *([str(self.offset)] if self.offset or not terms else [])])
-
-
-def _product(variable: str, factor: int) -> str:
-    if factor == 1:
-        return variable
-    return f"{variable if variable.isidentifier() else f'({variable})'} * {factor}"
+from glassgate.engines.symbolic.ops import Gather
 
 
 class Names:

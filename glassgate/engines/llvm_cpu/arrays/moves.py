@@ -3,10 +3,10 @@
 Examples are concatenations, rolled axes, cumulative sums, and results in a memory whose axes have another order.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from glassgate.engines.llvm_cpu.arrays.layout import Layout, Place
+from glassgate.engines.arrays.places import Place, Wrapped, at
+from glassgate.engines.llvm_cpu.arrays.layout import Layout
 from glassgate.engines.llvm_cpu.dialect import KERNEL
 from glassgate.engines.lowering.nests import Store
 from glassgate.engines.symbolic import ops
@@ -26,7 +26,7 @@ def move_lines(layout: Layout, item: Value | Store) -> list[str]:
     (x,) = item.inputs
     match item.op:
         case ops.Gather(indices):
-            return _copy(layout, axes, place, x, _at(layout.place(x), x.axes, indices))
+            return _copy(layout, axes, place, x, at(layout.place(x), x.axes, indices))
         case ops.Merge(own, into):
             strides = [layout.size(own[k + 1 :]) for k in range(len(own))]
             to = place.at([Index(tuple(zip(own, strides, strict=True)))], [into])
@@ -36,44 +36,12 @@ def move_lines(layout: Layout, item: Value | Store) -> list[str]:
             new = dict.fromkeys(axis for each in indices for axis, _ in each.terms)
             loops = (*(axis for axis in x.axes if axis not in new), *new)
             lines = _clear(layout, item)
-            return lines + _copy(layout, loops, _at(place, all_axes, indices, x.axes), x, _place(layout, x), True)
+            return lines + _copy(layout, loops, at(place, all_axes, indices, x.axes), x, _place(layout, x), True)
         case ops.Max(scanned):
             return _scan(layout, item, place, scanned, is_max=True)
         case ops.CumulativeSum(axis, reverse):
             return _scan(layout, item, place, (axis,), reverse=reverse)
     raise AssertionError(f"{item.op} has no nest of its own")
-
-
-@dataclass(frozen=True)
-class _Wrapped:
-    """The place of elements whose index along an axis wraps around."""
-
-    place: Place
-    axes: Sequence[str]
-    indices: Sequence[Index]
-    strides: Mapping[str, int]
-    """The strides of the other axes."""
-
-    @property
-    def address(self) -> str:
-        return self.place.address
-
-    def index(self, variables: Mapping[str, str]) -> str:
-        terms = [Place("", self.strides, self.place.offset).index(variables)]
-        for axis, each in zip(self.axes, self.indices, strict=True):
-            inside = Place("", dict(each.terms), each.offset).index(variables)
-            inside = inside if each.modulus is None else f"({inside}) % {each.modulus}"
-            terms.append(f"({inside}) * {self.place.strides[axis]}")
-        return " + ".join(terms)
-
-
-def _at(place: Place, axes: Sequence[str], indices: Sequence[Index], others: Iterable[str] = ()) -> Place | _Wrapped:
-    """The place of the elements at one index per axis of `axes`. Of `others`, axes that are not in `axes` stay."""
-    stay = {axis: place.strides[axis] for axis in others if axis in place.strides and axis not in axes}
-    if all(each.modulus is None for each in indices):
-        new = place.at(indices, axes)
-        return Place(new.address, {**stay, **new.strides}, new.offset)
-    return _Wrapped(place, axes, indices, stay)
 
 
 def _place(layout: Layout, value: Value) -> Place:
@@ -97,9 +65,9 @@ def _concatenate(layout: Layout, item: Value, op: ops.Concatenate, place: Place)
 def _copy(
     layout: Layout,
     axes: Sequence[str],
-    to: Place | _Wrapped,
+    to: Place | Wrapped,
     value: Value,
-    source: Place | _Wrapped,
+    source: Place | Wrapped,
     adds: bool = False,
 ) -> list[str]:
     """The loops over `axes` that copy each element of `source`, the place of `value`, to `to`, or add it."""
@@ -114,7 +82,7 @@ def _copy(
 class _VectorLoops:
     """Loops over axes, in which one axis is divided into vectors if its elements are contiguous in the result."""
 
-    def __init__(self, layout: Layout, axes: Sequence[str], to: Place | _Wrapped, source: Place | _Wrapped) -> None:
+    def __init__(self, layout: Layout, axes: Sequence[str], to: Place | Wrapped, source: Place | Wrapped) -> None:
         self.layout, steps = layout, dict.fromkeys(axes, 1)
         self.live = "1"
         contiguous = [a for a in axes if to.strides.get(a) == 1 and not _wraps(to, a) and not _wraps(source, a)]
@@ -127,7 +95,7 @@ class _VectorLoops:
         self.inner, self.axes, self.steps = contiguous[0] if contiguous else "", axes, steps
         self.variables = {axis: f"_m{k}" for k, axis in enumerate(axes)}
 
-    def read(self, value: Value, source: Place | _Wrapped) -> str:
+    def read(self, value: Value, source: Place | Wrapped) -> str:
         """The expression that reads a vector."""
         if value in self.layout.variables:
             return self.layout.variables[value]
@@ -151,8 +119,8 @@ class _VectorLoops:
         return lines
 
 
-def _wraps(place: Place | _Wrapped, axis: str) -> bool:
-    return isinstance(place, _Wrapped) and axis not in place.strides
+def _wraps(place: Place | Wrapped, axis: str) -> bool:
+    return isinstance(place, Wrapped) and axis not in place.strides
 
 
 def _scan(

@@ -7,7 +7,8 @@ The innermost axis of a nest is divided into vectors, which are unrolled. `v7` o
 from collections.abc import Iterable, Iterator, Sequence
 
 from glassgate.engines.arrays.nests import Order, is_constant, is_view
-from glassgate.engines.llvm_cpu.arrays.layout import Layout, Names, Place
+from glassgate.engines.arrays.places import Place
+from glassgate.engines.llvm_cpu.arrays.layout import Layout, Names
 from glassgate.engines.llvm_cpu.arrays.moves import move_lines
 from glassgate.engines.llvm_cpu.dialect import KERNEL
 from glassgate.engines.lowering.expressions import Expression
