@@ -5,17 +5,6 @@ const tanh = (x) => (Math.abs(x) < 1e-3 ? x * (1 - (x * x) / 3) : 1 - 2 / (1 + M
 // In JavaScript, 1 to the power of NaN or infinity is NaN.
 const power = (x, y) => (x === 1 || (x === -1 && Math.abs(y) === Infinity) ? 1 : x ** y);
 
-// All terms of the series have the same sign, so no digits cancel.
-const erf = (x) => {
-  if (Math.abs(x) > 6) return sign(x);
-  let [term, sum] = [x, x];
-  for (let n = 1; Math.abs(term) > 1e-17 * Math.abs(sum); n++) {
-    term *= (2 * x * x) / (2 * n + 1);
-    sum += term;
-  }
-  return (2 / Math.sqrt(Math.PI)) * Math.exp(-x * x) * sum;
-};
-
 // Multiplies a matrix (rows, columns) by the elements of a vector from `start` on. Writes the result to `out` from `at` on.
 // With several heads, each block of rows reads its own part of the vector. The loop computes four rows at a time, so that
 // it reads the vector only once for four rows.

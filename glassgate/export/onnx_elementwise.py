@@ -17,6 +17,8 @@ _DIRECT = {
 }  # fmt: skip
 """The ONNX operator for each operation of `symbolic.operations` that has one."""
 _ATTRIBUTES = {"fmod": {"fmod": 1}}
+_ONLY_FLOAT = {"tan", "atan", "erf"}
+"""The operators that ONNX Runtime does not implement in float64."""
 
 
 def number(op: Operators, value: float, dtype: ir.DataType, name: str | None = None) -> ir.Value:
@@ -27,7 +29,7 @@ def number(op: Operators, value: float, dtype: ir.DataType, name: str | None = N
 def elementwise(
     op: Operators, kind: str, values: Sequence[ir.Value | float], dtype: ir.DataType, name: str | None = None
 ) -> ir.Value:
-    """Emit an elementwise operation. Those without an operator of ONNX are decomposed.
+    """Emit an elementwise operation. Those without an operator are decomposed.
 
     Args:
         op: collects the nodes.
@@ -37,7 +39,7 @@ def elementwise(
         name: the name of the result.
     """
     inputs = [value if isinstance(value, ir.Value) else number(op, value, dtype) for value in values]
-    if kind in _DIRECT:
+    if kind in _DIRECT and not (kind in _ONLY_FLOAT and dtype == ir.DataType.DOUBLE):
         return op(_DIRECT[kind], *inputs, name=name, **_ATTRIBUTES.get(kind, {}))
 
     def apply(part: str, arguments: list[ir.Value | float], is_last: bool) -> ir.Value:

@@ -70,8 +70,9 @@ def to_onnx(
         lengths: a layer only: whether the ONNX model has the input `lengths`.
         resets: a layer only: whether the ONNX model has the input `resets`.
         defaults: a layer only: whether all inputs except `input` have default values (all steps, no resets, the initial
-            states of the layer). A call in ONNX Runtime may then omit them. Other runtimes, such as OpenVINO, treat
-            inputs with default values as constants.
+            states of the layer). A call in ONNX Runtime may then omit them. When it loads the model, it warns that it
+            does not treat them as constants; `log_severity_level = 3` of its options hides this. Other runtimes, such
+            as OpenVINO, treat inputs with default values as constants.
         operators: whether RNN, GRU and LSTM become the ONNX operators of these names; otherwise they become a Scan too.
             Some runtimes ignore inputs of these operators: OpenVINO 2026.4 ignores lengths and peepholes.
         opset: the version of ONNX's operators.

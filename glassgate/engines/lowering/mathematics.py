@@ -17,6 +17,7 @@ import torch
 from glassgate.engines.axes import UNITS
 from glassgate.engines.lowering.expressions import Dialect, Expression, Names
 from glassgate.engines.symbolic.graph import Node, leaf
+from glassgate.engines.symbolic.mathematics import erfc_of_size, polynomial
 from glassgate.engines.symbolic.operations import ARITY, MASKS
 from glassgate.engines.symbolic.ops import State
 from glassgate.engines.symbolic.values import topological_order
@@ -92,6 +93,43 @@ def tan(x: Any) -> Any:
     return torch.sin(x) / torch.cos(x)
 
 
+def atan(x: Any) -> Any:
+    """atan(x), 2 ulp: reduction to [-0.21, 0.66] and a rational function (Moshier, Cephes, atan)."""
+    y = torch.abs(x)
+    large, medium = y > 2.414213562373095, y > 0.66
+    reduced = torch.where(large, -1.0 / torch.where(large, y, 1.0), torch.where(medium, (y - 1.0) / (y + 1.0), y))
+    s = reduced * reduced
+    ratio = polynomial(
+        s,
+        -8.750608600031904122785e-1, -1.615753718733365076637e1, -7.500855792314704667340e1,
+        -1.228866684490136173410e2, -6.485021904942025371773e1,
+    ) / polynomial(
+        s,
+        1.0, 2.485846490142306297962e1, 1.650270098316988542046e2, 4.328810604912902668951e2,
+        4.853903996359136964868e2, 1.945506571482613964425e2,
+    )  # fmt: skip
+    z = reduced + reduced * (s * ratio)
+    z = torch.where(large, z + 1.5707963267948966, torch.where(medium, z + 0.7853981633974483, z))
+    return torch.where(x < 0.0, -z, z)
+
+
+def erf(x: Any) -> Any:
+    """The error function, 2 ulp: a rational function near zero (W. J. Cody, 1969), and 1 - erfc(|x|)."""
+    s = torch.where(torch.abs(x) < 0.5, x * x, 0.0)
+    near = x * (
+        polynomial(
+            s,
+            1.85777706184603153e-1, 3.16112374387056560, 1.13864154151050156e2, 3.77485237685302021e2,
+            3.20937758913846947e3,
+        )
+        / polynomial(
+            s, 1.0, 2.36012909523441209e1, 2.44024637934444173e2, 1.28261652607737228e3, 2.84423683343917062e3
+        )
+    )  # fmt: skip
+    far = 1.0 - erfc_of_size(x)
+    return torch.where(torch.abs(x) < 0.5, near, torch.where(x < 0.0, -far, far))
+
+
 def tanh_float32(x: Any) -> Any:
     """tanh(x), 4 ulp of float32: a Taylor series near zero, where (1 - e) / (1 + e) cancels. -1 and 1 at infinity."""
     e = torch.exp(-2.0 * torch.abs(x))
@@ -123,7 +161,7 @@ def atan_float32(x: Any) -> Any:
 
 Function = Callable[..., Any]
 DECOMPOSED: Mapping[str, Function] = {
-    f.__name__: f for f in (ne, sign, trunc, round, minimum, maximum, rsqrt, sigmoid, log1p, expm1, tan)
+    f.__name__: f for f in (ne, sign, trunc, round, minimum, maximum, rsqrt, sigmoid, log1p, expm1, tan, atan, erf)
 }
 """The decomposition of each operation that a dialect may lack, in any precision."""
 FLOAT32: Mapping[str, Function] = {"tanh": tanh_float32, "expm1": expm1_float32, "atan": atan_float32}
