@@ -120,7 +120,7 @@ clean:
 # setuptools-scm too, without which seqeval is built as version 0.0.0.
 .venv/installed: pyproject.toml constraints.txt Makefile | .venv/bin/python
 	@echo "Installing into .venv: PyTorch and some smaller packages, a few minutes the first time ..."
-	@set -o pipefail; { $(pip) setuptools setuptools-scm && $(pip) --no-build-isolation --editable '.[tasks,pictures,matlab,excel,translation,export,test,check]'; } | $(progress)
+	@set -o pipefail; { $(pip) setuptools setuptools-scm && $(pip) --no-build-isolation --editable '.[tasks,pictures,excel,translation,export,test,check]'; } | $(progress)
 	@touch $@
 
 .venv/installed-bench: .venv/installed

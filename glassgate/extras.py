@@ -6,12 +6,11 @@ from importlib.abc import MetaPathFinder
 from types import FrameType, ModuleType
 
 EXTRAS = {
-    **dict.fromkeys(("torchmetrics", "safetensors", "rich", "yaml", "tensorboard"), "tasks"),
-    **dict.fromkeys(("pyarrow", "pandas", "sklearn"), "tasks"),
+    **dict.fromkeys(("torchmetrics", "rich", "yaml", "tensorboard"), "tasks"),
+    **dict.fromkeys(("pyarrow", "pandas", "sklearn", "scipy"), "tasks"),
     **dict.fromkeys(("onnx", "onnxscript", "onnxruntime", "onnx_ir"), "export"),
     **dict.fromkeys(("tokenizers", "sacrebleu"), "translation"),
     "matplotlib": "pictures",
-    "scipy": "matlab",
     "openpyxl": "excel",
     "triton": "gpu",
 }

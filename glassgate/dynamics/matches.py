@@ -187,11 +187,7 @@ class Index:
             raise KeyError(f"Index: no state {name!r}; there are {', '.join(self.states)}")
 
     def save(self, path: str | Path) -> None:
-        """Write the index to a safetensors file. An existing file is replaced only by a complete one.
-
-        Raises:
-            ModuleNotFoundError: safetensors is not installed; `pip install glassgate[tasks]` installs it.
-        """
+        """Write the index to a safetensors file. An existing file is replaced only by a complete one."""
         from safetensors.torch import save
 
         tensors = {f"{kind}:{name}": v for kind in _STATE_FIELDS for name, v in getattr(self, kind).items()}
