@@ -1,4 +1,4 @@
-"""Emits a direction whose cell declares axes as ONNX nodes: a Scan over the steps, whose body is the graph of the step.
+"""Emits a direction as ONNX nodes: a Scan over the steps, whose body is the graph of one step.
 
 A value of the graph becomes a tensor (N, *axes), or a tensor (*axes) if it depends only on parameters. Such tensors are
 computed before the loop.
@@ -21,7 +21,6 @@ from glassgate.engines.symbolic.operations import MASKS
 from glassgate.engines.symbolic.ops import Index
 from glassgate.engines.symbolic.rewrite import in_primitives
 from glassgate.engines.symbolic.values import topological_order
-from glassgate.export.network import ArraySpec
 from glassgate.export.onnx_elementwise import elementwise, number
 from glassgate.export.onnx_ops import Operators
 
@@ -32,17 +31,19 @@ Axes = tuple[str, ...]
 
 
 def emit_arrays(
-    op: Operators, spec: ArraySpec, weights: Mapping[str, ir.Value], dtype: ir.DataType, call: "Call"
+    op: Operators, step: ArrayStep, weights: Mapping[str, ir.Value], reverse: bool, call: "Call"
 ) -> tuple[ir.Value, list[ir.Value]]:
     """Emit the nodes of one direction; see `onnx_layer.emit_direction`. States are flat, (N, width)."""
-    x, shapes, sequences = call.x, spec.inputs, dict[str, ir.Value]()
-    if sum(shapes.rows("x")):
-        first = x if not shapes.inputs else op("Slice", x, *map(op.constant, ([0], [shapes.features], [2])))
+    x, sequences, dtype = call.x, dict[str, ir.Value](), weights["weight_ih"].dtype
+    assert dtype is not None
+    if rows_of(weights["weight_ih"]):
+        features = prod(step.sizes[axis] for axis in next(iter(step.inputs.values()), ()))
+        first = op("Slice", x, *map(op.constant, ([0], [features], [2]))) if step.inputs else x
         gates = op("MatMul", first, op("Transpose", weights["weight_ih"], perm=[1, 0]))
         sequences["gates"] = op("Add", gates, weights["bias_ih"]) if "bias_ih" in weights else gates
-    if shapes.inputs or not sequences:
+    if step.inputs or not sequences:
         sequences["x"] = x
-    return emit_steps(op, spec.step, weights, dtype, sequences, call, spec.reverse)
+    return emit_steps(op, step, weights, dtype, sequences, call, reverse)
 
 
 def emit_steps(
@@ -95,6 +96,14 @@ def emit_steps(
     return output, final
 
 
+def rows_of(weight: ir.Value) -> int:
+    """The number of rows of a weight."""
+    assert weight.shape is not None
+    rows = weight.shape[0]
+    assert isinstance(rows, int)
+    return rows
+
+
 @dataclass(frozen=True)
 class Emitted:
     """A value of the graph as a tensor. `axes` are those of the tensor; the first is `ROWS` if it depends on rows."""
@@ -124,6 +133,8 @@ class StepEmitter:
         """The gates, states and inputs by operation, (N, width)."""
         self.recurrent: dict[Value, dict[str, ir.Value]] = {}
         """The recurrent product of each vector, by gate."""
+        self.readers: dict[Value, set[str]] = {}
+        """The gates of the recurrent products of each vector."""
 
     def run(
         self, states: Sequence[ir.Value], rows: Mapping[str, ir.Value], restart: Sequence[ir.Value]
@@ -150,14 +161,19 @@ class StepEmitter:
         results = [primitive[value] for value in step.states]
         values = topological_order(results)
         uses = Counter(arg for value in values for arg in value.inputs)
+        for value in values:
+            if isinstance(value.op, ops.RecurrentHalf):
+                self.readers.setdefault(value.inputs[0], set()).add(value.op.gate)
         is_factor = {v.inputs[0] for v in values if self._is_product(v) and uses[v.inputs[0]] == 1}
         for value in values:
             if value not in is_factor:
                 self.emitted[value] = self._emit(value)
-        return [
-            op("Reshape", self._full(self.emitted[value], (ROWS, *axes)), op.constant([0, self._count(axes)]))
-            for value, axes in zip(results, step.state.values(), strict=True)
-        ]
+        return [self._flat(self.emitted[v], axes) for v, axes in zip(results, step.state.values(), strict=True)]
+
+    def _flat(self, x: Emitted, axes: Axes) -> ir.Value:
+        """The tensor as (N, elements), with its elements in the order of these axes."""
+        full = self._full(x, (ROWS, *axes))
+        return full if len(axes) == 1 else self.op("Reshape", full, self.op.constant([0, self._count(axes)]))
 
     def _gates_that_read(self, half: str) -> dict[str, Axes]:
         """The axes of the gates with rows in the weights of x or h."""
@@ -187,6 +203,10 @@ class StepEmitter:
                 return Emitted(self.outer.constant(full), value.axes)
             case ops.RecurrentHalf(gate):
                 return self._with_axes(self._product_with_state(value.inputs[0])[gate], value.axes)
+            case ops.Projection():
+                matrix = self.outer("Transpose", self.weights["weight_hr"], perm=[1, 0])
+                vector = self._flat(self.emitted[value.inputs[0]], value.inputs[0].axes)
+                return Emitted(self.op("MatMul", vector, matrix, name=value.name), (ROWS, *value.axes))
             case ops.Concatenate(axis, parts):
                 return self._concatenate(value, axis, parts)
             case ops.Sum(axes) if value.inputs[0] not in self.emitted:
@@ -235,28 +255,35 @@ class StepEmitter:
         return self.outer.rows(weight, sum(counts[:k]), sum(counts[: k + 1]))
 
     def _product_with_state(self, u: Value) -> dict[str, ir.Value]:
-        """The pre-activations `W_hh u + b_hh` (N, rows) of each gate that reads the output."""
+        """The pre-activations `W_hh u + b_hh` (N, rows) of each gate that reads u."""
         if u not in self.recurrent:
-            op, gates, outer, matrix = self.op, self._gates_that_read("h"), self.outer, self.weights["weight_hh"]
-            axes = next(iter(self.step.state.values()))
-            vector, size = self._full(self.emitted[u], (ROWS, *axes)), self._count(axes)
+            op, outer, own = self.op, self.outer, self._gates_that_read("h")
+            gates = {name: axes for name, axes in own.items() if name in self.readers[u]}
+
+            def rows_of(name: str) -> ir.Value:
+                weight = self.weights[name]
+                if gates == own:
+                    return weight
+                return outer.concat([self._rows_of(weight, gate, own) for gate in gates], 0)
+
+            matrix, axes = self.weights["weight_hh"], next(iter(self.step.state.values()))
+            vector, size = self._flat(self.emitted[u], axes), self._count(axes)
             assert matrix.shape is not None
             columns = matrix.shape[1]
             assert isinstance(columns, int)
             if columns == size:
-                vector = op("Reshape", vector, op.constant([0, size]))
-                product = op("MatMul", vector, outer("Transpose", matrix, perm=[1, 0]))
+                product = op("MatMul", vector, outer("Transpose", rows_of("weight_hh"), perm=[1, 0]))
             else:  # each head of a gate reads one block of u
                 heads, products = size // columns, list[ir.Value]()
                 vector = op("Reshape", vector, op.constant([0, heads, 1, columns]))
-                for gate, own in gates.items():
-                    count = self._count(own)
-                    rows = self._rows_of(matrix, gate, gates)
+                for gate, gate_axes in gates.items():
+                    count = self._count(gate_axes)
+                    rows = self._rows_of(matrix, gate, own)
                     blocks = outer("Reshape", rows, outer.constant([heads, count // heads, columns]))
                     blocks = outer("Transpose", blocks, perm=[0, 2, 1])
                     products.append(op("Reshape", op("MatMul", vector, blocks), op.constant([0, count])))
                 product = op.concat(products, 1)
-            product = op("Add", product, self.weights["bias_hh"]) if "bias_hh" in self.weights else product
+            product = op("Add", product, rows_of("bias_hh")) if "bias_hh" in self.weights else product
             self.recurrent[u] = self._split(product, gates)
         return self.recurrent[u]
 

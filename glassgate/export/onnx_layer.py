@@ -7,15 +7,12 @@ from functools import partial
 import numpy as np
 import onnx_ir as ir
 
-from glassgate.engines.lowering.forward import Form
-from glassgate.engines.lowering.ir import Port, Role
+from glassgate.engines.symbolic.arrays.units import step_of_units
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.export import onnx_native
-from glassgate.export.lowered import base_extents, lowered_pass
 from glassgate.export.network import ArraySpec, Level
-from glassgate.export.onnx_arrays import emit_arrays
+from glassgate.export.onnx_arrays import emit_arrays, rows_of
 from glassgate.export.onnx_ops import Operators
-from glassgate.export.onnx_scan import PassEmitter
 from glassgate.layers import levels as walks
 
 
@@ -38,18 +35,8 @@ class Call:
     is_single_step: bool = False
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """The sizes H_in, H_cell and H_out of one direction, and its dtype."""
-
-    input: int
-    hidden: int
-    output: int
-    dtype: ir.DataType
-
-
 def emit_direction(
-    op: Operators, equations: Equations, weights: Mapping[str, ir.Value], sizes: Sizes, reverse: bool, call: Call
+    op: Operators, equations: Equations, weights: Mapping[str, ir.Value], reverse: bool, call: Call
 ) -> tuple[ir.Value, list[ir.Value]]:
     """Emit the nodes of one direction of one level: the ONNX operator of its cell if possible, otherwise a `Scan`.
 
@@ -57,41 +44,22 @@ def emit_direction(
         op: collects the nodes.
         equations: the equations of one step.
         weights: parameters by the names of `Cell.shapes`.
-        sizes: the sizes of the direction.
         reverse: whether time runs from the last step to the first.
         call: the inputs of the direction.
 
     Returns:
         the output (L, N, H_out), zero after the end of each sequence, and the final states.
     """
-    operator = onnx_native.operator_for(equations)
+    operator, hidden_size = onnx_native.operator_for(equations), rows_of(weights["weight_ih"]) // len(equations.gates)
     # ONNX Runtime implements its recurrent operators only for float32.
-    if operator is None or call.resets is not None or sizes.dtype is not ir.DataType.FLOAT:
-        return _emit_scan(op, equations, weights, sizes, reverse, call)
-    output, final = onnx_native.emit(op, operator, weights, sizes.hidden, reverse, call.x, call.lengths, call.initial)
+    if operator is None or call.resets is not None or weights["weight_ih"].dtype is not ir.DataType.FLOAT:
+        output_size = rows_of(weights["weight_hr"]) if equations.projected else hidden_size
+        return emit_arrays(op, step_of_units(equations, hidden_size, output_size), weights, reverse, call)
+    output, final = onnx_native.emit(op, operator, weights, hidden_size, reverse, call.x, call.lengths, call.initial)
     if call.lengths is not None:  # for an empty sequence, the operators return zeros instead of the initial states
         empty = op("Equal", op.unsqueeze(call.lengths, 1), op.constant(np.int32(0)))
         final = [op("Where", empty, first, last) for first, last in zip(call.initial, final, strict=True)]
     return output, final
-
-
-def _emit_scan(
-    op: Operators, equations: Equations, weights: Mapping[str, ir.Value], sizes: Sizes, reverse: bool, call: Call
-) -> tuple[ir.Value, list[ir.Value]]:
-    form = Form(reverse, "bias_ih" in weights, call.lengths is not None, call.resets is not None)
-    program = lowered_pass(equations, form)
-    optional = {Port(Role.DATA): call.x, Port(Role.LENGTHS): call.lengths, Port(Role.RESETS): call.resets}
-    inputs = {port: value for port, value in optional.items() if value is not None}
-    axis_sizes = base_extents(equations, sizes.hidden, sizes.output, sizes.input)
-    for name, value in weights.items():
-        port = Port(Role.WEIGHT, name)
-        axes = program.inputs[port].type.axes
-        shape = [program.axes.extent(axis, axis_sizes) for axis in axes]
-        inputs[port] = value if len(axes) == 1 else op("Reshape", value, op.constant(shape))
-    inputs |= {Port(Role.INITIAL, name): v for name, v in zip(equations.state, call.initial, strict=True)}
-    outputs = PassEmitter(op, program, axis_sizes, sizes.dtype, call.is_single_step).run(inputs)
-    final = [outputs[Port(Role.FINAL, name)] for name in equations.state]
-    return outputs[Port(Role.STATES, equations.state[0])], final
 
 
 def emit_levels(
@@ -113,7 +81,6 @@ def emit_levels(
     def emit_level(structure: walks.Level, level_inputs: list[ir.Value]) -> list[ir.Value]:
         outputs = []
         for k, spec in enumerate(levels[structure.depth].directions):
-            dtype = ir.tensor(spec.weights["weight_ih"].numpy()).dtype
             weights = {
                 name: op.initializer(ir.tensor(weight.numpy(), name=f"{name}{spec.suffix}"))
                 for name, weight in spec.weights.items()
@@ -121,10 +88,9 @@ def emit_levels(
             inputs = replace(call, x=level_inputs[k % len(level_inputs)], initial=states[spec.label])
             op.scope = f"{spec.label}."
             if isinstance(spec, ArraySpec):
-                output, final[spec.label] = emit_arrays(op, spec, weights, dtype, inputs)
+                output, final[spec.label] = emit_arrays(op, spec.step, weights, spec.reverse, inputs)
             else:
-                sizes = Sizes(spec.input_size, spec.hidden_size, spec.output_size, dtype)
-                output, final[spec.label] = emit_direction(op, spec.equations, weights, sizes, spec.reverse, inputs)
+                output, final[spec.label] = emit_direction(op, spec.equations, weights, spec.reverse, inputs)
             op.scope = ""
             outputs.append(output)
         return outputs

@@ -118,7 +118,8 @@ def _emit_layer(
     """
     from glassgate.engines.plan import by_direction
     from glassgate.engines.torch_op.operators import layer_plans
-    from glassgate.export.onnx_layer import Call, Sizes, emit_direction
+    from glassgate.export.onnx_arrays import rows_of
+    from glassgate.export.onnx_layer import Call, emit_direction
 
     results: list[ir.Value] = []
     directions: Any = by_direction(layer_plans(plans), all_tensors)
@@ -128,13 +129,11 @@ def _emit_layer(
         if plan.restarts or plan.noise:
             raise ExportError("torch.onnx.export: restart= and noise cannot be exported; call model.eval() first")
         rows = _Rows(op, data, batch_sizes, initial[0])
-        gates = len(plan.equations.gates)
-        shape = weights["weight_ih"].shape
-        output_size = weights["weight_hr"].shape[0] if "weight_hr" in weights else shape[0] // gates
-        assert data.dtype is not None
-        sizes = Sizes(shape[1], shape[0] // gates, output_size, data.dtype)
+        has_projection = "weight_hr" in weights
+        output_size = rows_of(weights["weight_hr" if has_projection else "weight_ih"])
+        output_size //= 1 if has_projection else len(plan.equations.gates)
         call = Call(rows.padded(data), initial, rows.lengths, rows.padded(resets) if resets is not None else None)
-        output, final = emit_direction(op, plan.equations, weights, sizes, plan.reverse, call)
+        output, final = emit_direction(op, plan.equations, weights, plan.reverse, call)
         results.append(rows.flat(output, output_size))
         # With `save`, the operator also returns the other states at every step, for the backward pass. An exported
         # model has no backward pass, so it returns copies of the output instead.
