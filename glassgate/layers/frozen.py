@@ -229,7 +229,7 @@ class FrozenLayer(nn.Module):
         Raises:
             ValueError: the layer is bidirectional.
         """
-        return Stream(self.spec, batch_size, self.stepper)
+        return Stream(lambda: self, batch_size)
 
     def default_states(self, rows: int) -> States:
         """Return the initial states of each part for a call without `hx`: declared or learned ones.

@@ -232,7 +232,7 @@ class Recurrent(Drawable, TorchInterface):
         Raises:
             ValueError: the layer is bidirectional.
         """
-        return freeze_layer(self).stream(batch_size)
+        return Stream(partial(freeze_layer, self), batch_size)
 
 
 LayerCall = Observed[Recurrent]

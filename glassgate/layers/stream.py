@@ -1,7 +1,7 @@
 """`Stream`: runs a layer one step at a time, for audio, control and other real-time data."""
 
 from collections.abc import Callable, Sequence, Sized
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import torch
 from torch import Tensor
@@ -17,20 +17,27 @@ _MAX_BLOCKS = 64
 """The maximum number of block lengths for which a stream keeps compiled calls."""
 
 
+class PackedLayer(Protocol):
+    """A layer with packed weights. `stepper` returns a `Stepper`, which advances it by one step, and initial states."""
+
+    spec: Spec
+
+    def stepper(self, batch_size: int) -> tuple[Stepper, States]: ...
+
+
 class Stream:
     """Runs a layer on sequences of unknown length, one step or one block of steps at a time.
 
     `layer.stream(batch_size)` and `session.stream(batch_size)` create a stream. The stream keeps the states of all
     sequences between calls. Repeated calls allocate no memory.
 
-    The weights are copied when the stream is created. Dropout and noise are off, also for a layer in training mode.
-    Streams of one layer are independent of each other. Two threads must not use one stream at the same time.
+    The weights are copied when the stream is created, and by `refresh`. Dropout and noise are off, also for a layer in
+    training mode. Streams of one layer are independent of each other. Two threads must not use one stream at the same
+    time.
 
     Args:
-        spec: the structure of the layer, which has one direction.
+        freeze: returns a copy of the layer with packed weights.
         batch_size: N, the number of sequences.
-        make_stepper: takes the batch size. Returns a `Stepper`, which advances the layer by one step, and the initial
-            states.
 
     Raises:
         ValueError: the layer is bidirectional. Its second direction would start at the end of a sequence.
@@ -45,16 +52,23 @@ class Stream:
         True
     """
 
+    def __init__(self, freeze: Callable[[], PackedLayer], batch_size: int) -> None:
+        self._freeze, self.batch_size = freeze, batch_size
+        self._pack()
+
     @torch.no_grad()
-    def __init__(self, spec: Spec, batch_size: int, make_stepper: Callable[[int], tuple[Stepper, States]]) -> None:
+    def _pack(self) -> None:
+        """Start in the initial states, with the present weights."""
+        layer, batch_size = self._freeze(), self.batch_size
+        spec = layer.spec
         if spec.num_directions > 1:
             raise ValueError(
                 f"{spec.name}: stream must have one direction, got bidirectional=True, whose second direction "
                 "starts at the end of a sequence"
             )
         check_size("stream", "batch_size", batch_size)
-        self.batch_size, self._shape = batch_size, (batch_size, spec.input_size)
-        self._step, self._initial = make_stepper(batch_size)
+        self._shape = (batch_size, spec.input_size)
+        self._step, self._initial = layer.stepper(batch_size)
         first_state = self._initial[0][0]
         self._dtype, self._compute_dtype, self._device = spec.dtype, first_state.dtype, first_state.device
         self._call: Callable[[int], None] | None = None
@@ -150,6 +164,15 @@ class Stream:
         return [*self._step.states]
 
     @torch.no_grad()
+    def refresh(self) -> None:
+        """Copy the present weights of the layer or of the session, for example after an update. The states are kept."""
+        previous = self.states
+        self._pack()
+        for states, values in zip(self.states, previous, strict=True):
+            for state, value in zip(states, values, strict=True):
+                state.copy_(value)
+
+    @torch.no_grad()
     def reset(self, rows: Tensor | Sequence[int] | None = None) -> None:
         """Reset sequences to their initial states.
 
@@ -180,7 +203,9 @@ class Stream:
         if index.dtype is torch.bool:
             check_shape("Stream.reset", "rows", index, "(N,)", (N,))
         elif index.is_floating_point() or index.is_complex():
-            raise TypeError(f"Stream.reset: rows must be bool or integers, got {index.dtype}")
+            raise TypeError(
+                f"Stream.reset: rows must be bool or integers, got {index.dtype}; for a mask, pass rows.bool()"
+            )
         elif index.is_cpu and bool(((index < -N) | (index >= N)).any()):
             raise IndexError(f"Stream.reset: rows must be indices from {-N} to {N - 1}, got {index.tolist()}")
         return move_to_device(index, self._device)

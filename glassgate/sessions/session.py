@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import torch
 from torch import nn
@@ -155,7 +155,7 @@ class Session:
                 "stream: only a session of one layer runs step by step, and this one is of "
                 f"{type(self.module).__name__}; freeze the layer itself: gg.freeze(model.layer)"
             )
-        return self.module.stream(batch_size)
+        return Stream(lambda: cast(FrozenLayer, self.module), batch_size)
 
     def refresh(self) -> None:
         """Copy and pack the weights of the original module again.

@@ -85,6 +85,9 @@ def test_later_training_does_not_change_a_stream():
     steps += [stream.step(x_t).clone() for x_t in x[1:]]
     torch.testing.assert_close(torch.stack(steps), expected)
     assert (layer(x)[0] - expected).abs()[1:].max() > 0.1
+    stream.refresh()
+    h = stream.states[0][0].clone()
+    torch.testing.assert_close(stream.run(x), layer(x, h[None])[0])
     assert not any(step.requires_grad for step in steps)
 
 

@@ -240,6 +240,11 @@ def test_streams_of_a_session_equal_its_results():
     blocks = [stream.run(part).clone() for part in x.split([2, 3, 1])]
     check({"output": torch.cat(blocks)}, {"output": layer(x)[0].detach()})
     torch.testing.assert_close(stream.run(x[:2]), layer(torch.cat([x, x[:2]]))[0][-2:].detach())
+    layer.load_state_dict({name: 0.5 * value for name, value in layer.state_dict().items()})
+    session.refresh()
+    stream.refresh()
+    stream.reset()
+    check({"output": stream.run(x)}, {"output": layer(x)[0].detach()})
     with pytest.raises(gg.ShapeError, match=r"Stream: x must be \(L, N, H_in\) = \(3, 2, 5\), got \(3, 5, 2\)"):
         stream.run(x[:3].transpose(1, 2))
     with pytest.raises(TypeError, match=r"only a session of one layer runs step by step, .* freeze the layer itself"):
