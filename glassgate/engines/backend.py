@@ -1,14 +1,14 @@
 """The interface between layers and backends. `registry.py` lists the backends by name."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from glassgate.cell import Cell
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
-from glassgate.engines.plan import Plan
+from glassgate.engines.plan import Plan, TensorPlan
 from glassgate.engines.symbolic.costs import Costs
 
 T = TypeVar("T")
@@ -53,19 +53,11 @@ class Passes(Protocol):
     every step: only the output, or all states. They are ordered by direction. A direction's first state is its output.
 
     Attributes:
-        backend: the name of the backend.
         plans: one per direction.
-        visible_count: the number of visible states of all directions.
     """
 
     @property
-    def backend(self) -> str: ...
-
-    @property
-    def plans(self) -> tuple[Plan, ...]: ...
-
-    @property
-    def visible_count(self) -> int: ...
+    def plans(self) -> tuple[TensorPlan, ...]: ...
 
     def by_direction(self, values: Sequence[T]) -> Iterator[tuple[Sequence[T], Sequence[T]]]:
         """Yield the items of the visible states and of the final states of each direction.
@@ -114,6 +106,20 @@ class Passes(Protocol):
             needed: for each of `tensors`, whether its gradient is needed.
         """
 
+
+class PlannedPasses(Passes, Protocol):
+    """The passes of a layer whose directions have a `Plan`.
+
+    Attributes:
+        backend: the name of the backend.
+    """
+
+    @property
+    def backend(self) -> str: ...
+
+    @property
+    def plans(self) -> tuple[Plan, ...]: ...
+
     def rows(self, tensors: Sequence[TensorOrNone], ragged: Any) -> list[TensorOrNone]:
         """Return the tensors of a call, or their tangents, as rows in the order in which kernels read them.
 
@@ -127,6 +133,37 @@ class Passes(Protocol):
             flat: every state at every step and every final state of each direction, as rows.
             data: the input.
             ragged: as in `forward`.
+        """
+
+
+@runtime_checkable
+class ArrayPasses(Passes, Protocol):
+    """The passes of the recurrence of one direction, whose cell declares axes. Its input is the pre-activations."""
+
+    def backward(
+        self,
+        tensors: Sequence[Tensor],
+        saved: Sequence[Tensor],
+        resets: Tensor | None,
+        d_visible: Sequence[Tensor | None],
+        needed: Sequence[bool],
+        ragged: Any = None,
+        recordings: Sequence[Recording] | None = None,
+        groups: int = 0,
+    ) -> list[Tensor | None]:
+        """See `Passes`, and `GradientRequest` for the groups."""
+
+    def in_torch(self, tensors: Sequence[Tensor], resets: Tensor | None, ragged: Any) -> tuple[Tensor, ...]:
+        """The results of a call, computed in torch, so that they can be differentiated to any order."""
+
+    def with_tangents(
+        self, tensors: Sequence[Tensor], d: Sequence[Tensor | None], resets: Tensor | None, ragged: Any
+    ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        """The results of a call and their tangents; both are differentiable.
+
+        Args:
+            tensors, resets, ragged: the arguments of the call.
+            d: the tangents of `tensors`; None for zero.
         """
 
 
@@ -172,7 +209,7 @@ class PreparedCalls(Protocol):
         """
 
 
-class PreparedPasses(Passes, PreparedCalls, Protocol):
+class PreparedPasses(PlannedPasses, PreparedCalls, Protocol):
     """The passes of all calls with one signature."""
 
     @property
@@ -274,6 +311,8 @@ class CompiledLayer(Protocol):
 InputProduct = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
+RunPasses = Callable[..., tuple[Tensor, ...]]
+"""Runs passes in autograd. Its arguments are the passes, then those of `Train`; its result is that of `Train`."""
 Train = Callable[..., Sequence[Tensor]]
 """Runs a prepared call that autograd records. Its arguments are `ragged`, `recordings`, an empty list for the tensors
 that the backward pass reads, `resets`, then the tensors; see `Passes.forward`, whose first result it returns."""
@@ -305,6 +344,7 @@ class ArrayKernels(Protocol):
         directions: Sequence[Direction],
         all_states: bool,
         product: InputProduct,
+        run_passes: RunPasses | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Result]:
         """Run all directions of a layer. The caller has checked `why_not`.
@@ -312,6 +352,8 @@ class ArrayKernels(Protocol):
         Args:
             steps, directions, all_states: as for engines.
             product: computes x W^T + b from x (S, features), W (rows, features) and b (rows,) or None.
+            run_passes: runs the recurrence of a direction if a backward pass or a transform needs it; None if neither
+                does.
             recordings: one per direction; `all_states` is then true.
         """
 
@@ -324,7 +366,12 @@ class ArrayKernels(Protocol):
         """
 
     def prepare(
-        self, steps: Steps, directions: Sequence[Direction], signature: Signature, products: Sequence[InputProduct]
+        self,
+        steps: Steps,
+        directions: Sequence[Direction],
+        signature: Signature,
+        products: Sequence[InputProduct],
+        run_passes: RunPasses | None = None,
     ) -> "PreparedArrayCalls | None":
         """Prepare the calls with this signature. Return None if the kernels do not prepare such calls.
 
@@ -332,6 +379,7 @@ class ArrayKernels(Protocol):
             steps, directions: the arguments of one of these calls.
             signature: the signature of the calls.
             products: for each direction, a function like `product` of `run`.
+            run_passes: as in `run`.
         """
 
 

@@ -69,7 +69,7 @@ class KernelEngine(NamedTuple):
         if (reason := BACKENDS[self.name].why_not(steps, directions)) is not None:
             return reason
         arrays = self._array_kernels(directions)
-        if arrays is None and is_transformed() and (reason := calls.why_not(steps, directions)) is not None:
+        if is_transformed() and (reason := calls.why_not(steps, directions)) is not None:
             return reason
         if not (torch.compiler.is_compiling() or dispatch_mode_count()):
             for tensor in (steps.data, *operands_of(directions)):
@@ -116,7 +116,8 @@ class KernelEngine(NamedTuple):
                 "gates; call torch.compile before the block"
             )
         if (arrays := self._array_kernels(directions)) is not None:
-            return arrays.run(steps, directions, all_states, partial(self._product, arrays), recordings)
+            product = linear if is_transformed() else partial(self._product, arrays)
+            return arrays.run(steps, directions, all_states, product, autograd.LayerFunction.apply, recordings)
         if is_transformed():
             return results_of(directions, autograd.run_transformed(self.name, steps, directions), True, all_states)
         data, batch_sizes, resets = steps
@@ -155,8 +156,9 @@ class KernelEngine(NamedTuple):
             features = steps.data[:, : weights["weight_ih"].shape[1]]
             arguments = features, weights["weight_ih"], weights.get("bias_ih"), signature.save
             product = self._prepare_product(arrays, *arguments)
-            calls = arrays.prepare(steps, directions, signature, [product] * len(directions))
-            return None if calls is None else (calls.train, calls)
+            run_passes = eager_apply(autograd.LayerFunction) if signature.save else None
+            own = arrays.prepare(steps, directions, signature, [product] * len(directions), run_passes)
+            return None if own is None else (own.train, own)
         dtype = result_type(steps.data.dtype, steps.data.device.type)
         compiled = self.backend.compile(self.plans(directions, signature.record))
         passes = compiled.prepare(operands_of(directions), steps, dtype, signature._replace(backend=self.name))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import compress
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -25,6 +25,44 @@ from glassgate.engines.traced_cells import (
 )
 
 T = TypeVar("T")
+
+
+class TensorPlan(Protocol):
+    """The tensors of the calls of a direction. `Plan` and `Recurrence` implement it."""
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """The names of the parameters, which are the first operands."""
+
+    @property
+    def operand_count(self) -> int:
+        """The number of operands of the direction."""
+
+    @property
+    def differentiable(self) -> Sequence[bool]:
+        """For each operand, whether it can have a gradient: False only for noise."""
+
+    @property
+    def state_counts(self) -> tuple[int, int]:
+        """The numbers of states at every step and of final states in the results of a training call."""
+
+    @property
+    def records_factors(self) -> bool:
+        """Whether the gradients of parameters can be summed over groups of sequences."""
+
+
+class Recurrence(NamedTuple):
+    """`TensorPlan` of the recurrence of a cell that declares axes. Its input is the pre-activations."""
+
+    weights: tuple[str, ...]
+    differentiable: tuple[bool, ...]
+    state_counts: tuple[int, int]
+    records_factors: bool
+
+    @property
+    def operand_count(self) -> int:
+        """See `TensorPlan`."""
+        return len(self.differentiable)
 
 
 def operands_of(directions: list[Direction]) -> list[Tensor]:
@@ -80,6 +118,16 @@ class Plan:
     def differentiable(self) -> list[bool]:
         """For each operand, whether it can have a gradient: False only for noise."""
         return [True] * (self.operand_count - len(self.noise)) + [False] * len(self.noise)
+
+    @property
+    def state_counts(self) -> tuple[int, int]:
+        """See `TensorPlan`."""
+        return len(self.equations.state), len(self.equations.state)
+
+    @property
+    def records_factors(self) -> bool:
+        """See `TensorPlan`."""
+        return self.trace.records_factors
 
     def describes(self, cell: Cell) -> bool:
         """Whether a cell still has these equations. False if it has not been traced since its change."""
@@ -221,37 +269,40 @@ def _parse_plan(line: str, costs: Costs) -> Plan:
     return _plan(equations, costs, (*_PARSED_MARKS[mark], weights, noise, bool(recorded)))
 
 
-def state_result_count(plans: Sequence[Plan]) -> int:
+def state_result_count(plans: Sequence[TensorPlan]) -> int:
     """The number of states in the results of a training call: every state at all steps, and every final state.
 
     The results of a training call are these states, then the tensors that it saves for the backward pass.
     """
-    return sum(2 * len(plan.equations.state) for plan in plans)
+    return sum(sum(plan.state_counts) for plan in plans)
 
 
-def without_final_states(plans: Sequence[Plan], flat: Sequence[Tensor]) -> list[Tensor]:
+def without_final_states(plans: Sequence[TensorPlan], flat: Sequence[Tensor]) -> list[Tensor]:
     """The results of a training call that the backward pass reads: all except the final states."""
     states_of_steps = [v for states, _ in results_by_direction(plans, flat) for v in states]
     return [*states_of_steps, *flat[state_result_count(plans) :]]
 
 
-def results_by_direction(plans: Sequence[Plan], results: Sequence[T]) -> Iterator[tuple[Sequence[T], Sequence[T]]]:
+def results_by_direction(
+    plans: Sequence[TensorPlan], results: Sequence[T]
+) -> Iterator[tuple[Sequence[T], Sequence[T]]]:
     """Yield the states at all steps and the final states of each direction, from the results of a training call."""
     start = 0
     for plan in plans:
-        count = len(plan.equations.state)
-        yield results[start : start + count], results[start + count : start + 2 * count]
-        start += 2 * count
+        at_steps, final = plan.state_counts
+        end = start + at_steps
+        yield results[start:end], results[end : end + final]
+        start = end + final
 
 
 @lru_cache(1024)
-def weight_tensors(plans: tuple[Plan, ...]) -> list[bool]:
+def weight_tensors(plans: tuple[TensorPlan, ...]) -> list[bool]:
     """For the input and each operand of a call, whether it is a parameter."""
     return [False, *(k < len(plan.weights) for plan in plans for k in range(plan.operand_count))]
 
 
 @lru_cache(1024)
-def differentiable_tensors(plans: tuple[Plan, ...]) -> list[bool]:
+def differentiable_tensors(plans: tuple[TensorPlan, ...]) -> list[bool]:
     """For the input and each operand of a call, whether it has a gradient."""
     return [True, *(has_gradient for plan in plans for has_gradient in plan.differentiable)]
 

@@ -7,6 +7,7 @@ from torch.utils._pytree import tree_leaves
 
 import glassgate as gg
 from tests.compare import EXACT, noise
+from tests.engines.llvm_cpu.array_cells import Decayed
 
 # torch scripts functions of its own when forward mode is first used.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
@@ -17,6 +18,9 @@ CELLS = {
     "peephole": gg.cells.PeepholeLSTM(),
     "IndRNN": gg.cells.IndRNN(),
     "two heads": gg.cells.SLSTM(heads=2),
+    "a matrix as state": Decayed(2, 3, 2),
+    "gates shared by the heads": gg.cells.Mamba2(2, 3),
+    "a matrix and recurrent products": gg.cells.LMU(),
 }
 
 
@@ -83,12 +87,13 @@ def compare(problem: Problem, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_all_transforms_of_an_lstm(name: str) -> None:
-    compare(Problem(CELLS["LSTM"]), name)
+@pytest.mark.parametrize("cell", ["LSTM", "a matrix as state"])
+def test_all_transforms(cell: str, name: str) -> None:
+    compare(Problem(CELLS[cell]), name)
 
 
 @pytest.mark.parametrize("name", TYPICAL_CALLS)
-@pytest.mark.parametrize("cell", [name for name in CELLS if name != "LSTM"])
+@pytest.mark.parametrize("cell", [name for name in CELLS if name not in ("LSTM", "a matrix as state")])
 def test_typical_transforms_of_other_cells(cell: str, name: str) -> None:
     compare(Problem(CELLS[cell]), name)
 

@@ -1,8 +1,7 @@
-"""The calls of the kernels of a cell whose states are arrays, with autograd."""
+"""The calls of the kernels of a cell whose states are arrays; `passes.py` differentiates them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from math import prod
 from typing import Any
 
@@ -10,10 +9,7 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.arrays.program import ArrayProgram
-from glassgate.engines.arrays.recorder import Recorder
 from glassgate.engines.arrays.rows import Operands, Rows
-from glassgate.engines.contract import is_batched, is_intercepted
-from glassgate.engines.memory import in_memory
 from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.evaluate import new_states
 
@@ -49,50 +45,32 @@ class CompiledArrays(ABC):
     def run_backward(self, rows: Rows, operands: Operands, saved: Tensor, arguments: Sequence[Tensor]) -> None:
         """Run the backward kernel. The last argument are the tensors of `ArrayProgram.backward_arguments`."""
 
-    def __call__(self, rows: Rows, operands: Operands, recorder: Recorder | None = None) -> tuple[Tensor, ...]:
-        """Return the results of each row, (*rows, width), then the final states, in the shapes of the initial states.
-
-        Args:
-            rows: the rows.
-            operands: the operands.
-            recorder: records the call, if the passes were made for it.
-        """
-        flat = operands.flat
-        if torch.is_grad_enabled() and any(v.requires_grad for v in flat):
-            results: tuple[Tensor, ...] = _ArraysFunction.apply(self, rows, recorder, *flat)
-        else:
-            results, _ = self.forward(rows, operands, False)
-        if recorder is not None:
-            recorder.record_values(rows, operands, results)
-        return results
-
-    def operands_of(self, flat: Sequence[Tensor]) -> Operands:
-        """The operands from the list `Operands.flat`."""
-        count, remaining = len(self.program.states), iter(flat)
-        gates, inputs, noise = islice(remaining, 3)
-        initial, restart = [*islice(remaining, count)], [*islice(remaining, count)]
-        return Operands(gates, inputs, noise, initial, restart, [*remaining])
-
     def forward(self, rows: Rows, operands: Operands, save: bool) -> tuple[tuple[Tensor, ...], Tensor]:
         """Run the forward pass. Return its results, and the saved states."""
         gates, final, program = operands.gates, [v.clone() for v in operands.initial], self.program
         make = gates.new_empty if rows.is_dense else gates.new_zeros
         results = [make(*rows.shape, program.width(program.step.state[name])) for name in program.outputs]
-        saved = gates.new_empty(self.saved_size(len(rows.starts), len(rows.lengths)) if save else 0)
+        saved = gates.new_empty(self.saved_shape(len(rows.starts), len(rows.lengths)) if save else 0)
         arguments = [*results, *final, *operands.restart, *operands.parameters]
         self.run_forward(rows, operands, saved, arguments)
         return (*results, *final), saved
 
-    def saved_size(self, steps: int, N: int) -> int:
-        """The numbers in the saved states of N sequences."""
-        return -(-steps // self.chunk) * N * self.program.heads * self.state_size
+    def saved_shape(self, steps: int, N: int) -> tuple[int, int, int]:
+        """The shape of the saved states of N sequences: (chunks, N, width)."""
+        return -(-steps // self.chunk), N, self.program.heads * self.state_size
 
     def backward(
-        self, rows: Rows, operands: Operands, saved: Tensor, d_results: Sequence[Tensor | None]
-    ) -> tuple[list[Tensor | None], list[Tensor]]:
-        """Run the backward pass. Return the gradients of `Operands.flat`, and of all states if these are stored.
+        self, rows: Rows, operands: Operands, saved: Tensor, d_results: Sequence[Tensor | None], groups: int = 0
+    ) -> tuple[Operands, list[Tensor]]:
+        """Run the backward pass. Return the gradients of the operands, and of all states if these are stored.
 
-        A gradient of None is zero.
+        The gradient of noise is empty. A gradient in `d_results` of None is zero.
+
+        Args:
+            rows, operands: those of the call.
+            saved: the saved states.
+            d_results: the gradients of the results.
+            groups: see `GradientRequest.groups`. All sequences then have the same length.
         """
         gates, program, count = operands.gates, self.program, len(self.program.outputs)
         S = prod(rows.shape)
@@ -123,9 +101,12 @@ class CompiledArrays(ABC):
         arguments += [*operands.parameters, *d_by_job, *d_states, *factors]
         self.run_backward(rows, operands, saved, arguments)
         self._add_heads(d_shared, d_gates, d_inputs)
-        d_parameters = self._of_parameters(operands.parameters, d_by_job, factors)
-        of_restart: list[Tensor | None] = [None] * len(d_restart) if rows.resets is None else [*d_restart]
-        return [d_gates, d_inputs, None, *d_initial, *of_restart, *d_parameters], d_states
+        if groups:
+            factors = [v.view(len(rows.starts), groups, -1, *v.shape[1:]) for v in factors]
+        d_parameters = self._of_parameters(operands.parameters, d_by_job, factors, groups)
+        if rows.resets is None:
+            d_restart = [torch.zeros_like(v) for v in d_initial]
+        return Operands(d_gates, d_inputs, operands.noise[:0], d_initial, d_restart, d_parameters), d_states
 
     def _add_heads(self, d_shared: Tensor, d_gates: Tensor, d_inputs: Tensor) -> None:
         """Write the gradients of gates and inputs that the heads share: the sums over the heads."""
@@ -143,31 +124,35 @@ class CompiledArrays(ABC):
             by_name[name].copy_(total)
 
     def _of_parameters(
-        self, parameters: Sequence[Tensor], d_by_job: Sequence[Tensor], factors: Sequence[Tensor]
+        self, parameters: Sequence[Tensor], d_by_job: Sequence[Tensor], factors: Sequence[Tensor], groups: int
     ) -> list[Tensor]:
         """The gradients of the parameters, from the sums of each job, or from the factors at each step."""
         program, d_parameters, summed = self.program, list[Tensor](), iter(d_by_job)
         for (key, axes), parameter in zip(program.parameter_axes.items(), parameters, strict=True):
             if key in program.products:
-                total: Any = sum(self._product(factors, pair, axes) for pair in program.products[key])
+                total: Any = sum(self._product(factors, pair, axes, groups) for pair in program.products[key])
             else:
-                of_heads = next(summed).view(-1, program.heads, program.size(axes)).sum(0)
-                total = of_heads if program.head in axes else of_heads.sum(0)
-            d_parameters.append(total.reshape(parameter.shape))
+                of_heads = next(summed).view(max(groups, 1), -1, program.heads, program.size(axes)).sum(1)
+                total = of_heads if program.head in axes else of_heads.sum(1)
+            d_parameters.append(total.reshape((*([groups] if groups else []), *parameter.shape)))
         return d_parameters
 
-    def _product(self, factors: Sequence[Tensor], pair: tuple[int, int], axes: Sequence[str]) -> Tensor:
+    def _product(self, factors: Sequence[Tensor], pair: tuple[int, int], axes: Sequence[str], groups: int) -> Tensor:
         """The sum over all steps of the products of two factors, over the axes of a parameter."""
         program = self.program
-        names = [*program.factors]
+        names, has_head = [*program.factors], program.head in axes
         a, b = (factors[k] for k in pair)
         order = [axis for k in pair for axis in program.factors[names[k]]]
-        if program.head in axes:
-            total, order = torch.bmm(a.permute(1, 2, 0), b.transpose(0, 1)), [program.head, *order]
+        order = [program.head, *order] if has_head else order
+        shape, to = [program.sizes[axis] for axis in order], [order.index(axis) for axis in axes]
+        if groups:
+            total = torch.einsum("tgnhx,tgnhy->ghxy" if has_head else "tgnhx,tgnhy->gxy", a, b)
+            shape, to = [groups, *shape], [0, *(k + 1 for k in to)]
+        elif has_head:
+            total = torch.bmm(a.permute(1, 2, 0), b.transpose(0, 1))
         else:
             total = a.flatten(0, 1).t() @ b.flatten(0, 1)
-        total = total.view([program.sizes[axis] for axis in order])
-        return total.permute([order.index(axis) for axis in axes])
+        return total.reshape(shape).permute(to)
 
     def jobs(self, rows: Rows) -> int:
         """The number of jobs of a call."""
@@ -186,8 +171,8 @@ class CompiledArrays(ABC):
             (ops.Input, program.inputs, operands.inputs.flatten(0, -2) if program.inputs else operands.inputs),
             (ops.Noise, program.noise, operands.noise),
         ]
-        pairs = zip(program.parameter_axes, operands.parameters, strict=True)
-        parameters: dict[ops.Leaf, Tensor] = {parameter: v[None] for parameter, v in pairs}
+        pairs = zip(program.parameter_axes.items(), operands.parameters, strict=True)
+        parameters: dict[ops.Leaf, Tensor] = {key: v.reshape(1, *shape(axes)[1:]) for (key, axes), v in pairs}
         lengths, count, N = rows.lengths, len(program.outputs), len(rows.lengths)
         states, restart = ([v.reshape(N, -1) for v in group] for group in (operands.initial, operands.restart))
         outputs: list[tuple[Tensor, list[Tensor]]] = []
@@ -217,45 +202,3 @@ class CompiledArrays(ABC):
             results = [v.index_copy(0, index, n) for v, n in zip(results, values_of_step, strict=True)]
         final = [v.view_as(initial) for v, initial in zip(states, operands.initial, strict=True)]
         return (*(v.view(*rows.shape, -1) for v in results), *final)
-
-
-class _ArraysFunction(torch.autograd.Function):
-    """The call of `CompiledArrays` in autograd."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, compiled: CompiledArrays, rows: Rows, recorder: Recorder | None, *flat: Tensor
-    ) -> tuple[Tensor, ...]:
-        results, saved = compiled.forward(rows, compiled.operands_of(flat), True)
-        ctx.compiled, ctx.rows, ctx.recorder = compiled, rows, recorder
-        ctx.save_for_backward(saved, *flat, *(results if recorder else ()))
-        ctx.count = len(flat)
-        ctx.set_materialize_grads(False)
-        return results
-
-    @staticmethod
-    def backward(ctx: Any, *d_results: Tensor | None) -> Any:
-        saved, *tensors = ctx.saved_tensors
-        flat, results = tensors[: ctx.count], tensors[ctx.count :]
-        compiled, rows, recorder, differentiated = ctx.compiled, ctx.rows, ctx.recorder, torch.is_grad_enabled()
-        present = [d for d in d_results if d is not None]
-        has_memory = not (is_intercepted() or any(map(is_batched, present)))
-        if has_memory and (recorder or not differentiated):
-            with torch.no_grad():
-                readable = iter(in_memory(present))
-                outer = [None if d is None else next(readable).contiguous() for d in d_results]
-                operands = compiled.operands_of(flat)
-                d_flat, d_states = compiled.backward(rows, operands, saved, outer)
-                if recorder:
-                    recorder.record_gradients(rows, operands, results, outer, d_states)
-            if not differentiated:
-                return None, None, None, *d_flat
-        # Gradients that are differentiated again, or are batched, are computed in torch. Views of the operands are
-        # distinct, even where the same tensor is an initial and a restart state.
-        with torch.enable_grad():
-            flat = [v.view_as(v) for v in flat]
-            results = compiled.in_torch(rows, compiled.operands_of(flat))
-        needed = [v for v in flat if v.requires_grad]
-        reached = [v for v, d in zip(results, d_results, strict=True) if d is not None]
-        d = iter(torch.autograd.grad(reached, needed, present, create_graph=differentiated, allow_unused=True))
-        return None, None, None, *(next(d) if v.requires_grad else None for v in flat)

@@ -12,11 +12,12 @@ from glassgate.cell import Cell, Weights
 from glassgate.cell_shapes import shapes_from_weights
 from glassgate.engines.arrays.compiled import CompiledArrays
 from glassgate.engines.arrays.parameters import parameters_of
+from glassgate.engines.arrays.passes import ArrayPasses, noise_rows
 from glassgate.engines.arrays.prepared import ArrayPlan, PreparedArrays
 from glassgate.engines.arrays.program import ArrayProgram
 from glassgate.engines.arrays.recorder import Recorder
-from glassgate.engines.arrays.rows import Operands, Rows, layout_of
-from glassgate.engines.backend import InputProduct, Signature
+from glassgate.engines.arrays.rows import Rows, layout_of
+from glassgate.engines.backend import InputProduct, RunPasses, Signature
 from glassgate.engines.contract import (
     Direction,
     Reason,
@@ -56,8 +57,6 @@ class ArrayEngine(ABC):
 
     def why_not(self, steps: Steps, directions: Sequence[Direction], all_states: bool) -> Reason | None:
         """See `ArrayKernels.why_not`."""
-        if is_transformed():
-            return Reason("kernels of array states have no transforms of torch.func")
         for direction in directions:
             if "weight_hr" in direction.weights:
                 return Reason("kernels of array states have no projection")
@@ -78,49 +77,45 @@ class ArrayEngine(ABC):
         directions: Sequence[Direction],
         all_states: bool,
         product: InputProduct,
+        run_passes: RunPasses | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Result]:
         """See `ArrayKernels.run`."""
-        if is_intercepted():
+        if is_intercepted() and not is_transformed():
             return [self._run_in_graph(steps, direction, all_states) for direction in directions]
         recorders = [None] * len(directions) if recordings is None else [*map(Recorder, recordings, directions)]
         pairs = zip(directions, recorders, strict=True)
-        return [self._run(steps, direction, all_states, product, recorder) for direction, recorder in pairs]
+        return [self._run(steps, direction, all_states, product, run_passes, recorder) for direction, recorder in pairs]
 
     def prepare(
-        self, steps: Steps, directions: Sequence[Direction], signature: Signature, products: Sequence[InputProduct]
+        self,
+        steps: Steps,
+        directions: Sequence[Direction],
+        signature: Signature,
+        products: Sequence[InputProduct],
+        run_passes: RunPasses | None = None,
     ) -> PreparedArrays | None:
         """See `ArrayKernels.prepare`."""
         data, N, plans = steps.data, len(directions[0].initial[0]), list[ArrayPlan]()
         dtype = result_type(data.dtype, data.device.type)
-        if signature.record or not COMPUTE_DTYPE.get(data.dtype) is data.dtype is dtype:
+        if not COMPUTE_DTYPE.get(data.dtype) is data.dtype is dtype:
             return None
         for direction in directions:
             weights, sizes = direction.weights, _sizes(direction)
-            program = program_of(direction, signature.all_states)
-            if program.noise:
-                return None
-            rows = layout_of(len(data), N, None)._replace(reverse=direction.reverse, shape=signature.leading_shape)
-            compiled = self.compiled(program, data.dtype)
-            state_count = len(direction.initial) + len(direction.restart)
-            plans.append(ArrayPlan(direction.cell, sizes, tuple(weights), state_count, compiled, rows))
-        return PreparedArrays(tuple(plans), data.dtype, products)
+            program = program_of(direction, signature.all_states, signature.record)
+            rows = layout_of(len(data), N, None)._replace(shape=signature.leading_shape)
+            passes = ArrayPasses(self.compiled(program, dtype), rows, direction.reverse, bool(direction.restart))
+            plans.append(ArrayPlan(direction.cell, sizes, tuple(weights), tuple(direction.noise), passes))
+        return PreparedArrays(tuple(plans), products, run_passes)
 
     def _run_in_graph(self, steps: Steps, direction: Direction, all_states: bool) -> Result:
         """Run a direction by the operators `arrays`, which torch.compile and torch.export trace."""
         weights, data, N = direction.weights, steps.data, direction.initial[0].shape[0]
-        text, noise = _text(direction.cell, *_sizes(direction))
+        text, widths = _text(direction.cell, *_sizes(direction))
         dtype = COMPUTE_DTYPE[data.dtype]
-        blocks = []
-        for name, width in noise:
-            if name not in direction.noise:
-                blocks.append(data.new_full((data.shape[0], width), direction.cell.noise[name].mean))
-            elif direction.cell.noise[name].per_step:
-                blocks.append(direction.noise[name])
-            else:
-                blocks.append(direction.noise[name].repeat(data.shape[0] // N, 1))
+        noise = noise_rows(widths, direction.cell, direction.noise, data, N) if widths else data.new_empty(0)
         gates = linear(*_factors(data, weights, dtype)).to(dtype)
-        rows = [gates, data.to(dtype), torch.cat(blocks, 1).to(dtype) if blocks else gates.new_empty(0)]
+        rows = [gates, data.to(dtype), noise.to(dtype)]
         names = [name for name in weights if name not in ("weight_ih", "bias_ih")]
         initial = [v.to(dtype) for v in direction.initial]
         operands = [*initial, *([v.to(dtype) for v in direction.restart] or initial)]
@@ -144,29 +139,46 @@ class ArrayEngine(ABC):
         )
 
     def _run(
-        self, steps: Steps, direction: Direction, all_states: bool, product: InputProduct, recorder: Recorder | None
+        self,
+        steps: Steps,
+        direction: Direction,
+        all_states: bool,
+        product: InputProduct,
+        run_passes: RunPasses | None,
+        recorder: Recorder | None,
     ) -> Result:
         program = program_of(direction, all_states, recorder is not None)
-        weights, data = direction.weights, steps.data
-        dtype, rows = COMPUTE_DTYPE[data.dtype], rows_of(steps, len(direction.initial[0]))
+        weights, data, N = direction.weights, steps.data, len(direction.initial[0])
+        dtype, transformed = COMPUTE_DTYPE[data.dtype], is_transformed()
 
         def ready(v: Tensor) -> Tensor:
             return _of_type(v, dtype).contiguous()
 
-        initial = [*map(ready, direction.initial)]
-        operands = Operands(
-            ready(product(*_factors(data, weights, dtype))),
-            ready(data) if program.inputs else initial[0].new_empty(0),
-            ready(noise_rows(program, direction, rows, len(data))),
-            initial,
-            [*map(ready, direction.restart)] or initial,
-            [ready(v) for v in parameters_of(program, weights)],
-        )
-        compiled = self.compiled(program, dtype)
-        results = compiled(rows._replace(reverse=direction.reverse), operands, recorder)
-        result, count = result_type(data.dtype, data.device.type), len(program.outputs)
-        results = tuple([_of_type(v, result) for v in results])
-        return Result(results[:count], results[count:])
+        def of_rows(v: Tensor) -> Tensor:
+            return ready(v.unflatten(0, (-1, N)) if transformed else v)
+
+        gates = of_rows(product(*_factors(data, weights, dtype)))
+        tensors = [gates, *[ready(v) for v in parameters_of(program, weights)]]
+        tensors += map(ready, (*direction.initial, *direction.restart))
+        tensors += [of_rows(data)] if program.inputs else []
+        rows, resets = None if transformed else rows_of(steps, N), steps.resets
+        if program.noise:
+            sequences = rows if rows is not None and steps.batch_sizes is not None else N
+            noise = noise_rows(program.noise_widths, direction.cell, direction.noise, data, sequences)
+            tensors.append(of_rows(noise))
+        if resets is not None:
+            resets = resets.unflatten(0, (-1, N))[..., None] if transformed else resets.contiguous()
+        passes = ArrayPasses(self.compiled(program, dtype), rows, direction.reverse, bool(direction.restart), recorder)
+        needs_grad = torch.is_grad_enabled() and any([v.requires_grad for v in tensors])
+        if run_passes is not None and (transformed or needs_grad):
+            results = run_passes(passes, None, None, None if transformed else [], resets, *tensors)
+        else:
+            results = tuple(passes.run(tensors, resets, None))
+        count = len(program.outputs)
+        states, final = results[:count], results[count : count + len(program.states)]
+        states = tuple([v.flatten(0, 1) for v in states]) if transformed else states
+        result = result_type(data.dtype, data.device.type)
+        return Result(tuple([_of_type(v, result) for v in states]), tuple([_of_type(v, result) for v in final]))
 
 
 def _has_noise_per_sequence(direction: Direction) -> bool:
@@ -188,8 +200,7 @@ def _text(cell: Cell, input_size: int, hidden_size: int) -> tuple[str, tuple[tup
     """The step as text for the operators, and the name and the width of each random number that it reads."""
     program = _program(cell, input_size, hidden_size, False)
     assert isinstance(program, ArrayProgram)
-    text = format_step(program.traced)
-    return text, tuple((name, program.width(axes)) for name, axes in program.noise.items())
+    return format_step(program.traced), program.noise_widths
 
 
 def _of_type(v: Tensor, dtype: torch.dtype) -> Tensor:
@@ -206,26 +217,10 @@ def _factors(data: Tensor, weights: Weights, dtype: torch.dtype) -> tuple[Tensor
     return _of_type(features, dtype), weight, bias
 
 
-def noise_rows(program: ArrayProgram, direction: Direction, rows: Rows, S: int) -> Tensor:
-    """The random numbers of all rows, (S, width): the drawn ones, or the mean of each."""
-    blocks = []
-    for name, axes in program.noise.items():
-        noise = direction.cell.noise[name]
-        if name not in direction.noise:
-            blocks.append(direction.initial[0].new_full((S, program.width(axes)), noise.mean))
-        elif noise.per_step:
-            blocks.append(direction.noise[name])
-        else:
-            sequences = rows.sequences
-            blocks.append(direction.noise[name][torch.cat([sequences, sequences.new_zeros(S - len(sequences))])])
-    return torch.cat(blocks, 1) if blocks else direction.initial[0].new_empty(0)
-
-
 def rows_of(steps: Steps, N: int) -> Rows:
-    """The rows of a call with N sequences."""
+    """The rows of a call with N sequences, without resets."""
     batch_sizes = None if steps.batch_sizes is None else tuple(steps.batch_sizes.tolist())
-    resets = None if steps.resets is None else steps.resets.contiguous()
-    return layout_of(len(steps.data), N, batch_sizes)._replace(resets=resets)
+    return layout_of(len(steps.data), N, batch_sizes)
 
 
 def _sizes(direction: Direction) -> tuple[int, int]:

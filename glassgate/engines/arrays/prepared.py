@@ -1,6 +1,7 @@
 """The calls with one signature of a layer whose cell declares axes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -8,11 +9,13 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Cell
-from glassgate.engines.arrays.compiled import CompiledArrays
 from glassgate.engines.arrays.parameters import parameters_of
-from glassgate.engines.arrays.rows import Operands, Rows, layout_of
-from glassgate.engines.backend import InputProduct, PackedLengths
-from glassgate.engines.contract import Recording
+from glassgate.engines.arrays.passes import ArrayPasses, noise_rows
+from glassgate.engines.arrays.program import ArrayProgram
+from glassgate.engines.arrays.recorder import Recorder
+from glassgate.engines.arrays.rows import Rows, layout_of
+from glassgate.engines.backend import InputProduct, PackedLengths, RunPasses
+from glassgate.engines.contract import Direction, Recording
 from glassgate.engines.memory import LOW_ADDRESS, readable
 from glassgate.engines.traced_cells import traced_array_step
 
@@ -23,28 +26,29 @@ class ArrayPlan(NamedTuple):
     Attributes:
         cell: the cell.
         sizes: the input size and the hidden size.
-        weights: the names of the parameters.
-        state_count: the number of initial states, and of states after a reset if the calls have some.
-        compiled: the kernels.
-        rows: the rows of each call, without resets.
+        weights, noise: the names of the parameters and of the noise.
+        passes: the passes of the recurrence.
     """
 
     cell: Cell
     sizes: tuple[int, int]
     weights: tuple[str, ...]
-    state_count: int
-    compiled: CompiledArrays
-    rows: Rows
-    noise: tuple[str, ...] = ()
+    noise: tuple[str, ...]
+    passes: ArrayPasses
+
+    @property
+    def program(self) -> ArrayProgram:
+        """The passes of a step."""
+        return self.passes.compiled.program
 
     @property
     def operand_count(self) -> int:
         """See `CallPlan`."""
-        return len(self.weights) + self.state_count
+        return len(self.weights) + (1 + self.passes.restarts) * len(self.cell.state) + len(self.noise)
 
     def describes(self, cell: Cell) -> bool:
         """See `CallPlan`."""
-        return traced_array_step(cell, *self.sizes) is self.compiled.program.traced
+        return traced_array_step(cell, *self.sizes) is self.program.traced
 
 
 class RaggedRows(NamedTuple):
@@ -69,18 +73,19 @@ class PreparedArrays:
 
     Args:
         plans: the plan of each direction.
-        dtype: the dtype of all tensors.
         products: for each direction, a function that computes the product of the input.
+        run_passes: runs passes in autograd; None if no backward pass follows.
     """
 
-    def __init__(self, plans: tuple[ArrayPlan, ...], dtype: torch.dtype, products: Sequence[InputProduct]) -> None:
-        self.plans, self._products = plans, products
-        self._nothing = torch.empty(0, dtype=dtype)
+    def __init__(
+        self, plans: tuple[ArrayPlan, ...], products: Sequence[InputProduct], run_passes: RunPasses | None
+    ) -> None:
+        self.plans, self._products, self._run_passes = plans, products, run_passes
 
     def ragged(self, lengths: Sequence[int] | PackedLengths) -> RaggedRows:
         """See `PreparedCalls`. The kernels skip the padding of the rows of padded sequences."""
         if not isinstance(lengths, PackedLengths):
-            rows = self.plans[0].rows._replace(lengths=torch.tensor(lengths, device="cpu"), is_dense=False)
+            rows = self._rows._replace(lengths=torch.tensor(lengths, device="cpu"), is_dense=False)
             return RaggedRows(rows, None, None)
         sizes, order = lengths
         rows = layout_of(sum(sizes), len(order), tuple(sizes))
@@ -97,7 +102,7 @@ class PreparedArrays:
         recordings: Sequence[Recording] | None,
     ) -> tuple[Sequence[Tensor]]:
         """See `PreparedCalls`."""
-        return (self.train(ragged, recordings, [], resets, *tensors),)
+        return (self._run(None, ragged, recordings, resets, tensors),)
 
     def train(
         self,
@@ -108,35 +113,57 @@ class PreparedArrays:
         *tensors: Tensor,
     ) -> Sequence[Tensor]:
         """See `backend.Train`."""
+        return self._run(self._run_passes, ragged, recordings, resets, tensors)
+
+    @property
+    def _rows(self) -> Rows:
+        """The rows of a call with sequences of equal length."""
+        rows = self.plans[0].passes.rows
+        assert rows is not None
+        return rows
+
+    def _run(
+        self,
+        run_passes: RunPasses | None,
+        ragged: RaggedRows | None,
+        recordings: Sequence[Recording] | None,
+        resets: Tensor | None,
+        tensors: Sequence[Tensor],
+    ) -> Sequence[Tensor]:
         if min(map(Tensor.data_ptr, tensors)) < LOW_ADDRESS or (resets is not None and resets.data_ptr() < LOW_ADDRESS):
-            tensors = tuple(readable(tensors))
+            tensors = readable(tensors)
             resets = None if resets is None else readable((resets,))[0]
-        remaining, (given_rows, order, ranks) = iter(tensors), ragged or _EQUAL_LENGTHS
-        data = next(remaining).flatten(0, -2)
-        nothing = self._nothing
+        remaining, (rows, order, ranks) = iter(tensors), ragged or _EQUAL_LENGTHS
+        data = next(remaining)
         visible: list[Tensor] = []
         final: list[Tensor] = []
-        for plan, product in zip(self.plans, self._products, strict=True):
-            program, count = plan.compiled.program, len(plan.cell.state)
+        for k, (plan, product) in enumerate(zip(self.plans, self._products, strict=True)):
+            passes, program = plan.passes, plan.program
             weights = dict(zip(plan.weights, remaining, strict=False))
-            weight, features = weights["weight_ih"], data
-            if weight.shape[1] < data.shape[1]:  # the cell reads the other columns itself
-                features = data[:, : weight.shape[1]].contiguous()
-            initial = [*islice(remaining, count)]
+            states = [*islice(remaining, plan.operand_count - len(plan.weights) - len(plan.noise))]
+            noise = dict(zip(plan.noise, remaining, strict=False))
+            weight, features = weights["weight_ih"], data.flatten(0, -2)
+            if weight.shape[1] < features.shape[1]:  # the cell reads the other columns itself
+                features = features[:, : weight.shape[1]].contiguous()
             if order is not None:
-                initial = [_select(v, order) for v in initial]
-            operands_of_step = Operands(
-                product(features, weight, weights.get("bias_ih")),
-                data if program.inputs else nothing,
-                nothing,
-                initial,
-                [*islice(remaining, plan.state_count - count)] or initial,
-                parameters_of(program, weights),
-            )
-            rows = plan.rows if resets is None else plan.rows._replace(resets=resets)
-            if given_rows is not None:
-                rows = given_rows._replace(reverse=plan.rows.reverse)
-            results = plan.compiled(rows, operands_of_step)
+                states = [_select(v, order) for v in states]
+            gates = product(features, weight, weights.get("bias_ih"))
+            operands = [gates, *parameters_of(program, weights), *states]
+            if program.inputs:
+                operands.append(data)
+            if program.noise:
+                operands.append(noise_rows(program.noise_widths, plan.cell, noise, gates, len(self._rows.lengths)))
+            if recordings:
+                count = len(plan.cell.state)
+                flat = [v.reshape(len(self._rows.lengths), -1) for v in states]
+                direction = Direction(
+                    plan.cell, weights, tuple(flat[:count]), passes.reverse, noise, tuple(flat[count:])
+                )
+                passes = replace(passes, recorder=Recorder(recordings[k], direction))
+            if run_passes is None:
+                results = passes.run(operands, resets, rows)
+            else:
+                results = run_passes(passes, rows, None, [], resets, *operands)
             split = len(program.outputs)
             visible += results[:split]
             final += results[split:] if ranks is None else [_select(v, ranks) for v in results[split:]]

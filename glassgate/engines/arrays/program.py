@@ -90,6 +90,7 @@ class ArrayProgram:
         self.gates = {name: axes for name, axes in step.gates.items() if "x" in step.reads[name]}
         self.inputs = step.inputs
         self.noise = {v.op.name: v.axes for v in step.values if isinstance(v.op, ops.Noise)}
+        self.noise_widths = tuple((name, self.width(axes)) for name, axes in self.noise.items())
         self.head = self._independent_axis()
         self.heads = step.sizes[self.head] if self.head else 1
         self.states = {name: self._in_job(axes) for name, axes in step.state.items()}

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from glassgate.engines.contract import is_transformed
+
 
 class Rows(NamedTuple):
     """The rows of a call. The row of step t of sequence n is `starts[t] + n`.
@@ -72,11 +74,18 @@ class Operands(NamedTuple):
         return [self.gates, self.inputs, self.noise, *self.initial, *self.restart, *self.parameters]
 
 
-@lru_cache(256)
 def layout_of(row_count: int, N: int, batch_sizes: tuple[int, ...] | None) -> Rows:
     """The rows of a call with these batch sizes, or with N rows in each step."""
+    # Tensors that are created inside a transform are only valid there.
+    return (_new_layout if is_transformed() else _cached_layout)(row_count, N, batch_sizes)
+
+
+def _new_layout(row_count: int, N: int, batch_sizes: tuple[int, ...] | None) -> Rows:
     with torch.inference_mode(False):  # later calls may differentiate
         sizes = torch.tensor([N] * (row_count // max(N, 1)) if batch_sizes is None else batch_sizes, dtype=torch.int64)
         lengths = (sizes[:, None] > torch.arange(N)).sum(0)
         is_dense = int(sizes.sum()) == row_count
         return Rows(sizes.cumsum(0) - sizes, lengths, False, None, is_dense, (row_count,))
+
+
+_cached_layout = lru_cache(256)(_new_layout)

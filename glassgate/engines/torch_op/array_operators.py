@@ -8,6 +8,7 @@ saved states.
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import torch
@@ -56,7 +57,8 @@ def _prepare(
     by_name = dict(zip(weights.split(), contiguous[2 * count :], strict=True))
     gates, inputs, noise = (v.contiguous() for v in rows)
     parameters = [v.to(gates.dtype).contiguous() for v in parameters_of(program, by_name)]
-    layout = rows_of(Steps(gates, batch_sizes, resets), len(initial[0]))._replace(reverse=reverse)
+    layout = rows_of(Steps(gates, batch_sizes, None), len(initial[0]))
+    layout = layout._replace(reverse=reverse, resets=None if resets is None else resets.contiguous())
     return layout, Operands(gates, inputs, noise, initial, restart, parameters), by_name
 
 
@@ -75,7 +77,7 @@ def forward(
     compiled = _compiled(step, all_states, rows[0].dtype)
     layout, prepared, _ = _prepare(rows, operands, batch_sizes, resets, compiled.program, weights, reverse)
     results, saved = compiled.forward(layout, prepared, save)
-    return [*results, *([saved] if save else [])]
+    return [*results, *([saved.flatten()] if save else [])]
 
 
 def backward(
@@ -95,23 +97,18 @@ def backward(
     program = compiled.program
     layout, prepared, by_name = _prepare(rows, operands, batch_sizes, resets, program, weights, reverse)
     d, _ = compiled.backward(layout, prepared, saved, [v.contiguous() for v in d_results])
-    d_gates, d_inputs, _, *others = d
-    assert d_gates is not None
-    if d_inputs is None or not program.inputs:
-        d_inputs = torch.zeros_like(rows[1])
-    count = 2 * len(program.states)
+    d_inputs = d.inputs if program.inputs else torch.zeros_like(rows[1])
 
     def of_weights() -> list[Tensor]:
         leaves = {name: v.detach().requires_grad_() for name, v in by_name.items()}
-        pairs = [(v, g) for v, g in zip(parameters_of(program, leaves), others[count:], strict=True) if v.requires_grad]
+        pairs = [(v, g) for v, g in zip(parameters_of(program, leaves), d.parameters, strict=True) if v.requires_grad]
         if not pairs:
             return [torch.zeros_like(v) for v in leaves.values()]
         parameters, gradients = zip(*pairs, strict=True)
         return [*torch.autograd.grad(parameters, [*leaves.values()], gradients, materialize_grads=True)]
 
-    d_states = [torch.zeros_like(v) if d is None else d for v, d in zip(operands, others[:count], strict=False)]
     # Operators run without autograd, except in another thread.
-    return [d_gates, d_inputs, *d_states, *run_in_new_thread(of_weights)]
+    return [d.gates, d_inputs, *d.initial, *d.restart, *run_in_new_thread(of_weights)]
 
 
 def fake_forward(
@@ -134,7 +131,7 @@ def fake_forward(
         compiled = _compiled(step, all_states, gates.dtype)
         N = initial[0].shape[0]
         steps = gates.shape[0] // N if batch_sizes is None else batch_sizes.shape[0]
-        results.append(gates.new_empty(compiled.saved_size(steps, N)))
+        results.append(gates.new_empty(prod(compiled.saved_shape(steps, N))))  # one axis, so that no size is fixed
     return results
 
 

@@ -11,12 +11,13 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import compress
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from glassgate.engines.backend import Passes, RaggedLayout
+from glassgate.engines.backend import ArrayPasses, PlannedPasses, RaggedLayout
 from glassgate.engines.contract import Direction, Recording, Steps, is_batched
 from glassgate.engines.plan import (
     differentiable_tensors,
@@ -60,7 +61,7 @@ class LayerFunction(FlatFunction):
 
     @staticmethod
     def forward(
-        passes: Passes,
+        passes: PlannedPasses | ArrayPasses,
         layout: RaggedLayout | None,
         recordings: Sequence[Recording] | None,
         saved: list[Tensor] | None,
@@ -69,7 +70,7 @@ class LayerFunction(FlatFunction):
     ) -> tuple[Tensor, ...]:
         visible, to_save = passes.forward(tensors, resets, layout, recordings)
         if saved is None:
-            return (*visible, *to_save[passes.visible_count :])
+            return (*visible, *[v for v in to_save if all([v is not own for own in visible])])
         saved += to_save
         return tuple(visible)
 
@@ -89,9 +90,11 @@ class LayerFunction(FlatFunction):
         passes, layout, recordings, n, _ = ctx.call
         resets, *tensors = ctx.saved_tensors
         tensors, saved, needed = tensors[:n], tensors[n:], ctx.needs_input_grad[5:]
-        for d in d_results:
-            if d is not None and is_legacy_batch(d):
+        if any([d is not None and is_legacy_batch(d) for d in d_results]):
+            if not isinstance(passes, ArrayPasses):
                 raise RuntimeError(_BATCH_OF_GRADIENTS)
+            d_tensors = _gradients_in_torch(passes, layout, resets, tensors, d_results, needed)
+            return None, None, None, None, None, *d_tensors
         if recordings:
             for recording, (d_states, d_final) in zip(recordings, passes.by_direction(d_results), strict=True):
                 if recording.on_gradients is not None:
@@ -112,7 +115,9 @@ class LayerFunction(FlatFunction):
         return *tangents, *[None] * (result_count - len(tangents))
 
     @staticmethod
-    def vmap(info: Any, in_dims: Sequence[Any], passes: SingleCall, *rest: Any) -> tuple[tuple[Tensor, ...], Any]:
+    def vmap(
+        info: Any, in_dims: Sequence[Any], passes: PlannedPasses | ArrayPasses, *rest: Any
+    ) -> tuple[tuple[Tensor, ...], Any]:
         static, tensors, is_weight = (passes, *rest[:3]), rest[3:], [False, *weight_tensors(passes.plans)]
         batch = Batch(info.batch_size, in_dims[4:], tensors)
         if batch.has_own_weights(is_weight):
@@ -155,7 +160,7 @@ def run_transformed(backend: str, steps: Steps, directions: list[Direction]) -> 
 
 
 def _gradients(
-    passes: Passes,
+    passes: PlannedPasses | ArrayPasses,
     layout: RaggedLayout | None,
     resets: Tensor | None,
     tensors: Sequence[Tensor],
@@ -190,7 +195,7 @@ class GradientRequest:
             additional first axis of this length. With 0 groups, they are summed over all sequences, without this axis.
     """
 
-    passes: Passes
+    passes: PlannedPasses | ArrayPasses
     needed: tuple[bool, ...]
     reached: tuple[int, ...]
     result_count: int
@@ -220,7 +225,9 @@ class LayerGradients(FlatFunction):
         inputs, saved, d_reached = request.split([v.contiguous() for v in tensors])
         d_results = _scatter(request.reached, d_reached, request.result_count)
         passes, arguments = request.passes, (inputs, saved, resets, d_results)
-        if request.groups:
+        if isinstance(passes, ArrayPasses):
+            d = passes.backward(*arguments, request.needed, layout, groups=request.groups)
+        elif request.groups:
             d = sum_by_group(passes, *arguments, request.needed, request.groups)
         else:
             d = passes.backward(*arguments, request.needed, layout)
@@ -286,11 +293,29 @@ class LayerGradients(FlatFunction):
         batch, plans = Batch(info.batch_size, in_dims[2:], tensors), request.passes.plans
         is_weight = [False, *weight_tensors(plans)]
         is_weight += [False] * (len(tensors) - len(is_weight))
-        if batch.has_own_weights(is_weight) or not plans[0].trace.records_factors:
+        if batch.has_own_weights(is_weight) or not plans[0].records_factors:
             return batch.run_one_by_one(lambda *example: LayerGradients.apply(request, layout, *example))
         groups = info.batch_size * max(request.groups, 1) if any(request.is_weight_gradient) else 0
         gradients = LayerGradients.apply(replace(request, groups=groups), None, *batch.fold(is_weight))
         return batch.unfold(gradients, request.is_weight_gradient, request.groups)
+
+
+def _gradients_in_torch(
+    passes: ArrayPasses,
+    layout: RaggedLayout | None,
+    resets: Tensor | None,
+    tensors: Sequence[Tensor],
+    d_results: Sequence[Tensor | None],
+    needed: Sequence[bool],
+) -> list[Tensor | None]:
+    """The needed gradients of a call for a batch of gradients, which has no memory."""
+    with torch.enable_grad():
+        leaves = [v.view_as(v) if need else v for v, need in zip(tensors, needed, strict=True)]
+        results = passes.in_torch(leaves, resets, layout)
+    pairs = [(v, d) for v, d in zip(results, d_results, strict=True) if d is not None]
+    own, options = [*compress(leaves, needed)], {"create_graph": torch.is_grad_enabled(), "allow_unused": True}
+    gradients = iter(torch.autograd.grad([v for v, _ in pairs], own, [d for _, d in pairs], **options))
+    return [next(gradients) if need else None for need in needed]
 
 
 def _scatter(indices: Sequence[int], values: Sequence[Tensor | None], count: int) -> list[Tensor | None]:
@@ -352,7 +377,7 @@ def _pull_back(
 
 
 def _run_with_tangents(
-    passes: Passes,
+    passes: PlannedPasses | ArrayPasses,
     layout: RaggedLayout | None,
     resets: Tensor | None,
     tensors: Sequence[Tensor],
@@ -364,6 +389,8 @@ def _run_with_tangents(
         passes, layout, resets, tensors: the arguments of the call. Tensors may have different dtypes.
         d: the tangents of the tensors; None for zero.
     """
+    if isinstance(passes, ArrayPasses):
+        return passes.with_tangents(tensors, d, resets, layout)
     plans, backend, dtype = passes.plans, passes.backend, tensors[1].dtype
     data, *operands = passes.rows([v.to(dtype) for v in tensors], layout)
     d_data, *d_operands = passes.rows([None if v is None else v.to(dtype) for v in d], layout)
@@ -378,7 +405,7 @@ def _run_with_tangents(
         if backend != "cpu" or dispatch_mode_count() or any(is_tangent(plan.equations) for plan in plans):
             # Kernels of third derivatives would take longer to compile than the reference engine takes to run.
             results = reference_results(steps, directions)
-        elif plans[0].trace.records_factors:
+        elif plans[0].records_factors:
             results = run_transformed(backend, steps, directions)
         else:
             costs = BACKENDS[backend].costs

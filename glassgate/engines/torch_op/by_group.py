@@ -10,7 +10,7 @@ from math import prod
 from torch import Tensor
 
 from glassgate.cell import Weights
-from glassgate.engines.backend import Passes
+from glassgate.engines.backend import PlannedPasses
 from glassgate.engines.contract import Direction, Recording, Steps
 from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.evaluate import Evaluator
@@ -21,7 +21,7 @@ from glassgate.engines.torch_op.calls import flatten_steps
 
 
 def sum_by_group(
-    passes: Passes,
+    passes: PlannedPasses,
     tensors: Sequence[Tensor],
     saved: Sequence[Tensor],
     resets: Tensor | None,

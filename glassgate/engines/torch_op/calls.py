@@ -83,11 +83,6 @@ class SingleCall:
         """The number of results."""
         return state_result_count(self.plans)
 
-    @property
-    def visible_count(self) -> int:
-        """See `Passes`."""
-        return self.result_count // 2
-
     def by_direction(self, values: Sequence[T]) -> Iterator[tuple[Sequence[T], Sequence[T]]]:
         """See `Passes`."""
         return results_by_direction(self.plans, values)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Weights
-from glassgate.engines.arrays.engine import noise_rows, program_of
+from glassgate.engines.arrays.engine import program_of
 from glassgate.engines.arrays.parameters import parameters_of
+from glassgate.engines.arrays.passes import noise_rows
 from glassgate.engines.arrays.rows import Operands, layout_of
 from glassgate.engines.backend import InputProduct, PreparedCalls, Signature
 from glassgate.engines.contract import Direction, Recording, Result, Steps
@@ -63,7 +64,7 @@ class PackedArrays:
         """Run whole sequences. The arguments are those of `FrozenDirections.run`."""
         direction = self.direction._replace(initial=initial, restart=restart)
         recordings = None if recording is None else [recording]
-        return ENGINE.run(steps, [direction], all_states, self._multiply, recordings)[0]
+        return ENGINE.run(steps, [direction], all_states, self._multiply, recordings=recordings)[0]
 
     def _multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The pre-activations of rows, from the packed weights; `backend.InputProduct`."""
@@ -97,7 +98,10 @@ class PackedArrays:
         slots += [sum(len(launch.arguments) for launch in launches) + slot for slot in product.input_slots]
         launches += product.launches
         rows = layout_of(S, N, None)._replace(reverse=direction.reverse)
-        noise = noise_rows(program, direction, rows, S).to(dtype).contiguous()
+        noise = x.new_empty(0)
+        if program.noise:
+            like = x.new_empty(S, 0)
+            noise = noise_rows(program.noise_widths, direction.cell, direction.noise, like, N).to(dtype).contiguous()
         parameters = [v.contiguous() for v in parameters_of(program, weights)]
         operands = Operands(product.output, x if program.inputs else x.new_empty(0), noise, states, states, parameters)
         output = empty((S, states[0].shape[1]), dtype)

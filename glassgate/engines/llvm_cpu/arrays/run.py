@@ -77,7 +77,7 @@ class CPUArrays(CompiledArrays):
         """The launches of a kernel. Each part of the jobs has its own tensors and those that all parts share."""
         jobs = self.jobs(rows)
         resets = 0 if rows.resets is None else rows.resets.data_ptr()
-        address = saved.data_ptr() if len(saved) else 0
+        address = saved.data_ptr() if saved.numel() else 0
         values = rows.starts.data_ptr(), rows.lengths.data_ptr(), int(rows.reverse), resets, jobs, self.chunk, address
         header = array("q", values)
         header.extend(map(Tensor.data_ptr, (operands.gates, operands.inputs, operands.noise)))
