@@ -170,3 +170,70 @@ def test_prepared_calls_of_cells_that_declare_axes_notice_changes():
     layer.double()
     for _ in range(3):
         assert torch.autograd.gradgradcheck(lambda v: layer(v)[0], (x64,))
+
+
+NOISY = {
+    "zoneout": lambda: gg.Recurrent(DeltaRule(2, 3, 4), 6, 8, zoneout={"S": 0.3, "h": 0.2}, dtype=torch.float64),
+    "dropout of states": lambda: gg.Recurrent(
+        *(Decayed(2, 3, 4), 6, 8, 2),
+        bidirectional=True,
+        dropout=0.2,
+        variational_dropout=True,
+        zoneout=0.2,
+        dtype=torch.float64,
+    ),
+    "the raw input": lambda: gg.Recurrent(gg.cells.GRUD(), 6, 8, zoneout=0.3, batch_first=True, dtype=torch.float64),
+}
+
+
+@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize("name", NOISY)
+def test_noise_is_drawn_again_and_equals_that_of_the_reference_engine(name, learns):
+    layer = NOISY[name]()
+    x = noise64(1, *((4, 9) if layer.batch_first else (9, 4)), 6).requires_grad_()
+    resets = noise64(2, *x.shape[:2]) > 0.5
+    with gg.engine("reference"):
+        expected = call(layer, x, learns=learns, resets=resets)
+    for _ in range(4):
+        near(call(layer, x, learns=learns, resets=resets), expected)
+    assert len(prepared(layer)) == 1
+    assert not torch.equal(layer(x, resets=resets)[0], layer(x, resets=resets)[0])
+
+
+@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize("name", ["batch first", "two layers, two directions", "the raw input", *NOISY])
+def test_recorded_calls_record_what_the_reference_engine_records(name, learns):
+    layer = (ARRAY_LAYERS | NOISY)[name]().double()
+    x = noise64(1, *((4, 9) if layer.batch_first else (9, 4)), 6).requires_grad_(name == "zoneout")
+    resets = noise64(2, *x.shape[:2]) > 0.5
+    hx = tuple([noise64(3, *v.shape).requires_grad_() for v in layer(x)[1]])
+    layer.glassgate.prepared_calls.forget()
+
+    def recorded():
+        torch.manual_seed(0)
+        with torch.set_grad_enabled(learns), gg.record(layer) as tape:
+            output, final = layer(x, hx, resets=resets)
+        if not learns:
+            return output, final, dict(tape)
+        (output.square().sum() + sum(v.sin().sum() for v in final)).backward()
+        return output, final, dict(tape), dict(tape.grad)
+
+    with gg.engine("reference"):
+        expected = recorded()
+    for _ in range(3):
+        torch.testing.assert_close(recorded(), expected, rtol=1e-9, atol=1e-9)
+    assert len(prepared(layer)) == 1
+
+
+def test_edited_calls_are_prepared_with_their_numbers():
+    layer, x = ARRAY_LAYERS["two layers, two directions"]().double(), noise64(1, 9, 4, 6).requires_grad_()
+    edits = {"layer0.forward.n": [gg.scale(0.5, steps=slice(2, 5))], "layer1.reverse.w": gg.hold(0.25)}
+    plain = call(layer, x)
+    with gg.edit(layer, edits):
+        with gg.engine("reference"):
+            expected = call(layer, x)
+        for _ in range(3):
+            near(call(layer, x), expected)
+        assert len(prepared(layer)) == 1
+    near(call(layer, x), plain)
+    assert not torch.allclose(plain[0], expected[0])

@@ -32,7 +32,7 @@ class Recorder(NamedTuple):
 
         Args:
             rows, operands: those of the call.
-            states: every state after each step, (S, width) each. Other tensors may follow.
+            states: every state after each step, (*rows, width) each. Other tensors may follow.
         """
         with torch.no_grad():
             self._run(self.recording, rows, operands, states)
@@ -57,7 +57,7 @@ class Recorder(NamedTuple):
         again = Recording()
         with torch.enable_grad():
             new = self._run(again, rows, operands, states)
-            pairs = [(v, g[: len(v)]) for v, g in zip(new, d_states, strict=True) if v.requires_grad]
+            pairs = [(v, g.flatten(0, -2)[: len(v)]) for v, g in zip(new, d_states, strict=True) if v.requires_grad]
             torch.autograd.backward([v for v, _ in pairs], [g for _, g in pairs])
         self.recording.add(again.grad)
 
@@ -65,19 +65,20 @@ class Recorder(NamedTuple):
         self, recording: Recording, rows: Rows, operands: Operands, states: Sequence[Tensor]
     ) -> tuple[Tensor, ...]:
         """Run all steps at once. Return the new states."""
-        direction, S, dtype = self.direction, len(operands.gates), operands.gates.dtype
+        gates, inputs = operands.gates.flatten(0, -2), operands.inputs
+        direction, S, dtype = self.direction, len(gates), gates.dtype
         weights = {name: w.detach().to(dtype) for name, w in direction.weights.items()}
         step = step_of(direction._replace(weights=weights))
-        sequences, before = rows.sequences, self._states_before(rows, operands, states)
-        count = len(sequences)
+        before = self._states_before(rows, operands, states)
+        count = len(before[0])
 
         def leaf(v: Tensor) -> Tensor:
             return v.detach().requires_grad_(torch.is_grad_enabled())
 
-        ih, x = leaf(operands.gates[:count]), leaf(operands.inputs[:count])
+        ih, x = leaf(gates[:count]), leaf(inputs.flatten(0, -2)[:count] if inputs.numel() else inputs)
         noise: dict[str, Any] = {}
         for name, v in direction.noise.items():
-            noise[name] = (v[:count] if direction.cell.noise[name].per_step else v[sequences]).to(dtype)
+            noise[name] = (v[:count] if direction.cell.noise[name].per_step else v[rows.sequences]).to(dtype)
         previous = step.with_axes([leaf(v) for v in before])
         with record_step(recording, step, S, slice(0, count)) as store:
             new = step(step.gates(ih), previous, noise, step.input(x if x.numel() else None))
@@ -87,12 +88,17 @@ class Recorder(NamedTuple):
     @staticmethod
     def _states_before(rows: Rows, operands: Operands, states: Sequence[Tensor]) -> list[Tensor]:
         """The states before each step, (rows of sequences, width) each."""
-        sequences, previous = rows.sequences, rows.previous
-        pairs = zip(states, operands.initial, operands.restart, strict=False)
-        before = []
-        for after, initial, restart in pairs:
-            v = torch.where((previous < 0)[:, None], initial[sequences], after[previous.clamp(min=0)])
+        L, N, before = len(rows.starts), len(rows.lengths), list[Tensor]()
+        sequences, previous = (None, None) if rows.is_equal else (rows.sequences, rows.previous)
+        for after, initial, restart in zip(states, operands.initial, operands.restart, strict=False):
+            initial, restart, after = initial.reshape(N, -1), restart.reshape(N, -1), after.flatten(0, -2)
+            if sequences is None or previous is None:
+                earlier = (after[N:], initial) if rows.reverse else (initial, after[:-N])
+                v = torch.cat(earlier)
+            else:
+                v = torch.where((previous < 0)[:, None], initial[sequences], after[previous.clamp(min=0)])
             if rows.resets is not None:
-                v = torch.where(rows.resets[: len(sequences), None], restart[sequences], v)
+                restart = restart.repeat(L, 1) if sequences is None else restart[sequences]
+                v = torch.where(rows.resets[: len(v), None], restart, v)
             before.append(v)
         return before

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import prod
 from typing import NamedTuple
 
 import torch
@@ -28,6 +29,11 @@ class Rows(NamedTuple):
     resets: Tensor | None
     is_dense: bool
     shape: tuple[int, ...]
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether all sequences have the same length, and at least one step."""
+        return self.is_dense and 0 < prod(self.shape) == len(self.starts) * len(self.lengths)
 
     @property
     def sequences(self) -> Tensor:
