@@ -19,8 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves, tree_map
 
 import glassgate
-from glassgate.engines.torch_op import operators
+from glassgate.engines.torch_op import array_operators, operators
 from glassgate.engines.triton_gpu import frozen, graphs
+from glassgate.engines.triton_gpu.arrays import engine as array_engine
 from glassgate.engines.triton_gpu.launch import Launch
 
 aten = torch.ops.aten
@@ -99,6 +100,8 @@ class SimulatedGPU(TorchDispatchMode):
         implementation = {
             torch.ops.glassgate.layer.default: operators.forward,
             torch.ops.glassgate.layer_backward.default: operators.backward,
+            torch.ops.glassgate.arrays.default: array_operators.forward,
+            torch.ops.glassgate.arrays_backward.default: array_operators.backward,
         }.get(function)
         if implementation is not None:
             with self:
@@ -237,14 +240,22 @@ def simulated_gpu(monkeypatch: pytest.MonkeyPatch, may_wait: bool = False) -> It
 
         return start_on_cpu
 
+    start_arrays = array_engine.start
+
+    def start_arrays_on_cpu(function: Any, jobs: int, arguments: Any, options: Any) -> None:
+        with _disable_current_modes():
+            start_arrays(function, jobs, [v.numbers if isinstance(v, OnGPU) else v for v in arguments], options)
+
     with monkeypatch.context() as patch:
         patch.setattr(Launch, "make_start", make_cpu_start)
+        patch.setattr(array_engine, "start", start_arrays_on_cpu)
         for module in (frozen, graphs):
             patch.setattr(module, "capture", lambda run, device: run)
         patch.setattr(Tensor, "pin_memory", pinned)
         patch.setattr(torch.cuda, "_lazy_init", lambda: None)
         patch.setattr(torch.cuda, "device", lambda device: nullcontext())
         patch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(**H100))
+        patch.setattr(torch.cuda, "mem_get_info", lambda device: (2**36, 2**36))
         patch.setattr(torch.cuda, "is_available", lambda: True)
         patch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
         patch.setattr(torch.cuda, "device_count", lambda: 2)

@@ -15,7 +15,10 @@ from torch._higher_order_ops import scan as torch_scan
 from torch.nn.functional import linear
 
 import glassgate as gg
+from experiments.speed.cells import cell as memory
+from experiments.speed.peers.chunked import RECURRENCES, Chunked
 from experiments.speed.peers.compiled_scan import lstm as scanned_lstm
+from experiments.speed.workload import Workload
 from glassgate.engines.triton_gpu import graphs
 from glassgate.engines.triton_gpu.launch import PREAMBLE, compile_module
 from glassgate.engines.triton_gpu.mathematics import FUNCTIONS
@@ -173,43 +176,48 @@ def costs(bench: Bench) -> Iterator[Case]:
         yield Case(f"barrier of {programs} programs", partial(barrier, programs))
 
 
+def errors_of(
+    bench: Bench, cell: gg.Cell, sizes: tuple[int, ...], dtype: torch.dtype, precision: str = "ieee"
+) -> Figures:
+    """The errors of a cell in calls of L steps, with D features and H units."""
+    torch.manual_seed(0)
+    L, D, H = sizes
+    layer_of = partial(gg.Recurrent, cell, D, H, bidirectional=True, device=bench.device)
+    ours, exact = layer_of(dtype=dtype), layer_of(dtype=torch.float64)
+    exact.load_state_dict(ours.state_dict())
+    x, lengths = torch.randn(L, 5, D, device=bench.device, dtype=dtype), torch.tensor([L, 0, 1, L - 1, L])
+    resets, values = torch.rand(L, 5, device=bench.device) < 0.1, []
+    for engine, layer in (("triton", ours), ("reference", ours), ("reference", exact)):
+        set_precision(precision if engine == "triton" else "ieee")
+        with gg.engine(engine):
+            parameters = [v for v in layer.parameters() if v.numel()]
+            output = layer(x.to(layer.weight_ih_l0.dtype), lengths=lengths, resets=resets)[0]
+            values.append(
+                [output.detach(), *torch.autograd.grad(output.square().sum(), parameters, materialize_grads=True)]
+            )
+    *approximate, truth = values
+    errors_of_triton, errors_of_eager = (
+        [float((a.double() - b).abs().max() / b.abs().max().clamp(min=1e-30)) for a, b in zip(v, truth, strict=True)]
+        for v in approximate
+    )
+    return {
+        "output": errors_of_triton[0], "eager output": errors_of_eager[0],
+        "worst gradient": max(errors_of_triton[1:]), "eager worst gradient": max(errors_of_eager[1:]),
+    }  # fmt: skip
+
+
 def errors(bench: Bench) -> Iterator[Case]:
     """Errors of every cell, relative to the largest value of the float64 reference, for output and gradients.
 
     *eager* is the error of the reference engine with the same dtype, always without TF32.
     """
 
-    def error(name: str, dtype: torch.dtype, precision: str) -> Figures:
-        torch.manual_seed(0)
-        L, D, H = bench.sizes(33, 24, 64)
-        layer_of = partial(gg.Recurrent, getattr(gg.cells, name)(), D, H, bidirectional=True, device=bench.device)
-        ours, exact = layer_of(dtype=dtype), layer_of(dtype=torch.float64)
-        exact.load_state_dict(ours.state_dict())
-        x, lengths = torch.randn(L, 5, D, device=bench.device, dtype=dtype), torch.tensor([L, 0, 1, L - 1, L])
-        resets, values = torch.rand(L, 5, device=bench.device) < 0.1, []
-        for engine, layer in (("triton", ours), ("reference", ours), ("reference", exact)):
-            set_precision(precision if engine == "triton" else "ieee")
-            with gg.engine(engine):
-                output = layer(x.to(layer.weight_ih_l0.dtype), lengths=lengths, resets=resets)[0]
-                values.append([output.detach(), *torch.autograd.grad(output.square().sum(), [*layer.parameters()])])
-        *approximate, truth = values
-        errors_of_triton, errors_of_eager = (
-            [
-                float((a.double() - b).abs().max() / b.abs().max().clamp(min=1e-30))
-                for a, b in zip(v, truth, strict=True)
-            ]
-            for v in approximate
-        )
-        return {
-            "output": errors_of_triton[0], "eager output": errors_of_eager[0],
-            "worst gradient": max(errors_of_triton[1:]), "eager worst gradient": max(errors_of_eager[1:]),
-        }  # fmt: skip
-
     kinds = [("float32", torch.float32, "ieee"), ("TF32", torch.float32, "tf32")]
     kinds += [(name, dtype, "ieee") for name, dtype in HALF.items()]
     for name in gg.cells.__all__[:2] if bench.quick else gg.cells.__all__:
         for kind, dtype, precision in kinds[::3] if bench.quick else kinds:
-            yield Case(f"{name}, {kind}", partial(error, name, dtype, precision))
+            arguments = getattr(gg.cells, name)(), bench.sizes(33, 24, 64), dtype, precision
+            yield Case(f"{name}, {kind}", partial(errors_of, bench, *arguments))
 
 
 def plain(bench: Bench) -> Iterator[Case]:
@@ -291,6 +299,30 @@ def options(bench: Bench) -> Iterator[Case]:
     yield Case("custom cell", partial(cell, Swish()))
 
 
+def matrices(bench: Bench) -> Iterator[Case]:
+    """Matrix memories with heads of 64 x 64 in float32. *other* is the chunked form in PyTorch, if there is one.
+
+    A case is timed only if its errors, as in the table of errors, are below 1e-3.
+    """
+
+    def measure(name: str, L: int, N: int, H: int) -> Figures:
+        set_precision("ieee")
+        figures = errors_of(bench, memory(name, H), (min(L, 33), H, H), torch.float32)
+        if not max(figures["output"], figures["worst gradient"]) < 1e-3:
+            raise RuntimeError(f"the errors of {name} are too large to time it: {figures}")
+        layer = gg.Recurrent(memory(name, H), H, H, device=bench.device)
+        other = None
+        if name in RECURRENCES:
+            chunked = Chunked(Workload(L, N, H, cell=name)).to(bench.device)
+            initial = [torch.zeros(1, N, *shape, device=bench.device) for shape in ((H,), (H // 64, 64, 64))]
+            other = partial(chunked, hx=initial)
+        return figures | bench.compare(layer, other, bench.random(L, N, H), torch.float32)
+
+    for L, N, H in ((3, 1, 64),) if bench.quick else ((1024, 1, 256), (1024, 16, 256), (4096, 4, 1024)):
+        for name in ("DeltaNet",) if bench.quick else gg.cells.MATRIX_MEMORIES:
+            yield Case(f"{name}, L {L}, N {N}, H {H}", partial(measure, name, L, N, H))
+
+
 def captured(bench: Bench) -> Iterator[Case]:
     """Microseconds of one step of one sequence: a call of the layer in a CUDA graph, and a step of a stream."""
 
@@ -314,5 +346,5 @@ def captured(bench: Bench) -> Iterator[Case]:
         yield Case(f"LSTM, H {H}", partial(step, H))
 
 
-PARTS = {part.__name__: part for part in (costs, errors, plain, options, captured, scan)}
+PARTS = {part.__name__: part for part in (costs, errors, plain, options, matrices, captured, scan)}
 """The parts in order of importance. `scan` is last, because its compilation may take many minutes."""

@@ -44,7 +44,7 @@ from glassgate.engines.traced_cells import why_not_traceable
 def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Compute x W^T + b as `linear` does. In inference, a large result is in memory without page faults."""
     needs_grad = torch.is_grad_enabled() and any([v is not None and v.requires_grad for v in (x, weight, bias)])
-    if needs_grad or x.shape[0] * weight.shape[0] * x.itemsize < LARGE:
+    if needs_grad or not x.is_cpu or x.shape[0] * weight.shape[0] * x.itemsize < LARGE:
         return linear(x, weight, bias)
     out = empty((x.shape[0], weight.shape[0]), x.dtype)
     return torch.mm(x, weight.t(), out=out) if bias is None else torch.addmm(bias, x, weight.t(), out=out)
@@ -89,11 +89,10 @@ class KernelEngine(NamedTuple):
         return None
 
     def _array_kernels(self, directions: Sequence[Direction]) -> ArrayKernels | None:
-        """The backend's kernels of cells that declare axes; None for other cells, or if the backend has none."""
+        """The backend's kernels of cells that declare axes; None for other cells."""
         if all([direction.cell.declaration is None for direction in directions]):
             return None
-        kernels: ArrayKernels | None = getattr(self.backend, "array_kernels", None)
-        return kernels
+        return self.backend.array_kernels
 
     def plans(self, directions: Sequence[Direction], record: bool = False) -> tuple[Plan, ...]:
         """Return the plan of each direction. With `record`, gates and their gradients are results too."""
@@ -136,7 +135,7 @@ class KernelEngine(NamedTuple):
 
     def _product(self, arrays: ArrayKernels, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Compute x W^T + b, (S, rows), or the output of a layer whose step returns its pre-activations."""
-        if type(weight) not in PLAIN_TYPES or weight.dtype != x.dtype or torch.is_autocast_enabled("cpu"):
+        if type(weight) not in PLAIN_TYPES or weight.dtype != x.dtype or torch.is_autocast_enabled(x.device.type):
             return linear(x, weight, bias)
         if not arrays.multiplies_faster(x.shape[0], x.shape[0] * weight.numel()):
             return _multiply(x, weight, bias)

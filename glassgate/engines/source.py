@@ -31,12 +31,12 @@ def source(cell: Cell, engine: str = "cpu", *, projected: bool = False) -> str:
     if not isinstance(cell, Cell):
         raise TypeError(f"source: cell must be an instance of glassgate.Cell, got {cell!r}")
     check_choice("source", "engine", engine, ("cpu", "triton"))
-    if engine == "triton":
+    if engine == "triton" and cell.declaration is None:
         from glassgate.engines.triton_gpu.layer import source_of
 
         return source_of(current_equations(cell, projected))
     if cell.declaration is not None:
-        return _of_arrays(cell)
+        return _of_arrays(cell, engine)
     from glassgate.engines.llvm_cpu.kernel import print_kernel
 
     equations = current_equations(cell, projected)
@@ -44,12 +44,16 @@ def source(cell: Cell, engine: str = "cpu", *, projected: bool = False) -> str:
     return "\n\n".join(print_kernel(title, equations, trace, is_backward).text for is_backward in (False, True))
 
 
-def _of_arrays(cell: Cell) -> str:
+def _of_arrays(cell: Cell, engine: str) -> str:
     """The kernels of a cell that declares axes."""
     from glassgate.engines.arrays.program import ArrayProgram
     from glassgate.engines.llvm_cpu.arrays.kernel import print_kernels
     from glassgate.engines.llvm_cpu.processor import host
 
     program = ArrayProgram(current_array_step(cell, *example_sizes(cell)))
+    if engine == "triton":
+        from glassgate.engines.triton_gpu.arrays.engine import GPUArrays
+
+        return GPUArrays(program).source
     kernels = print_kernels(program, 32, host().full_precision)
     return "\n\n".join([kernels.forward, kernels.backward])

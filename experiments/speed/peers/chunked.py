@@ -37,7 +37,7 @@ def delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, S: Tensor) -> tupl
     outputs = []
     for qc, kc, vc, bc in zip(*(x.split(CHUNK, 2) for x in (q, k, v, beta)), strict=True):
         steps = qc.shape[2]
-        system = torch.eye(steps, dtype=q.dtype) + ((bc * kc) @ kc.mT).tril(-1)
+        system = torch.eye(steps, dtype=q.dtype, device=q.device) + ((bc * kc) @ kc.mT).tril(-1)
         both = torch.linalg.solve_triangular(system, torch.cat([bc * kc, bc * vc], -1), upper=False)
         w, u = both.split([kc.shape[-1], vc.shape[-1]], -1)
         new = u - w @ S

@@ -180,7 +180,7 @@ class CompiledArrays(ABC):
         for k in range(len(rows.starts)):
             (alive,) = torch.nonzero(lengths > k, as_tuple=True)
             t = lengths[alive] - 1 - k if rows.reverse else torch.full_like(alive, k)
-            index = rows.starts[t] + alive
+            index, alive = (rows.starts[t] + alive).to(gates.device), alive.to(gates.device)
             before = [v[alive] for v in states]
             if resets is not None:
                 mask = resets[index, None]

@@ -66,7 +66,7 @@ class ArrayEngine(ABC):
                 return Reason(
                     "kernels of array states expand noise of sequences of equal length only under torch.compile"
                 )
-            fault, is_general = _fault(direction.cell, *_sizes(direction), all_states)
+            fault, is_general = _fault(direction.cell, *sizes_of(direction), all_states)
             if fault is not None:
                 return Reason(fault, is_general)
         return None
@@ -101,7 +101,7 @@ class ArrayEngine(ABC):
         if not COMPUTE_DTYPE.get(data.dtype) is data.dtype is dtype:
             return None
         for direction in directions:
-            weights, sizes = direction.weights, _sizes(direction)
+            weights, sizes = direction.weights, sizes_of(direction)
             program = program_of(direction, signature.all_states, signature.record)
             rows = layout_of(len(data), N, None)._replace(shape=signature.leading_shape)
             passes = ArrayPasses(self.compiled(program, dtype), rows, direction.reverse, bool(direction.restart))
@@ -111,7 +111,7 @@ class ArrayEngine(ABC):
     def _run_in_graph(self, steps: Steps, direction: Direction, all_states: bool) -> Result:
         """Run a direction by the operators `arrays`, which torch.compile and torch.export trace."""
         weights, data, N = direction.weights, steps.data, direction.initial[0].shape[0]
-        text, widths = _text(direction.cell, *_sizes(direction))
+        text, widths = _text(direction.cell, *sizes_of(direction))
         dtype = COMPUTE_DTYPE[data.dtype]
         noise = noise_rows(widths, direction.cell, direction.noise, data, N) if widths else data.new_empty(0)
         gates = linear(*_factors(data, weights, dtype)).to(dtype)
@@ -189,7 +189,7 @@ def _has_noise_per_sequence(direction: Direction) -> bool:
 def _fault(cell: Cell, input_size: int, hidden_size: int, all_states: bool) -> tuple[str | None, bool]:
     """Why kernels cannot run a cell, and whether this holds for each of its calls. None if they can."""
     try:
-        program = _program(cell, input_size, hidden_size, all_states)
+        program = program_of_cell(cell, input_size, hidden_size, all_states)
     except ShapeError:
         return "the shapes in its step do not fit", False  # the reference engine raises an error about them
     return (program, True) if isinstance(program, str) else (None, False)
@@ -198,7 +198,7 @@ def _fault(cell: Cell, input_size: int, hidden_size: int, all_states: bool) -> t
 @assume_constant
 def _text(cell: Cell, input_size: int, hidden_size: int) -> tuple[str, tuple[tuple[str, int], ...]]:
     """The step as text for the operators, and the name and the width of each random number that it reads."""
-    program = _program(cell, input_size, hidden_size, False)
+    program = program_of_cell(cell, input_size, hidden_size, False)
     assert isinstance(program, ArrayProgram)
     return format_step(program.traced), program.noise_widths
 
@@ -223,7 +223,7 @@ def rows_of(steps: Steps, N: int) -> Rows:
     return layout_of(len(steps.data), N, batch_sizes)
 
 
-def _sizes(direction: Direction) -> tuple[int, int]:
+def sizes_of(direction: Direction) -> tuple[int, int]:
     """The input size and the hidden size of a direction."""
     cell, columns, hidden_size = direction.cell, direction.weights["weight_ih"].shape[1], direction.initial[0].shape[1]
     if cell.declaration is None or not cell.declaration.inputs:
@@ -233,12 +233,12 @@ def _sizes(direction: Direction) -> tuple[int, int]:
 
 def program_of(direction: Direction, all_states: bool = False, records: bool = False) -> ArrayProgram:
     """The passes of the cell of a direction that kernels can run, see `why_not`."""
-    program = _program(direction.cell, *_sizes(direction), all_states, records)
+    program = program_of_cell(direction.cell, *sizes_of(direction), all_states, records)
     assert isinstance(program, ArrayProgram)
     return program
 
 
-def _program(
+def program_of_cell(
     cell: Cell, input_size: int, hidden_size: int, all_states: bool, records: bool = False
 ) -> ArrayProgram | str:
     """The passes of a cell, or the reason why kernels cannot run them."""

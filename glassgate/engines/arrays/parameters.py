@@ -23,7 +23,8 @@ def parameters_of(program: ArrayProgram, weights: Mapping[str, Tensor]) -> list[
         return [*own.values()]
     leaves: dict[Leaf, Tensor] = {key: own[key].view(1, *shape) for key, shape in program.invariant_leaves.items()}
     # Without parameters, the dtype of the values is that of any tensor.
-    evaluation = Evaluation(program.sizes, leaves, like=None if leaves else torch.zeros(1, dtype=torch.float64))
+    like = None if leaves else torch.zeros(1, dtype=torch.float64, device=next(iter(weights.values())).device)
+    evaluation = Evaluation(program.sizes, leaves, like=like)
     evaluation.compute(program.invariant_order)
     for name, value in program.invariants.items():
         own[Parameter(name)] = evaluation.over(value, value.axes)[0]

@@ -182,7 +182,7 @@ def noise_rows(
         elif cell.noise[name].per_step:
             blocks.append(noise[name])
         elif isinstance(sequences, Rows):
-            index = sequences.sequences
+            index = sequences.sequences.to(like.device)
             blocks.append(noise[name][torch.cat([index, index.new_zeros(S - len(index))])])
         else:
             blocks.append(noise[name].repeat(S // sequences, 1))

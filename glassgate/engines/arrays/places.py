@@ -1,5 +1,6 @@
 """The positions of the elements of values in memory, as text for kernels."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -38,7 +39,8 @@ class Place:
 def _product(variable: str, factor: int) -> str:
     if factor == 1:
         return variable
-    return f"{variable if variable.isidentifier() else f'({variable})'} * {factor}"
+    is_atom = re.fullmatch(r"\w+(\[[^]]*\])?", variable)
+    return f"{variable if is_atom else f'({variable})'} * {factor}"
 
 
 @dataclass(frozen=True)

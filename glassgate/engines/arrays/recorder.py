@@ -89,7 +89,9 @@ class Recorder(NamedTuple):
     def _states_before(rows: Rows, operands: Operands, states: Sequence[Tensor]) -> list[Tensor]:
         """The states before each step, (rows of sequences, width) each."""
         L, N, before = len(rows.starts), len(rows.lengths), list[Tensor]()
-        sequences, previous = (None, None) if rows.is_equal else (rows.sequences, rows.previous)
+        sequences, previous, device = None, None, operands.gates.device
+        if not rows.is_equal:
+            sequences, previous = rows.sequences.to(device), rows.previous.to(device)
         for after, initial, restart in zip(states, operands.initial, operands.restart, strict=False):
             initial, restart, after = initial.reshape(N, -1), restart.reshape(N, -1), after.flatten(0, -2)
             if sequences is None or previous is None:

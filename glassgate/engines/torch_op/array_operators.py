@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.arrays.compiled import CompiledArrays
-from glassgate.engines.arrays.engine import rows_of
+from glassgate.engines.arrays.engine import ArrayEngine, rows_of
 from glassgate.engines.arrays.parameters import parameters_of
 from glassgate.engines.arrays.program import ArrayProgram
 from glassgate.engines.arrays.rows import Operands, Rows
@@ -37,9 +37,9 @@ def _program(step: str, all_states: bool) -> ArrayProgram:
 
 
 def _compiled(step: str, all_states: bool, dtype: torch.dtype) -> CompiledArrays:
-    arrays: Any = BACKENDS[split_step(step)[0]]
-    compiled: CompiledArrays = arrays.array_kernels.compiled(_program(step, all_states), dtype)
-    return compiled
+    arrays = BACKENDS[split_step(step)[0]].array_kernels
+    assert isinstance(arrays, ArrayEngine)
+    return arrays.compiled(_program(step, all_states), dtype)
 
 
 def _prepare(

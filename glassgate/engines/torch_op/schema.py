@@ -37,8 +37,8 @@ for _schema in _SCHEMAS:
 for _name, _devices, _compute, _fake in (
     ("layer", ("CPU", "CUDA"), _lazy("forward", _LAYERS), _lazy("fake_forward", _LAYERS)),
     ("layer_backward", ("CPU", "CUDA"), _lazy("backward", _LAYERS), _lazy("fake_backward", _LAYERS)),
-    ("arrays", ("CPU",), _lazy("forward", _ARRAYS), _lazy("fake_forward", _ARRAYS)),
-    ("arrays_backward", ("CPU",), _lazy("backward", _ARRAYS), _lazy("fake_backward", _ARRAYS)),
+    ("arrays", ("CPU", "CUDA"), _lazy("forward", _ARRAYS), _lazy("fake_forward", _ARRAYS)),
+    ("arrays_backward", ("CPU", "CUDA"), _lazy("backward", _ARRAYS), _lazy("fake_backward", _ARRAYS)),
 ):
     for _device in _devices:
         _library.impl(_name, _compute, _device)

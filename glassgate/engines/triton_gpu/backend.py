@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from glassgate.cell import Weights
+from glassgate.engines.backend import ArrayKernels
 from glassgate.engines.contract import Direction, Reason, Steps
 from glassgate.engines.plan import Plan
 from glassgate.engines.triton_gpu.costs import COSTS
@@ -46,6 +47,13 @@ class GPU:
                     text = f"Triton kernels index weights with 32 bits, and a weight has {v.numel()} elements"
         return None if text is None else Reason(text)
 
+    @property
+    def array_kernels(self) -> ArrayKernels:
+        """See `backend.ArrayKernels`."""
+        from glassgate.engines.triton_gpu.arrays.engine import ENGINE
+
+        return ENGINE
+
     def compile(self, plans: tuple[Plan, ...]) -> "GPULayer":
         """Return the kernels of a layer. They are compiled when they first run."""
         return _layer(plans)
@@ -58,6 +66,8 @@ class GPU:
         """Describe the kernel that runs the call; None if the backend cannot run it."""
         if self.why_not(steps, directions) is not None:
             return None
+        if directions[0].cell.declaration is not None:
+            return "one program per sequence and head, with the states in registers"
         from glassgate.engines.triton_gpu.layer import explain_kernel
 
         return explain_kernel(steps, directions)

@@ -22,7 +22,7 @@ from glassgate.engines.triton_gpu.kernel import CONSTANTS, HEAD_WIDTHS
 _GENERATED = """
 triton tl float range iteration T N H P heads starts t seq row start live here seq_now seq_next blocks unit unit_ok
 unit_head out out_ok out_head block column column_ok left right expected arrived patience
-row_sum barrier
+row_sum barrier total largest running_total
 """
 """Names that kernels use themselves, in addition to those in the forms of operations."""
 _OF_TRITON = "exp log sin cos abs floor ceil sqrt rsqrt erf"

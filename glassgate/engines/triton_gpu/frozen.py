@@ -4,11 +4,14 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
+from glassgate.engines.arrays.engine import sizes_of
 from glassgate.engines.backend import PreparedCalls, Signature
 from glassgate.engines.contract import Direction, Recording, Result, Steps, results_of
 from glassgate.engines.fixed_weights import NativeSteps, PackedPass
 from glassgate.engines.plan import operands_of, plan_of
+from glassgate.engines.triton_gpu.arrays.engine import ENGINE
 from glassgate.engines.triton_gpu.costs import COSTS
 from glassgate.engines.triton_gpu.graphs import capture
 from glassgate.engines.triton_gpu.layer import GPULayer
@@ -75,7 +78,7 @@ class Stepper:
         self.layers, self.states, self.residual = layers, states, residual
         first = states[0][0]
         with torch.inference_mode(False):  # steps outside inference mode cannot write to an inference tensor
-            self.x = first.new_zeros(len(first), layers[0].directions[0].weights["weight_ih"].shape[1])
+            self.x = first.new_zeros(len(first), sizes_of(layers[0].directions[0]._replace(initial=states[0]))[0])
         self.output = first
         before = [[v.clone() for v in own] for own in states]
         self._step()  # compiles and loads the kernels, which is not allowed during a capture
@@ -112,6 +115,9 @@ def _run(
     steps: Steps, directions: list[Direction], all_states: bool, recordings: Sequence[Recording] | None
 ) -> list[Result]:
     """Run directions with the same input. The results have the dtype of the input, even under autocast."""
+    if directions[0].cell.declaration is not None:
+        with torch.autocast(steps.data.device.type, enabled=False):
+            return ENGINE.run(steps, directions, all_states, linear, None, recordings)
     plans = tuple([plan_of(direction, COSTS, recordings is not None) for direction in directions])
     data, operands = steps.data, operands_of(directions)
     with torch.autocast(data.device.type, enabled=False):

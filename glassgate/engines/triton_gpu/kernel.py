@@ -111,14 +111,16 @@ class StepKernels(NamedTuple):
         return [kernel for kernel in (self.begin, *self.steps) if kernel is not None]
 
 
-NOT_SPECIALIZED = ("iteration", "T", "N", "starts", "first_address", "step")
+NOT_SPECIALIZED = ("iteration", "T", "N", "starts", "first_address", "step", "jobs", "reverse", "chunk")
 """Triton must not compile specialised kernels for the values of these parameters."""
 
 
-def function_text(name: str, parameters: Sequence[Sequence[str]], body: Sequence[str]) -> str:
-    """Return the text of a kernel. Each group of parameters starts on a new line."""
+def function_text(
+    name: str, parameters: Sequence[Sequence[str]], body: Sequence[str], constants: Sequence[str] = CONSTANTS
+) -> str:
+    """Return the text of a kernel. Each group of parameters starts on a new line; `constants` are compile-time ones."""
     unspecialized = ", ".join(f'"{p}"' for p in chain(*parameters) if p in NOT_SPECIALIZED)
-    groups = [*parameters, [f"{c}: tl.constexpr" for c in CONSTANTS]]
+    groups = [*parameters, [f"{c}: tl.constexpr" for c in constants]]
     wrapped = [line for group in groups for line in wrap(", ".join(group), 115)]
     lines = [f"@triton.jit(do_not_specialize=[{unspecialized}])", f"def {name}("]
     lines += [*(f"    {line.removesuffix(',')}," for line in wrapped), "):"]

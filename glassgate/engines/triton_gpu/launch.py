@@ -88,7 +88,11 @@ class KernelChoice(NamedTuple):
 
 def module_text(module: Sequence[Kernel]) -> str:
     """Return kernels, and the functions that they call, as the text of a module."""
-    text = "\n\n".join(kernel.text for kernel in module)
+    return with_functions("\n\n".join(kernel.text for kernel in module))
+
+
+def with_functions(text: str) -> str:
+    """Return the text of kernels with the functions that they call, as the text of a module."""
     return "\n\n".join(part for part in (PREAMBLE, functions_called_in(text), text) if part)
 
 

@@ -1,4 +1,4 @@
-"""The text of the functions that kernels call: elementary functions that Triton lacks, sums over rows, and barriers."""
+"""The text of the functions that kernels call: elementary functions that Triton lacks, reductions, and barriers."""
 
 import re
 
@@ -37,6 +37,24 @@ def power(x, y):
 def row_sum(x):
     # The sum of each row, as a column
     return tl.reduce(x, 1, tl.standard._sum_combine, keep_dims=True)
+""",
+    "total": """
+@triton.jit
+def total(x, axis: tl.constexpr):
+    # The sums along an axis
+    return tl.reduce(x, axis, tl.standard._sum_combine)
+""",
+    "largest": """
+@triton.jit
+def largest(x, axis: tl.constexpr):
+    # The maxima along an axis
+    return tl.reduce(x, axis, tl.standard._elementwise_max)
+""",
+    "running_total": """
+@triton.jit
+def running_total(x, axis: tl.constexpr, reverse: tl.constexpr):
+    # The sums along an axis from its start, or from its end
+    return tl.associative_scan(x, axis, tl.standard._sum_combine, reverse)
 """,
     "barrier": """
 @triton.jit
