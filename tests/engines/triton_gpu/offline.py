@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -179,20 +179,43 @@ def compile_with(case: Case, chip: int, products: str, more: Mapping[str, int]) 
     parameters = function.arg_names
     signature = {p: "constexpr" if p in constants else kinds.get(p, "i32") for p in parameters}
     fixed = ("iteration", "T", "N", "heads", "first", "step")
-    attributes = {(k,): [["tt.divisibility", 16]] for k, p in enumerate(parameters) if p not in (*constants, *fixed)}
-    triton.knobs.compilation.always_compile = triton.knobs.nvidia.dump_ptxas_log = True
-    with redirect_stdout(StringIO()) as log:
-        made = triton.compile(
-            ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes),
-            target=GPUTarget("cuda", chip, 32),
-            options={"num_warps": blocks.warps, "num_stages": 1, **more},
-        )
+    made, log = compile_function(function, signature, constants, fixed, chip, {"num_warps": blocks.warps, **more})
     ptx = made.asm["ptx"]
     instructions = len(re.findall(r"mma\.sync|wgmma\.mma|tcgen05\.mma", ptx))
     body = loop_of(made.asm["ttgir"]) if case.letter != "C" else ""
     weights = len(re.findall(rf"tt\.load .*tensor<{blocks.columns}x{blocks.units}x!tt.ptr<", body))
     arrivals = len(re.findall(r"tt\.atomic_rmw", body))
-    return Report(*resources(log.getvalue()), made.metadata.shared, instructions, weights, arrivals // 2)
+    return Report(*resources(log), made.metadata.shared, instructions, weights, arrivals // 2)
+
+
+def compile_function(
+    function: Any,
+    signature: Mapping[str, str],
+    constants: Mapping[str, object],
+    unaligned: Sequence[str],
+    chip: int,
+    options: Mapping[str, int],
+) -> tuple[Any, str]:
+    """Compile a kernel for a chip. Return it, and the log of ptxas.
+
+    Args:
+        function: the kernel as a Triton function.
+        signature: the type of each parameter.
+        constants: the values of compile-time constants.
+        unaligned: the other parameters that need not be multiples of 16.
+        chip: the number of the chip, such as 90.
+        options: options of Triton.
+    """
+    parameters = enumerate(function.arg_names)
+    attributes = {(k,): [["tt.divisibility", 16]] for k, p in parameters if p not in (*constants, *unaligned)}
+    triton.knobs.compilation.always_compile = triton.knobs.nvidia.dump_ptxas_log = True
+    with redirect_stdout(StringIO()) as log:
+        made = triton.compile(
+            ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes),
+            target=GPUTarget("cuda", chip, 32),
+            options={"num_stages": 1, **options},
+        )
+    return made, log.getvalue()
 
 
 def loop_of(text: str) -> str:
