@@ -78,7 +78,8 @@ class Recorder(NamedTuple):
         ih, x = leaf(gates[:count]), leaf(inputs.flatten(0, -2)[:count] if inputs.numel() else inputs)
         noise: dict[str, Any] = {}
         for name, v in direction.noise.items():
-            noise[name] = (v[:count] if direction.cell.noise[name].per_step else v[rows.sequences]).to(dtype)
+            own = v[:count] if direction.cell.noise[name].per_step else v[rows.sequences.to(v.device)]
+            noise[name] = own.to(dtype)
         previous = step.with_axes([leaf(v) for v in before])
         with record_step(recording, step, S, slice(0, count)) as store:
             new = step(step.gates(ih), previous, noise, step.input(x if x.numel() else None))
