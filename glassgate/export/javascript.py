@@ -252,10 +252,11 @@ class _Emitter:
             yield from lines
         yield f"for (let u = 0; u < {self.widths[loop.axis]}; u++) {{"
         for value in loop.computed:
-            if value in sums:
-                yield f"  const {variables[value]} = {sums[value][1]};"
-            elif not program.is_inlined(value):
-                yield f"  const {variables[value]} = {self._expression(value).text};"
+            if not program.is_inlined(value):
+                text = sums[value][1] if value in sums else self._expression(value).text
+                # Later loops read the rounded number. Differences, as in a variance, must not contain the rounding.
+                text = f"Math.fround({text})" if value in program.kept else text
+                yield f"  const {variables[value]} = {text};"
             if value in self.stored:
                 yield f"  {self._current(self.stored[value], loop.axis)} = {self._read(value, phase).text};"
         for total in loop.sums:

@@ -130,3 +130,21 @@ class Sorted(gg.Cell):
 def test_an_operation_that_cannot_be_expressed_is_named() -> None:
     with pytest.raises(ExportError, match=r"live: cell Sorted: step uses .*sort"):
         emit(gg.Recurrent(Sorted(), 2, 3), Weights())
+
+
+class OneUnit(gg.Cell):
+    """The variance of one number is exactly zero."""
+
+    gates = ("g",)
+
+    def step(self, a, s):
+        n = torch.tanh(a.g)
+        return torch.where(n.var(-1, unbiased=False, keepdim=True) > 0, 1.0, n)
+
+
+def test_differences_do_not_contain_the_rounding_of_stored_numbers(tmp_path):
+    torch.manual_seed(0)
+    layer, x, weights = gg.Recurrent(OneUnit(), 3, 1), torch.randn(6, 3), Weights()
+    calls = [{"layer": 0, "x": x.flatten().tolist(), "count": 6, "edits": []}]
+    (result,) = run_in_node(tmp_path, [emit(layer, weights)], weights, calls)
+    torch.testing.assert_close(torch.tensor(result["outputs"][0]).view(6, 1), layer(x)[0])
