@@ -161,6 +161,12 @@ def declaration_of(
     delays: Mapping[str, tuple[str, int]],
 ) -> Declaration:
     """Return the declaration of a class."""
+    for kind, example, declared in (
+        ("inputs", "{'x': ('features',), 'time': ()}", inputs),
+        ("delays", "{'old': ('h', 5)}", delays),
+    ):
+        if not isinstance(declared, Mapping):
+            raise TypeError(f"cell {cell}: {kind} must be a dict, such as {example}, got {declared!r}")
     by_gate = _by_name(f"cell {cell}: gate", gates, Gate)
     if not recurrent:
         by_gate = {name: replace(gate, reads="x") for name, gate in by_gate.items()}

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from glassgate.cell import Cell
-from glassgate.cell_axes import Parameter
+from glassgate.cell_axes import Noise, Parameter
 from glassgate.system import SYSTEM
 from glassgate.user_warning import warn_user
 
@@ -59,13 +59,18 @@ def check_memory(
 
 
 def _check_parameters(cell: Cell) -> None:
-    """Raise unless `parameters` is a dict of `Parameter`. Warn about learnable tensors in other attributes."""
-    name, parameters = type(cell).__name__, cell.parameters
-    if not isinstance(parameters, Mapping) or not all(isinstance(v, Parameter) for v in parameters.values()):
-        raise TypeError(
-            f"cell {name}: parameters must be a dict of names and glassgate.Parameter, such as "
-            f"{{'gain': glassgate.Parameter(1.0)}}, got {parameters!r}"
-        )
+    """Raise unless `parameters` and `noise` have values of their classes. Warn about learnable tensors elsewhere."""
+    name = type(cell).__name__
+    for kind, expected, example in (
+        ("parameters", Parameter, "glassgate.Parameter, such as {'gain': glassgate.Parameter(1.0)}"),
+        ("noise", Noise, "glassgate.cell.Noise, such as {'xi': glassgate.cell.Noise(deviation=0.1)}"),
+    ):
+        declared = getattr(cell, kind)
+        if not isinstance(declared, Mapping) or not all(isinstance(v, expected) for v in declared.values()):
+            raise TypeError(f"cell {name}: {kind} must be a dict of names and {example}, got {declared!r}")
+    for each in cell.noise.values():
+        if each.state not in (None, *cell.state):
+            raise ValueError(f"cell {name}: noise must have the shape of one of {cell.state}, got state={each.state!r}")
     for attribute, value in getattr(cell, "__dict__", {}).items():
         tensors = value.parameters() if isinstance(value, nn.Module) else [value] * isinstance(value, nn.Parameter)
         if any(tensor.requires_grad for tensor in tensors):

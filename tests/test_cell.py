@@ -103,6 +103,24 @@ def test_wrong_steps_and_parameters_are_rejected(parameters, step, message):
         gg.Recurrent(with_step(parameters, step), 2, 3)(torch.zeros(1, 1, 2))
 
 
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"noise": {"xi": 0.1}}, r"noise must be a dict of names and glassgate.cell.Noise, such as .* got {'xi': 0.1}"),
+        ({"noise": 0.1}, "noise must be a dict of names and glassgate.cell.Noise, such as .* got 0.1"),
+        (
+            {"noise": {"xi": gg.cell.Noise(state="S")}},
+            r"noise must have the shape of one of \('h',\), got state='S'",
+        ),
+        ({"inputs": ("x",)}, r"inputs must be a dict, such as {'x': \('features',\), 'time': \(\)}, got \('x',\)"),
+        ({"delays": ("old",)}, r"delays must be a dict, such as {'old': \('h', 5\)}, got \('old',\)"),
+    ],
+)
+def test_wrong_declarations_are_rejected(declared, message):
+    with pytest.raises((TypeError, ValueError), match=f"cell Mine: {message}"):
+        gg.Recurrent(type("Mine", (gg.cells.RNN,), declared)(), 2, 3)
+
+
 def test_parameters_outside_of_the_layer_are_reported():
     cell = with_step({}, lambda self, a, s: torch.tanh(a.n))
     cell.table, cell.fixed = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2).requires_grad_(False)

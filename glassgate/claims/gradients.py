@@ -35,7 +35,7 @@ def gradient_norms(network: Network, problem: str, steps: int, seed: int) -> dic
     norms: dict[str, Any] = {}
     for state in network.layer.cell.state:
         norms[state] = _mean_norm(tape.grad[f"layer0.forward.{state}"][step_indices, sequences])
-    if gg.init.keeping_gates(network.layer.cell, network.answer.in_features):
+    if _has_keeping_gates(network):
         paths = []
         for state, (retention, is_direct) in retentions(*tape.call_of("layer0.forward")).items():
             if is_direct:
@@ -46,6 +46,13 @@ def gradient_norms(network: Network, problem: str, steps: int, seed: int) -> dic
     return norms
 
 
+def _has_keeping_gates(network: Network) -> bool:
+    try:
+        return bool(gg.init.keeping_gates(network.layer.cell, network.answer.in_features))
+    except ValueError:  # they cannot be derived, for example because the cell declares axes
+        return False
+
+
 def _mean_norm(gradient: torch.Tensor) -> list[float]:
-    values: list[float] = gradient.double().norm(dim=-1).mean(-1).tolist()
+    values: list[float] = gradient.double().flatten(2).norm(dim=-1).mean(-1).tolist()
     return values

@@ -118,13 +118,27 @@ class Network(nn.Module):
 def start(cell: gg.Cell, units: int, lag: int) -> tuple[str, str]:
     """Return the name of the initialisation of a cell for a lag, and the reason why it is not "long_memory", if so.
 
-    Cells without a gate that can keep a state for this lag start from "xavier_orthogonal".
+    Cells without a gate that can keep a state for this lag start from "xavier_orthogonal". Those whose gates that keep
+    a state cannot be derived start from "torch".
     """
-    try:
-        gg.Recurrent(cell, 1, units, init=gg.init.long_memory(max(lag, 10)))
-    except ValueError as error:
-        return "xavier_orthogonal", str(error)
-    return "long_memory", ""
+    reason = ""
+    for name, scheme in _schemes(lag).items():
+        try:
+            gg.Recurrent(cell, 1, units, init=scheme)
+            return name, reason
+        except ValueError as error:
+            reason = reason or str(error).partition("; use")[0]
+    raise AssertionError("`gg.init.torch` is for every cell")
+
+
+def _schemes(lag: int) -> dict[str, Any]:
+    """Initialisations by name, the preferred ones first."""
+    scheme = gg.init
+    return {
+        "long_memory": scheme.long_memory(max(lag, 10)),
+        "xavier_orthogonal": scheme.xavier_orthogonal,
+        "torch": scheme.torch,
+    }
 
 
 def initial_network(trial: Trial) -> Network:
@@ -135,9 +149,7 @@ def initial_network(trial: Trial) -> Network:
     torch.manual_seed(trial.seed)
     network = Network(cell, problem, units)
     if trial.forget_bias is None:
-        (gg.init.long_memory(max(trial.lag, 10)) if scheme == "long_memory" else gg.init.xavier_orthogonal)(
-            network.layer
-        )
+        _schemes(trial.lag)[scheme](network.layer)
     else:
         gg.init.xavier_orthogonal(network.layer)
         biases = {"f": trial.forget_bias} | ({"i": -trial.forget_bias} if trial.closed else {})

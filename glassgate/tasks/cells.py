@@ -4,6 +4,7 @@ import ast
 import difflib
 import importlib.util
 import json
+import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,15 +30,17 @@ CELLS = (
 RENAMED = {"gruv1": "gruv3"}
 """Former names of cells, with their present names."""
 
-HELP = "lstm, gla(heads=4), or FILE.py:Class"
+HELP = "lstm, gla(heads=4), FILE.py:Class or FILE.py:Class(heads=4)"
+
+_IN_FILE = re.compile(r"(.*\.py):(\w+)(\(.*\))?", re.DOTALL)
 
 
 def check(value: Any) -> "str | gg.Cell":
-    """Check a value of the option. Return it as a lower-case name with arguments, `FILE.py:Class`, or a cell.
+    """Check a value of the option. Return it as a lower-case name with arguments, a class in a file, or a cell.
 
     Args:
-        value: a name in any case, with or without keyword arguments, `FILE.py:Class`, a `gg.Cell` object, or a result
-            of `as_json`
+        value: a name in any case or `FILE.py:Class`, with or without keyword arguments, a `gg.Cell` object, or a
+            result of `as_json`
 
     Raises:
         OptionError: any other value, or a cell that cannot be stored
@@ -64,16 +67,13 @@ def check(value: Any) -> "str | gg.Cell":
 
 
 def is_in_file(value: "str | gg.Cell") -> bool:
-    """Whether a checked value of the option is `FILE.py:Class`."""
-    if not isinstance(value, str):
-        return False
-    file, _, class_name = value.rpartition(":")
-    return file.endswith(".py") and class_name.isidentifier()
+    """Whether a checked value of the option is `FILE.py:Class`, with or without arguments."""
+    return isinstance(value, str) and _IN_FILE.fullmatch(value) is not None
 
 
 def _parse(value: str) -> tuple[str, dict[str, Any]]:
     """Return the name and the keyword arguments of a text such as "GLA" or "gla(heads=4)"."""
-    name, _, rest = value.strip().partition("(")
+    name, parenthesis, rest = value.strip().partition("(")
     name = name.strip().lower()
     if name in RENAMED:
         warnings.warn(f"cell: {name} is now {RENAMED[name]}; use {RENAMED[name]}", FutureWarning, stacklevel=3)
@@ -82,10 +82,15 @@ def _parse(value: str) -> tuple[str, dict[str, Any]]:
         near = difflib.get_close_matches(name, CELLS, 1)
         remedy = f"did you mean {near[0]}?" if near else "`glassgate cells` lists the built-in cells"
         raise OptionError(f"cell: expected a built-in cell or FILE.py:Class, got {value!r}; {remedy}")
+    return name, _arguments(parenthesis + rest, value)
+
+
+def _arguments(text: str, value: str) -> dict[str, Any]:
+    """Return the keyword arguments of a text such as "(heads=4)"."""
     try:
-        call = ast.parse(f"f({rest}" if rest else "f()", mode="eval").body
+        call = ast.parse(f"f{text or '()'}", mode="eval").body
         if isinstance(call, ast.Call) and not call.args and all(each.arg for each in call.keywords):
-            return name, {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+            return {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
     except (SyntaxError, ValueError):
         pass
     raise OptionError(f"cell: expected keyword arguments, such as gla(heads=4), got {value!r}")
@@ -133,22 +138,25 @@ def from_file(location: str) -> "gg.Cell":
     """Execute a Python file and return a cell of a class in it.
 
     Args:
-        location: `FILE.py:Class`
+        location: `FILE.py:Class`, with or without arguments
 
     Raises:
-        OptionError: the file is missing or fails, has no such class, or the class needs arguments
+        OptionError: the file is missing or fails, has no such class, or the class needs other arguments
     """
     import glassgate as gg
 
-    file, _, class_name = location.rpartition(":")
+    match = _IN_FILE.fullmatch(location)
+    assert match is not None, "`is_in_file` is true"
+    file, class_name, arguments = match[1], match[2], _arguments(match[3], location)
     cell_type = getattr(_load_module(Path(file)), class_name, None)
     if not (isinstance(cell_type, type) and issubclass(cell_type, gg.Cell)):
         got = "nothing of that name" if cell_type is None else f"{type(cell_type).__name__} {class_name}"
         raise OptionError(f"{file}: {class_name} must be a subclass of glassgate.Cell, got {got}")
     try:
-        return cell_type()
-    except TypeError as error:
-        raise OptionError(f"{location}: the cell must be made without arguments, got {error}") from None
+        return cell_type(**arguments)
+    except (TypeError, ValueError) as error:
+        remedy = f"give the arguments as in {file}:{class_name}(heads=4)"
+        raise OptionError(f"{location}: the cell cannot be made: {error}; {remedy}") from None
 
 
 def _load_module(file: Path) -> ModuleType:

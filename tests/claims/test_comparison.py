@@ -24,6 +24,15 @@ def test_a_layer_has_as_many_units_as_the_maximum_of_parameters_allows():
         assert counts[0] <= 2_700 < counts[1]
 
 
+def test_cells_with_axes_have_sizes_a_start_and_gradients():
+    network = initial_network(Trial("adding", "gla(heads=2)", 12, 0, 32, 900))
+    assert network.layer.hidden_size % 2 == 0
+    assert sum(p.numel() for p in network.layer.parameters()) <= 900
+    norms = gradient_norms(network, "adding", 5, seed=0)
+    assert {name: len(each) for name, each in norms.items()} == dict.fromkeys(network.layer.cell.state, 6)
+    assert all(type(norm) is float for each in norms.values() for norm in each)
+
+
 def test_gradient_norms_equal_autograd_through_a_loop():
     torch.manual_seed(0)
     network = Network(gg.cells.LSTM(), PROBLEMS["adding"], 5)

@@ -91,7 +91,7 @@ def test_from_the_command_line_to_the_report(
     monkeypatch.chdir(tmp_path)
     words = [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()]
     words += [f"--data={data}", f"--dev={data}"]
-    assert main(["train", "tagging", "--cell=mine.py:Leaky", "--run=run", *words]) == 0
+    assert main(["train", "tagging", "--cell=mine.py:Leaky(heads=4)", "--run=run", *words]) == 0
     file.unlink()
     capsys.readouterr()
     for command in (
@@ -119,6 +119,8 @@ def test_objects_and_print_config(file: Path, capsys: pytest.CaptureFixture[str]
     [
         ("{}:None_", {}, "None_ must be a subclass of glassgate.Cell, got nothing of that name"),
         ("{}x.py:Leaky", {}, "x.py: no such file; give the Python file that defines the cell"),
+        ("{}:Leaky(head=3)", {}, "the cell cannot be made: .*head'; give the arguments as in .*py:Leaky"),
+        ("{}:Leaky(3)", {}, r"expected keyword arguments, such as gla\(heads=4\), got .*py:Leaky\(3\)"),
         ("{}:Branching", {}, "cell: expected a name, FILE.py:Class or a gg.Cell that can be stored: cell Branching"),
         ("{}:Leaky", {"hidden_size": 5}, "hidden_size: expected a multiple of the 2 heads of Leaky, got 5"),
     ],

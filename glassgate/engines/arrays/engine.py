@@ -61,7 +61,10 @@ class ArrayEngine(ABC):
             if "weight_hr" in direction.weights:
                 return Reason("kernels of array states have no projection")
             if direction.cell.recurrent and direction.cell.heads > 1:
-                return Reason("kernels of array states have no blocks in weight_hh")
+                return Reason(
+                    "kernels of array states have no blocks in weight_hh, which the attribute heads of the cell makes; "
+                    "for a whole weight_hh, give this axis another name"
+                )
             if is_intercepted() and steps.batch_sizes is not None and _has_noise_per_sequence(direction):
                 return Reason(
                     "kernels of array states expand noise of sequences of equal length only under torch.compile"
