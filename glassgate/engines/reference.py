@@ -100,9 +100,21 @@ def _run(steps: Steps, direction: Direction, all_states: bool, recording: Record
     by_state = list(zip(*new_states, zeros, strict=True))[:count]
     flat = step.flat([torch.cat(by_state[k]) if k < count else v for k, v in enumerate(state)])
     result = Result(flat[:count], tuple([v.clone() for v in step.flat(state)]))
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        result = _with_operands(result, [v for v in (*weights.values(), *initial, *restart) if v.requires_grad])
     if recording is not None:
         _register_gradient_hooks(recording, result)
     return result
+
+
+def _with_operands(result: Result, operands: Sequence[Tensor]) -> Result:
+    """The result, in whose graph are all operands. Those that the step does not read then have a gradient of zero."""
+    if not operands:
+        return result
+    dtype = result.final[0].dtype
+    total = torch.stack([v.sum().to(dtype) for v in operands]).sum()
+    never = total.new_zeros((), dtype=torch.bool)
+    return Result(*[tuple([torch.where(never, total, v) for v in values]) for values in result])
 
 
 def _by_step(values: Named | None, row_counts: list[int]) -> list[Any]:

@@ -414,3 +414,36 @@ def test_large_input_products_run_on_the_kernels(monkeypatch):
     for expected, actual in zip(*results, strict=True):
         scale = max(1, expected.detach().abs().max().item())
         torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9 * scale)
+
+
+NORMS = {
+    "normalize": lambda k: torch.nn.functional.normalize(k, dim=-1),
+    "norm": lambda k: k.norm(dim=-1, keepdim=True),
+    "std": lambda k: k.std(-1, keepdim=True),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_of_zeros_have_the_gradients_of_torch(name):
+    def step(a, s):
+        return a.v + NORMS[name](a.k).sum(-1, keepdim=True), s.S
+
+    layer = gg.Recurrent(make_cell(step), 5, 8, bias=False, dtype=torch.float64)
+    _check(layer, torch.zeros(4, 2, 5, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("cell", [gg.cells.DeltaNet(2, 3), gg.cells.GatedDeltaNet(2, 3)])
+def test_badly_scaled_inputs_have_finite_gradients(cell):
+    layer = gg.Recurrent(cell, 4, 8, dtype=torch.float64)
+    _check(layer, 1e4 * torch.randn(7, 3, 4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("engine", ["cpu", "reference"])
+def test_learned_initial_states_that_no_step_reads_have_a_gradient_of_zero(engine):
+    layer, x = gg.Recurrent(gg.cells.DeltaNet(2, 3), 4, 8, learn_initial_state=True), torch.randn(3, 2, 4)
+    for lengths in (None, [3, 1]):
+        layer.zero_grad()
+        with gg.engine(engine):
+            layer(x, lengths=lengths)[0].sum().backward()
+        assert torch.equal(layer.h_0_l0.grad, torch.zeros_like(layer.h_0_l0))
+        assert layer.S_0_l0.grad.any()

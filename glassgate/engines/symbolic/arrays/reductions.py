@@ -64,13 +64,19 @@ def _var(x: TracedTensor, dim: Dim = None, unbiased: bool = True, keepdim: bool 
 
 
 def _std(x: TracedTensor, dim: Dim = None, unbiased: bool = True, keepdim: bool = False, correction: int = 1) -> Any:
-    return torch.sqrt(_var(x, dim, unbiased, keepdim, correction))
+    return _root(_var(x, dim, unbiased, keepdim, correction))
+
+
+def _root(total: Any) -> Any:
+    """The root of a sum of squares. Its gradient at zero is zero, as in torch's norms and standard deviations."""
+    is_zero = total == 0.0
+    return torch.where(is_zero, 0.0, torch.sqrt(torch.where(is_zero, 1.0, total)))
 
 
 def _norm(x: TracedTensor, p: Any = 2, dim: Dim = None, keepdim: bool = False, ord: Any = None) -> Any:
     if (p if ord is None else ord) not in (2, 2.0, "fro", None):
         raise NotTraceable(f"a norm of order {p}")
-    return torch.sqrt(sum_over(x * x, dim, keepdim))  # type: ignore[arg-type]
+    return _root(sum_over(x * x, dim, keepdim))
 
 
 def _normalize(x: TracedTensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None) -> Any:
