@@ -6,16 +6,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from glassgate.tasks.data import labelled, records, roles
-from glassgate.tasks.data.columns import Layout, detect_layout
+from glassgate.tasks.data.columns import LABEL_SUFFIX, Layout, detect_layout
+from glassgate.tasks.data.declared import read_declared
 from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.files import STDIN, readable_file
-from glassgate.tasks.data.formats import FOLDER, LABEL_SUFFIX, detect_format
-from glassgate.tasks.data.lines import read_lines
-from glassgate.tasks.data.pair_rows import is_side_name, lengths_agree, looks_like_pairs
+from glassgate.tasks.data.formats import FOLDER, detect_format, find_token_table
+from glassgate.tasks.data.pairs import is_side_name, lengths_agree, looks_like_pairs
 from glassgate.tasks.data.series_folder import find_targets
 from glassgate.tasks.data.series_tables import has_labels, is_series_table
 from glassgate.tasks.data.sniff import NUMBER, TEXT, TIME, Source, sniff
-from glassgate.tasks.data.token_table import is_token_table
 from glassgate.tasks.errors import DataError, UserError
 from glassgate.tasks.forecasting.series import Schema, Table, resolve_schema
 from glassgate.tasks.language_model.music import is_music
@@ -90,10 +89,13 @@ def _task_of_folder(path: str) -> Candidate:
 
 def _task_of_labelled_series(path: str, kind: str) -> Candidate:
     """Regression if the targets of the series are numbers, as the file declares; otherwise classification."""
-    lines = [line.lower() for _, line in islice(read_lines(path), 1000)] if kind in ("ts", "arff") else []
-    attributes = [line for line in lines if line.startswith("@attribute")]
-    is_numeric = any(line.split()[:2] == ["@targetlabel", "true"] for line in lines)
-    is_numeric |= bool(attributes) and not any("{" in line for line in attributes)
+    try:
+        declarations = read_declared(path)[0] if kind in ("ts", "arff") else []
+    except UserError:  # reading the series reports it
+        declarations = []
+    attributes = [text for _, tag, text in declarations if tag == "@attribute"]
+    is_numeric = any(tag == "@targetlabel" and text.startswith("true") for _, tag, text in declarations)
+    is_numeric |= bool(attributes) and not any("{" in text for text in attributes)
     return Candidate("regression" if is_numeric else "classification", "labelled series")
 
 
@@ -150,7 +152,7 @@ def _candidates_of_mappings(path: str, row: dict[str, Any]) -> Iterator[Candidat
 
 def _candidates_of_text(path: str, format: str, kind: str) -> Iterator[Candidate]:
     source = sniff(path) if not format else Source(kind)
-    if kind in ("", "text", "csv", "xlsx") and is_token_table(path):
+    if kind in ("", "text", "csv", "xlsx") and find_token_table(path) is not None:
         yield Candidate("tagging", "a column of words and one of labels")
     found, layout = _format_of_tokens(path, format)
     if found == "lines" or (kind in records.TABLE_KINDS and found == kind and layout is None):
@@ -177,7 +179,7 @@ def _candidates_of_text(path: str, format: str, kind: str) -> Iterator[Candidate
 def _format_of_tokens(path: str, format: str) -> tuple[str, Layout | None]:
     """The format of a file of labelled sequences, and the layout of its columns; "text" for other files."""
     try:
-        return detect_format(path, format or "auto", label_suffix=LABEL_SUFFIX)
+        return detect_format(path, format or "auto")
     except UserError:
         return "text", None
 

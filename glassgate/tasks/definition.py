@@ -16,7 +16,7 @@ from glassgate.tasks.data.batching import Batching
 from glassgate.tasks.data.corpus import SEQUENCE, SYMBOL, Corpus
 from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.lines import decoding
-from glassgate.tasks.data.reading import Reading
+from glassgate.tasks.data.reading import NO_READING, Reading
 from glassgate.tasks.data.vocabulary import FIRST, Vocabulary
 from glassgate.tasks.errors import OptionError, UserError
 from glassgate.tasks.loss import Loss
@@ -108,7 +108,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
     def __init__(self, options: OptionsType):
         self.options = self.requested = options
         self.fitted: dict[str, Any] = {}
-        self.reading = Reading()
+        self.reading = NO_READING
         self.unknown_labels: Vocabularies = {}
         self.warnings: list[str] = []
 
@@ -172,7 +172,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
 
     def examine(self, path: str | Path) -> Reading:
         """Return the choices that later files of a training on this file follow; none by default."""
-        return Reading()
+        return NO_READING
 
     def follow(self, reading: Reading) -> None:
         """Follow the reading of a training file in `read`."""

@@ -37,18 +37,13 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
     predicts_numbers = False
 
     def examine(self, path: str | Path) -> Reading:
-        found = self._reader(path, labelled=True).found
-        return Reading(text_name=found.get("text", ""), label_name=found.get("label", ""))
+        return Reading.of(**self._reader(path, labelled=True).found)
 
     def _reader(self, path: str | Path, labelled: bool) -> labelled_files.Reader:
         """The reader of a file, which follows the training file in columns that no option names."""
-        options, reading = self.options, self.reading
-        text, label = options.text_column, options.label_column
-        text = reading.text_name or text if text == "text" else text
-        label = reading.label_name or label if label == "label" else label
-        return labelled_files.Reader(
-            path, options.format, text, label, options.missing, labelled, self.predicts_numbers
-        )
+        options = self.reading.fill(self.options)
+        columns = options.text_column, options.label_column
+        return labelled_files.Reader(path, options.format, *columns, options.missing, labelled, self.predicts_numbers)
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Corpus[Labelled]:
         options = self.options

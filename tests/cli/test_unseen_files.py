@@ -12,6 +12,7 @@ import pytest
 from glassgate.cli import main
 from glassgate.cli.readings import rank
 from glassgate.tasks import task_class
+from glassgate.tasks.data.reading import Reading
 from tests.cli.unseen_series import (
     DATES,
     DAYS,
@@ -70,6 +71,55 @@ LABELS: dict[str, Case] = {
     ),
 }
 
+CHINESE = [
+    (f"\u8fd9\u90e8\u7535\u5f71\u7b2c{k}\u6b21\u770b\u8fd8\u662f\u5f88\u597d\u770b", "ab"[k % 3 == 0])
+    for k in range(60)
+]
+LABELS |= {
+    "the names of rows in R": ("a.csv", table([[k, *row] for k, row in enumerate(TEXTS)], '"" text label'), TEXTS),
+    "no name for the names of rows": (
+        "a.tsv",
+        "text\tlabel\n" + "".join(f"{k}\t{text}\t{label}\n" for k, (text, label) in enumerate(TEXTS)),
+        TEXTS,
+    ),
+    "quotes, and no name for the names of rows": (
+        "a.tsv",
+        '"text"\t"label"\n' + "".join(f'"{k}"\t"{text}"\t"{label}"\n' for k, (text, label) in enumerate(TEXTS)),
+        TEXTS,
+    ),
+    "nested objects": (
+        "a.jsonl",
+        "".join(f"{json.dumps({'id': k, 'data': {'text': t, 'label': la}})}\n" for k, (t, la) in enumerate(TEXTS)),
+        TEXTS,
+    ),
+    "nested objects, unusual keys": (
+        "a.jsonl",
+        "".join(f"{json.dumps({'id': k, 'a': {'b': t}, 'c': {'d': la}})}\n" for k, (t, la) in enumerate(TEXTS)),
+        TEXTS,
+    ),
+    "labels of single words": (
+        "a.json",
+        json.dumps({"a": [f"x{k}" for k in range(5)], "b": ["y", "z"]}),
+        [*((f"x{k}", "a") for k in range(5)), ("y", "b"), ("z", "b")],
+    ),
+    "single words with labels": (
+        "a.json",
+        json.dumps({f"x{k}": "ab"[k % 2] for k in range(8)}),
+        [(f"x{k}", "ab"[k % 2]) for k in range(8)],
+    ),
+    "Chinese without a header": ("a.tsv", "".join(f"{label}\t{text}\n" for text, label in CHINESE), CHINESE),
+    "Chinese with 0 and 1": (
+        "a.csv",
+        table([[text, int(label == "b")] for text, label in CHINESE], "\u6587\u672c \u6807\u7b7e"),
+        [(text, str(int(label == "b"))) for text, label in CHINESE],
+    ),
+    "mixed line ends": (
+        "a.csv",
+        "text,label\r\n" + "".join(f"{t},{la}" + ["\r\n", "\n", "\n\n"][k % 3] for k, (t, la) in enumerate(TEXTS)),
+        TEXTS,
+    ),
+}
+
 ROWS_OF_SERIES: dict[str, Case] = {
     "numbered series": ("a.csv", table([[k, *values, label] for k, (values, label) in enumerate(SERIES)]), SERIES),
     "numbered series with names": (
@@ -106,6 +156,16 @@ TARGETS: dict[str, Case] = {
     ),
 }
 
+TARGETS["euros"] = (
+    "a.csv",
+    table(
+        [[t, f"{float(n) + 1000:,.3f} \u20ac".translate(str.maketrans(",.", ".,"))] for t, n in NUMBERS],
+        "b p",
+        delimiter=";",
+    ),
+    [(t, float(n) + 1000) for t, n in NUMBERS],
+)
+
 TRANSLATION: dict[str, Case] = {
     "a header": ("a.tsv", "english\tgerman\n" + "".join(f"{a}\t{b}\n" for a, b in PAIRS), PAIRS),
     "a header of words": ("a.csv", "English sentences,German sentences\n" + table(PAIRS), PAIRS),
@@ -119,10 +179,17 @@ TRANSLATION: dict[str, Case] = {
         PAIRS,
     ),
     "lists of pairs": ("a.json", json.dumps(PAIRS), PAIRS),
+    "three bars": ("a.txt", "".join(f"{a} ||| {b}\n" for a, b in PAIRS), PAIRS),
+    "a number and foreign names": (
+        "a.csv",
+        table([[k, *row] for k, row in enumerate(PAIRS)], "Nr Englisch Deutsch"),
+        PAIRS,
+    ),
 }
 PROSE = [f"it rained, and {text}." for text, _ in TEXTS]
 WRITTEN: dict[str, Case] = {
     "a column of texts": ("a.csv", table([[text] for text in PROSE], "text"), "".join(f"{text}\n" for text in PROSE)),
+    "a list of texts": ("a.json", json.dumps(PROSE), "".join(f"{text}\n" for text in PROSE)),
     "one text per row": ("a.csv", table([[text] for text in PROSE]), "".join(f"{text}\n" for text in PROSE)),
 }
 
@@ -175,7 +242,9 @@ def test_read_right(task: str, file: str, content: str, expected: Any, tmp_path:
             assert values == pytest.approx(numbers)
     elif task == "regression":
         assert [text for text, _ in found] == [text for text, _ in expected]
-        assert [float(label.replace(",", "")) for _, label in found] == pytest.approx([float(n) for _, n in expected])
+        assert [float(label.replace(",", "").removesuffix(" \u20ac")) for _, label in found] == pytest.approx(
+            [float(n) for _, n in expected]
+        )
     else:
         assert found == ([expected] if isinstance(expected, str) else [(content, label) for content, label in expected])
 
@@ -195,6 +264,21 @@ QUESTIONS: dict[str, tuple[str, str, str]] = {
         "a.jsonl",
         "".join(f"{json.dumps({'text': t, 'labels': [la, 'c']})}\n" for t, la in TEXTS),
         "expected one label under 'labels', got ['b', 'c']",
+    ),
+    "spans": (
+        "a.jsonl",
+        "".join(f"{json.dumps({'text': t, 'label': [[0, 3, la]]})}\n" for t, la in TEXTS),
+        "got [[0, 3, 'b']]; for tagging, write a list of tokens and a list of their labels in each row",
+    ),
+    "two nested texts": (
+        "a.jsonl",
+        "".join(f"{json.dumps({'one': {'text': a, 'n': 1}, 'two': {'text': b, 'n': 2}})}\n" for a, b in PAIRS),
+        "choose --text-column one.text, or --text-column two.text",
+    ),
+    "dashes": (
+        "a.csv",
+        timed(DAYS, "%F", ["-" if k == 5 else v for k, v in enumerate(VALUES)]),
+        "a.csv:7: column 'v' lacks a value; fill it in, or repeat the previous value with --missing last",
     ),
     "commas in texts": (
         "a.csv",
@@ -280,7 +364,7 @@ def test_a_run_reads_later_files_with_its_columns(tmp_path: Path) -> None:
     (tmp_path / "later.csv").write_text(table(later, "Kommentar Bemerkung"))
     reader = kind(kind.options_type.from_mapping({"data": f"{tmp_path}/train.csv"}))
     reader.follow(reader.examine(tmp_path / "train.csv"))
-    assert (reader.reading.text_name, reader.reading.label_name) == ("Kommentar", "Urteil")
+    assert reader.reading == Reading.of(text_column="Kommentar", label_column="Urteil")
     assert [" ".join(each.content) for each in reader.read(tmp_path / "later.csv", labelled=False)] == [
         t for t, _ in TEXTS
     ]

@@ -212,4 +212,53 @@ FORECASTING: dict[str, Case] = {
     ),
     "titles": ("a.csv", f"Station: Ulm\nUnit: mm\n\n{timed(DAYS, '%F')}", daily()),
     "an empty last column": ("a.csv", timed(DAYS, "%F").replace("\n", ",\n"), daily()),
+    "names in several rows": (
+        "a.csv",
+        f"Price,Close,High\nTicker,X,X\nDate,,\n{timed(DAYS, '%F', VALUES, OTHERS, header='')}",
+        daily(VALUES, OTHERS),
+    ),
+    "comments with as many columns": (
+        "a.csv",
+        "# device: X1, rev 2\n# started, 2020\n" + timed(HOURS, "%FT%T", VALUES, header="when v"),
+        hourly(),
+    ),
+    "thousands by apostrophes": (
+        "a.csv",
+        table([[d, f"{1000 * v:,.2f}".replace(",", "'")] for d, v in zip(DATES, VALUES, strict=True)], "Datum Wert"),
+        daily([1000 * v for v in VALUES]),
+    ),
+    "thousands by narrow blanks": (
+        "a.csv",
+        table(
+            [
+                [d, f"{1000 * v:,.2f}".replace(",", "\u202f").replace(".", ",")]
+                for d, v in zip(DATES, VALUES, strict=True)
+            ],
+            "date valeur",
+            delimiter=";",
+        ),
+        daily([1000 * v for v in VALUES]),
+    ),
+    "negative numbers in parentheses": (
+        "a.csv",
+        timed(DAYS, "%F", [f"({v})" if k % 5 == 0 else v for k, v in enumerate(VALUES)]),
+        daily([-v if k % 5 == 0 else v for k, v in enumerate(VALUES)]),
+    ),
+    "days of the week": ("a.csv", timed(DAYS, "%a, %d %b %Y", header="Date Close"), daily()),
+    "Chinese dates": (
+        "a.csv",
+        "\u65e5\u671f,\u6536\u76d8\u4ef7\n"
+        + "".join(f"{d.year}\u5e74{d.month}\u6708{d.day}\u65e5,{v}\n" for d, v in zip(DAYS, VALUES, strict=True)),
+        daily(),
+    ),
+    "units in names, steps by seconds": (
+        "a.tsv",
+        "t [s]\tU [V]\n" + "".join(f"{k / 2}\t{v}\n" for k, v in enumerate(VALUES)),
+        steps(),
+    ),
+    "years in a row, decimal commas": (
+        "a.csv",
+        table([["Ulm", *comma(VALUES)]], f"region {' '.join(str(1850 + k) for k in range(150))}", delimiter=";"),
+        [(1850, "1 step", VALUES)],
+    ),
 }

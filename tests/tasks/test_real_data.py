@@ -26,7 +26,7 @@ ROOT = Path(_FOLDER or ".")
 def test_little_of_a_batch_is_padding(file: str) -> None:
     """With the default options, a batch contains sentences of similar length."""
     path = ROOT / file
-    _, layout = detect_format(path, label_suffix=".labels")
+    _, layout = detect_format(path)
     words = read_text(path / "seq.in", labelled=False) if layout is None else read_columns(path, layout)
     batches = Tagging(TaggingOptions(batch_size=32)).batching().training([len(each.tokens) for each in words], epoch=0)
     assert padding_fraction(batches) < 0.1

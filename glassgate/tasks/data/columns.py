@@ -1,17 +1,23 @@
-"""The layout of a file with a token per row, and its detection in files other than tables."""
+"""The layout of a file with a token per row, and its detection."""
 
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, islice
-from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
+from glassgate.tasks.data import records
 from glassgate.tasks.data.bio import describe_scheme, detect_scheme, entity_type
+from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.dialect import SEPARATORS
 from glassgate.tasks.data.lines import read_lines
+from glassgate.tasks.data.reading import NO_READING, Reading
 from glassgate.tasks.data.token_roles import (
+    MIN_ROWS,
+    SENTENCE_NAMES,
+    USUAL_NAMES,
     choose_label_column,
     choose_token_column,
     find_header,
@@ -20,7 +26,9 @@ from glassgate.tasks.data.token_roles import (
 )
 from glassgate.tasks.errors import DataError, OptionError
 
-_EXAMINED_LINES = 20_000
+LABEL_SUFFIX = ".labels"
+"""The usual suffix of the label file of plain text."""
+_EXAMINED_ROWS = 20_000
 _COMMENT_FIELD = re.compile(r"#\s*[\w:.-]+(\[\w+\])?\s*=|#\s*(newdoc|newpar|begin|end)\b", re.IGNORECASE)
 _BLANKS = re.compile(r"[ \t]+")
 _TOKEN_ID = re.compile(r"\d+([-.]\d+)?")
@@ -44,6 +52,7 @@ class Layout:
         scheme: the scheme of the labels, see `bio.detect_scheme`; empty if they do not mark entities
         other_label_columns: other columns that may contain labels
         has_leading_comments: whether the first row of each sequence is a comment that begins with #
+        is_clear: whether the columns are no text with equally many words per line
     """
 
     kind: str
@@ -57,10 +66,11 @@ class Layout:
     scheme: str = ""
     other_label_columns: tuple[int, ...] = ()
     has_leading_comments: bool = False
+    is_clear: bool = True
 
     @property
     def is_table(self) -> bool:
-        """Whether the header names the columns."""
+        """Whether the file is CSV or a sheet of Excel."""
         return self.kind in ("csv", "xlsx")
 
     def description(self) -> str:
@@ -97,7 +107,35 @@ class Layout:
         return [column for column in range(self.width) if column not in read]
 
     def _name(self, column: int) -> str:
-        return repr(self.names[column]) if self.is_table else str(column + 1)
+        return repr(self.names[column]) if self.is_table and self.names else str(column + 1)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The columns that a task reads from a file with a token per row.
+
+    Attributes:
+        label_column, text_column: the columns of labels and of tokens, as numbers from 1 or names in the header;
+            detected if None
+        label_suffix: the suffix of the label file of plain text; None if no labels are read
+        labels: the labels of the training data; a column of them indicates columns
+        reading: the columns of the training file, which files of the same width follow
+    """
+
+    label_column: str | None = None
+    text_column: str | None = None
+    label_suffix: str | None = LABEL_SUFFIX
+    labels: Collection[str] = ()
+    reading: Reading = NO_READING
+
+    @property
+    def labelled(self) -> bool:
+        """Whether labels are required."""
+        return self.label_suffix is not None
+
+
+ANY_COLUMNS = Wanted()
+"""Columns without options."""
 
 
 def conllu_layout(column: str | None = None, labelled: bool = True) -> Layout:
@@ -127,38 +165,28 @@ def is_comment(line: str, cell_count: int, width: int) -> bool:
     return line.startswith("#") and (bool(_COMMENT_FIELD.match(line)) or cell_count != width)
 
 
-def detect_layout(
-    path: str | Path,
-    column: str | None = None,
-    text_column: str | None = None,
-    labelled: bool = True,
-    separator: str | None = None,
-) -> Layout | None:
-    """Detect the layout of a file with a token per row.
+def detect_layout(path: str | Path, wanted: Wanted = ANY_COLUMNS, separator: str | None = None) -> Layout | None:
+    """Detect the layout of a file with a token per row, other than a table.
 
     Args:
-        column, text_column: the columns of labels and of tokens, as numbers from 1 or names in the header; detected if
-            None
-        labelled: whether a column of labels is required
         separator: the separator of the columns; detected if None
 
     Returns:
         the layout; None if the lines have no columns
 
     Raises:
-        DataError: see `read_lines`
+        DataError: see `read_lines`; the tokens can be in two columns
         OptionError: the column does not exist
     """
-    lines = [line for _, line in islice(read_lines(path), _EXAMINED_LINES)]
+    lines = [line for _, line in islice(read_lines(path), _EXAMINED_ROWS)]
     separator = separator or _detect_separator(lines)
     sequences = list(_split_sequences(lines, separator))
     width = next((width for width, _ in Counter(map(len, chain.from_iterable(sequences))).most_common(1)), 0)
-    min_width = 2 if labelled else 1
-    if width < min_width:
+    if width < (2 if wanted.labelled else 1):
         return None
     sequences = _without_empty([row for row in rows if len(row) == width or row[0][:1] != "#"] for rows in sequences)
     if separator == "\t" and width == len(CONLLU_COLUMNS) and all(_TOKEN_ID.fullmatch(row[0]) for row in sequences[0]):
-        return conllu_layout(column, labelled)
+        return conllu_layout(wanted.label_column, wanted.labelled)
     sequences = [rows for rows in sequences if all(len(row) == width for row in rows)] or sequences
     has_comments = _have_leading_comments(sequences)
     if has_comments:
@@ -169,15 +197,83 @@ def detect_layout(
     sequences = [rows for rows in sequences if all(len(row) == width for row in rows)]
     layout = Layout("columns", separator, width, names=names, has_leading_comments=has_comments)
     if not sequences:
-        return replace(layout, label_column=width - 1 if labelled else None)
-    index_column = find_index_column(sequences, width) if width > min_width else None
-    columns = [number for number in range(width) if number != index_column]
-    sentence_column = find_sentence_column(sequences, columns) if len(columns) > min_width else None
-    columns = [number for number in columns if number != sentence_column]
-    if sentence_column is not None:
-        sequences = [[*rows] for each in sequences for _, rows in groupby(each, key=itemgetter(sentence_column))]
-    token_column = column_number("--text-column", path, text_column, width, names)
-    label_column = column_number("--label-column", path, column, width, names) if labelled else None
+        return replace(layout, label_column=width - 1 if wanted.labelled else None, is_clear=bool(names))
+    layout = _assign(path, layout, sequences, wanted)
+    rows = [split_cells(line, separator) for line in lines if line.strip()]
+    return replace(layout, is_clear=_are_clear(layout, rows, {entity_type(label) for label in wanted.labels}))
+
+
+def detect_table(path: str | Path, wanted: Wanted = ANY_COLUMNS) -> Layout:
+    """Detect the layout of a table, CSV or Excel, with a token per row; see `detect_layout`.
+
+    Raises:
+        DataError: see `read_lines`; the columns have no usual names, and their content does not show their roles
+        OptionError: a given column does not exist
+    """
+    kind = "xlsx" if detect_kind(path) == "xlsx" else "csv"
+    dialect, cells = records.read_table(path, kind)
+    rows = ((number, row or None) for number, row in islice(cells, _EXAMINED_ROWS))
+    sequences = _sequences(rows)
+    header = tuple(name.strip() for name in dialect.header)
+    is_usual = not USUAL_NAMES.isdisjoint(map(str.lower, header)) or not {
+        wanted.label_column,
+        wanted.text_column,
+    }.isdisjoint(header)
+    names = header if is_usual or not sequences else find_header(sequences)
+    if names and sequences:
+        sequences = _without_empty([sequences[0][1:], *sequences[1:]])
+    layout = Layout(kind, dialect.separator, len(header), names=names)
+    lower_names = [name.lower() for name in names]
+    expected: list[tuple[str, str, str | None, Sequence[str]]] = [
+        ("words", "word", wanted.text_column, records.TOKEN_COLUMNS)
+    ]
+    expected += [("labels", "tag", wanted.label_column, records.TAG_COLUMNS)] if wanted.labelled else []
+    unnamed = [each for each in expected if each[2] is None and {*lower_names}.isdisjoint(each[3])]
+    if sequences:
+        layout = _assign(path, layout, sequences, wanted)
+        sequences = _sequences(((0, row) for each in sequences for row in [*each, None]), layout.sentence_column)
+    is_clear = wanted.labelled and bool(layout.scheme) and sum(map(len, sequences)) >= MIN_ROWS and len(sequences) > 1
+    if unnamed and not is_clear:
+        content, name, *_ = unnamed[0]
+        raise DataError(
+            path,
+            dialect.skipped_lines + 1,
+            f"expected a column of {content}, such as {name!r}, in the first line, got "
+            f"{', '.join(map(repr, header[:8]))}; name yours with --text-column and --label-column",
+        )
+    return replace(layout, is_clear=any(len(rows) > 1 for rows in sequences))
+
+
+def _assign(path: str | Path, layout: Layout, sequences: list[list[list[str]]], wanted: Wanted) -> Layout:
+    """Return the layout with the roles of the columns: requested ones, usual names or, failing these, their content."""
+    width, lower_names = layout.width, [name.strip().lower() for name in layout.names]
+    lower_names = lower_names if len(lower_names) == width else []
+    labelled = wanted.labelled
+    token_column = column_number("--text-column", path, wanted.text_column, width, layout.names)
+    label_column = column_number("--label-column", path, wanted.label_column, width, layout.names) if labelled else None
+    given = (token_column, label_column)
+    columns = [number for number in range(width) if number not in given]
+
+    def named(usual_names: Collection[str]) -> list[int]:
+        return [number for number in columns if lower_names and lower_names[number] in usual_names]
+
+    sentence_column = next(iter(named(SENTENCE_NAMES)), None)
+    if token_column is None:
+        token_column = next(iter(named(records.TOKEN_COLUMNS)), None)
+    usual_labels = [number for number in named(records.TAG_COLUMNS) if number != token_column]
+    min_width = 2 if labelled else 1
+    may_count = width > min_width and (token_column is None or not layout.is_table)
+    index_column = find_index_column(sequences, width) if may_count else None
+    columns = [number for number in range(width) if number not in (index_column, sentence_column)]
+    may_number = token_column is None or not layout.is_table or len(sequences) == 1
+    if sentence_column is None and len(columns) > min_width and may_number:
+        sentence_column = find_sentence_column(sequences, columns)
+        columns = [number for number in columns if number != sentence_column]
+    sequences = _sequences(((0, row) for rows in sequences for row in [*rows, None]), sentence_column)
+    followed = wanted.reading if wanted.reading.width == width and not layout.is_table else NO_READING
+    token_column = (
+        int(followed.get("text_column") or 0) - 1 if token_column is None and followed.options else token_column
+    )
     if token_column is None:
         candidates = [number for number in columns if number != label_column] or columns
         token_column, other = choose_token_column(sequences, candidates)
@@ -194,10 +290,34 @@ def detect_layout(
         return layout
     others: list[int] = []
     if label_column is None:
-        candidates = [number for number in columns if number != token_column]
-        label_column, others = choose_label_column(sequences, candidates or [token_column], token_column)
+        candidates = usual_labels or [number for number in columns if number != token_column] or [token_column]
+        label_column, others = choose_label_column(sequences, candidates, token_column)
+        possible = [*(usual_labels or others), label_column]
+        label_column = int(followed.get("label_column") or label_column + 1) - 1
+        others = sorted({*possible} - {label_column})
     scheme = detect_scheme([row[label_column] for row in rows] for rows in sequences)
     return replace(layout, label_column=label_column, scheme=scheme, other_label_columns=tuple(others))
+
+
+def with_breaks(rows: Iterable[tuple[int, Any]], sentence_column: int | None) -> Iterator[tuple[int, Any]]:
+    """Yield numbered rows, and None before each row with the name of another sentence.
+
+    A row without a name belongs to the sentence of the row before.
+    """
+    current = ""
+    for number, row in rows:
+        if sentence_column is not None and isinstance(row, list):
+            name = row[sentence_column].strip()
+            if name and name != current:
+                current = name
+                yield number, None
+        yield number, row
+
+
+def _sequences(rows: Iterable[tuple[int, Any]], sentence_column: int | None = None) -> list[list[list[str]]]:
+    """The rows of each sequence; None separates sequences."""
+    groups = groupby((row for _, row in with_breaks(rows, sentence_column)), key=bool)
+    return [list(group) for filled, group in groups if filled]
 
 
 def _have_leading_comments(sequences: Sequence[list[list[str]]]) -> bool:
@@ -212,22 +332,19 @@ def _without_empty(sequences: Iterable[list[list[str]]]) -> list[list[list[str]]
     return [rows for rows in sequences if rows]
 
 
-def has_clear_columns(layout: Layout, path: str | Path, labels: Collection[str] = ()) -> bool:
-    """Whether a file has columns, rather than text with equally many words per line.
+def _are_clear(layout: Layout, rows: Sequence[Sequence[str]], types: set[str]) -> bool:
+    """Whether rows have columns, rather than being text with equally many words per line.
 
     Evidence for columns is a header, an index, labels that mark entities, a column of known labels, or few distinct
     values in the last column. If tabs separate the columns of labelled data, more distinct values are allowed.
 
     Args:
-        labels: the labels of the training data
+        types: the types of entities, and the other labels, of the training data
     """
-    if layout.kind == "conllu" or layout.index_column is not None or layout.scheme or layout.names:
+    if layout.index_column is not None or layout.scheme or layout.names:
         return True
-    lines = islice(read_lines(path), _EXAMINED_LINES)
-    rows = [split_cells(line, layout.separator) for _, line in lines if line.strip()]
     if any(len(row) != layout.width for row in rows):
         return False
-    types = {entity_type(label) for label in labels}
     if any({entity_type(row[column]) for row in rows} <= types for column in layout.unread_columns):
         return True
     distinct = len({row[-1] for row in rows})

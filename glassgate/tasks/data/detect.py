@@ -22,6 +22,7 @@ _HEAD_SIZE = 2**16  # bytes at the beginning of a file that are examined
 PART_NAMES = {"train", "dev", "valid", "validation", "val", "test"}
 """The usual names of the parts of a data set, in lower case."""
 _TIME = re.compile(r"\d{1,4}[-/.:]\d{1,2}([-/.:]\d{1,4})?(\.\d+)?")
+_MIN_WORDS = 6  # single words with a label each, in an object
 _JSON_LIST = re.compile(r"\s*\[\s*[\[{]")
 _SIGNATURES = {b"PAR1": "parquet", b"\x93NUMPY": "npy", b"MATLAB 5.0 MAT-file": "mat", b"\x89HDF\r\n": "mat"}
 
@@ -101,9 +102,10 @@ def are_columns(content: Mapping[str, Any]) -> bool:
 
 
 def are_labels_by_text(content: Mapping[str, Any]) -> bool:
-    """Whether a JSON object contains texts and their labels: the labels repeat, and most keys consist of several words.
+    """Whether a JSON object contains texts and their labels: several labels, which repeat.
 
-    Keys beyond ASCII are texts, too, because some languages are written without spaces.
+    Most keys consist of several words, or there are many. Keys beyond ASCII are texts, too, because some languages are
+    written without spaces.
 
     Example:
         >>> are_labels_by_text({"a fine day": "good", "a bad day": "bad", "a fine film": "good", "a bad film": "bad"})
@@ -114,14 +116,18 @@ def are_labels_by_text(content: Mapping[str, Any]) -> bool:
     labels = list(content.values())
     if not labels or not all(isinstance(label, str) for label in labels) or 2 * len({*labels}) > len(labels):
         return False
-    return 2 * sum(" " in key or not key.isascii() for key in content) > len(content)
+    return _are_texts([*content]) or (len(content) >= _MIN_WORDS and len({*labels}) > 1)
 
 
 def are_texts_by_label(content: Mapping[str, Any]) -> bool:
-    """Whether a JSON object contains labels and their texts: lists of different lengths, most of several words.
+    """Whether a JSON object contains labels and their texts: lists of different lengths.
+
+    Most of the texts consist of several words, or they are distinct words.
 
     Example:
         >>> are_texts_by_label({"good": ["a fine day", "a fine film"], "bad": ["a bad day"]})
+        True
+        >>> are_texts_by_label({"greeting": ["hello", "hi", "morning"], "farewell": ["bye"]})
         True
         >>> are_texts_by_label({"train": ["a fine day", "a fine film"], "test": ["a bad day"]})
         False
@@ -132,6 +138,11 @@ def are_texts_by_label(content: Mapping[str, Any]) -> bool:
     texts = [text for each in lists for text in each]
     if len({*map(len, lists)}) < 2 or not all(isinstance(text, str) for text in texts):
         return False
+    return _are_texts(texts) or len({*texts}) == len(texts)
+
+
+def _are_texts(texts: Sequence[str]) -> bool:
+    """Whether most texts consist of several words or of characters beyond ASCII."""
     return 2 * sum(" " in text or not text.isascii() for text in texts) > len(texts)
 
 

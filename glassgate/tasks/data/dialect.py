@@ -42,6 +42,7 @@ class Dialect:
         header: the cells of the first row
         has_quotes: whether quotes enclose cells; in TSV they may be ordinary characters
         skips_blanks: whether blanks before the quotes of a cell are left out
+        lacks_name: whether the first row has no cell for the names of the rows, as in files of R
     """
 
     separator: str
@@ -49,6 +50,7 @@ class Dialect:
     header: tuple[str, ...]
     has_quotes: bool = True
     skips_blanks: bool = False
+    lacks_name: bool = False
 
     def rows(self, lines: Iterable[str], strict: bool = False) -> "Iterator[list[str]] | Reader":
         """Return the rows of cells in lines with line ends: a `csv.reader`, unless blanks separate the columns.
@@ -106,7 +108,19 @@ def dialect_of(lines: Sequence[str], separator: str | None = None, names: Sequen
     except csv.Error:
         header = lines[0].split(separator)
     header = [cell.lstrip() for cell in header] if dialect.skips_blanks else header
-    return replace(dialect, header=tuple(header))
+    lacks_name = separator != " " and _have_names(lines[1:], separator, len(header) + 1)
+    return replace(dialect, header=("",) * lacks_name + tuple(header), lacks_name=lacks_name)
+
+
+def _have_names(lines: Sequence[str], separator: str, width: int) -> bool:
+    """Whether rows have one cell more than the header: their names, which are numbers unless tabs separate the cells.
+
+    With another separator, a comma within a text would be taken for one between cells.
+    """
+    rows = [_QUOTED_TEXT.sub(lambda match: match[0].replace(separator, ""), line).split(separator) for line in lines]
+    names = [row[0].strip(' "') for row in rows if any(row)]
+    are_names = len(names) > 1 and (separator == "\t" or all(map(str.isdecimal, names)))
+    return are_names and len({*names}) == len(names) and all(len(row) == width for row in rows if any(row))
 
 
 def _count_comments(lines: Sequence[str], separator: str | None, names: Sequence[str]) -> int:
@@ -117,6 +131,9 @@ def _count_comments(lines: Sequence[str], separator: str | None, names: Sequence
         return 0
     separator = separator or _find_separator(rows, names)
     width = len(rows[0].split(separator))
+    are_numbers = [any(is_number_or_time(cell.strip()) for cell in row.split(separator)) for row in rows[:2]]
+    if len(comments) > 1 and are_numbers == [False, True]:  # the header follows
+        return len(comments)
     return len(comments) if width > 1 and all(len(line.split(separator)) != width for line in comments) else 0
 
 
@@ -172,7 +189,7 @@ def _count_titles(lines: Sequence[str], separator: str) -> int:
 def _quotes_enclose_cells(lines: Sequence[str]) -> bool:
     """Whether quotes enclose cells of a TSV, instead of being ordinary characters."""
     cells = [cell for line in lines for cell in line.split("\t") if '"' in cell]
-    widths = {len(line.split("\t")) for line in lines if line.strip()}
+    widths = {len(line.split("\t")) for line in lines[1:] if line.strip()}
     if len(widths) > 1:
         return bool(_QUOTED_CELL_OF_SEVERAL_LINES.search("\n".join(lines)))
     return bool(cells) and all(_QUOTED_CELL.fullmatch(cell) for cell in cells)

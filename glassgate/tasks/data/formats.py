@@ -1,14 +1,23 @@
 """Detects the format of a file of labelled sequences from its name and its content."""
 
 from collections.abc import Collection
+from itertools import islice
 from pathlib import Path
 
-from glassgate.tasks.data.columns import Layout, conllu_layout, detect_layout, has_clear_columns, has_single_words
+from glassgate.tasks.data import records
+from glassgate.tasks.data.columns import (
+    ANY_COLUMNS,
+    Layout,
+    Wanted,
+    conllu_layout,
+    detect_layout,
+    detect_table,
+    has_single_words,
+)
 from glassgate.tasks.data.detect import SUFFIXES, detect_kind
 from glassgate.tasks.data.files import STDIN, suffix_of
 from glassgate.tasks.data.labelled_lines import detect_line_style
-from glassgate.tasks.data.sniff import TEXT, sniff
-from glassgate.tasks.data.token_table import detect_token_table, has_sequence_rows, is_token_table
+from glassgate.tasks.data.sniff import TEXT, is_text, sniff
 from glassgate.tasks.errors import DataError, OptionError
 
 FORMATS = (
@@ -16,41 +25,32 @@ FORMATS = (
     "folder",
 )
 TOKEN_KINDS = ("word", "character")
-LABEL_SUFFIX = ".labels"
 
 FOLDER = ("seq.in", "seq.out", "label")
 """The files of a folder: tokens, labels and intents."""
+_EXAMINED_ROWS = 200
 
 
 def detect_format(
-    path: str | Path,
-    format: str = "auto",
-    column: str | None = None,
-    text_column: str | None = None,
-    label_suffix: str | None = None,
-    stdin_format: str = "text",
-    labels: Collection[str] = (),
+    path: str | Path, format: str = "auto", wanted: Wanted = ANY_COLUMNS, stdin_format: str = "text"
 ) -> tuple[str, Layout | None]:
     """Return the format of a file of labelled sequences and, if it has a token per row, the layout of its columns.
 
     Args:
         format: one of `FORMATS`; only "auto" detects the format
-        column, text_column: the columns of labels and of tokens; detected if None
-        label_suffix: the suffix of the label file of a text file; None if no labels are read
         stdin_format: the format of standard input if it cannot be detected from the content
-        labels: the labels of the training data; a column of them in input without labels indicates columns
 
     Raises:
         DataError: see `read_lines`; the header of a table has no column of words or of labels
         OptionError: a column does not exist; or the suffix is unknown and the file has no columns
     """
-    labelled = label_suffix is not None
+    labelled = wanted.labelled
     kind = detect_kind(path) if format == "auto" else format
     if labelled and format == "auto" and kind in ("", "text", "columns", "tsv") and detect_line_style(path):
         return "lines", None
-    if labelled and kind in ("csv", "tsv", "xlsx") and has_sequence_rows(path, kind, column, text_column):
+    if labelled and kind in ("csv", "tsv", "xlsx") and _has_sequence_rows(path, kind, wanted):
         return kind, None
-    found = _detect(path, kind, format, column, text_column, label_suffix, stdin_format, labels)
+    found = _detect(path, kind, format, wanted, stdin_format)
     if labelled and found[1] is not None:
         _check_single_words(path, found[1])
     return found
@@ -68,7 +68,7 @@ def _check_single_words(path: str | Path, layout: Layout) -> None:
     if len(source.columns) != layout.width or layout.label_column is None:
         return
     tokens, labels = source.columns[layout.token_column], source.columns[layout.label_column]
-    texts = [value for value in tokens.values if " " in value]
+    texts = [value for value in tokens.values if is_text(value)]
     if tokens.kind == TEXT and 2 * len(texts) > len(tokens.values) and labels.may_be_labels and not layout.scheme:
         raise DataError(
             path,
@@ -79,41 +79,32 @@ def _check_single_words(path: str | Path, layout: Layout) -> None:
         )
 
 
-def _detect(
-    path: str | Path,
-    kind: str,
-    format: str,
-    column: str | None,
-    text_column: str | None,
-    label_suffix: str | None,
-    stdin_format: str,
-    labels: Collection[str],
-) -> tuple[str, Layout | None]:
-    labelled = label_suffix is not None
+def _detect(path: str | Path, kind: str, format: str, wanted: Wanted, stdin_format: str) -> tuple[str, Layout | None]:
     if kind == "conllu":
-        return kind, conllu_layout(column, labelled)
+        return kind, conllu_layout(wanted.label_column, wanted.labelled)
     if kind in ("csv", "xlsx"):
-        return kind, detect_token_table(path, column, text_column, labelled)
+        return kind, detect_table(path, wanted)
     if kind in ("columns", "tsv"):
         separator = "\t" if kind == "tsv" else None
-        detected = detect_layout(path, column, text_column, labelled, separator) or Layout("columns", separator, 1)
-        is_clear = labelled or has_single_words(path) or has_clear_columns(detected, path, labels)
-        if str(path) == STDIN and not is_clear:
+        detected = detect_layout(path, wanted, separator)
+        detected = detected or Layout("columns", separator, 1, is_clear=False)
+        if str(path) == STDIN and not (wanted.labelled or detected.is_clear or has_single_words(path)):
             return "text", None
         return ("conllu" if detected.kind == "conllu" else kind), detected
-    has_label_file = str(path) != STDIN and label_suffix is not None and Path(path).with_suffix(label_suffix).exists()
+    suffix = wanted.label_suffix
+    has_label_file = str(path) != STDIN and suffix is not None and Path(path).with_suffix(suffix).exists()
     if format == "auto" and kind in ("", "text") and not has_label_file:
-        if is_token_table(path, labelled):
-            return "csv", detect_token_table(path, column, text_column, labelled)
-        layout = detect_layout(path, column, text_column, labelled)
-        if layout is not None and has_clear_columns(layout, path, labels):
+        if (table := find_token_table(path, wanted)) is not None:
+            return "csv", table
+        layout = detect_layout(path, wanted)
+        if layout is not None and layout.is_clear:
             return layout.kind, layout
     if kind in FORMATS:
         return kind, None
     if str(path) == STDIN:
         if stdin_format == "text":
             return "text", None
-        return detect_format(path, stdin_format, column, text_column, label_suffix, labels=labels)
+        return detect_format(path, stdin_format, wanted)
     known = ", ".join(suffix for suffix, kind in SUFFIXES.items() if kind in FORMATS)
     raise OptionError(
         f"{path}: it has no columns; cannot detect the format from the suffix {suffix_of(path)!r}; known are {known}; "
@@ -135,3 +126,39 @@ def sources_of(path: str | Path, format: str, label_suffix: str | None = None) -
         path, *others = (Path(path) / name for name in FOLDER)
         label_files = [file for file in others if label_suffix is not None and file.exists()]
     return [Path(path), *label_files]
+
+
+def find_token_table(path: str | Path, wanted: Wanted = ANY_COLUMNS) -> Layout | None:
+    """Return the layout of a table with a token per row and sentences of several rows; None for other files.
+
+    A column of sentence names is required, too, if no labels are read or the column of words is called "text", because
+    such a table may contain whole texts.
+    """
+    try:
+        layout = detect_table(path, wanted)
+    except (DataError, OptionError):
+        return None
+    word = layout.names[layout.token_column].lower() if layout.names else ""
+    is_usual = word in records.TOKEN_COLUMNS or wanted.text_column is not None
+    has_words = wanted.labelled and word != "text"
+    is_found = layout.is_clear and is_usual and (layout.sentence_column is not None or has_words)
+    return layout if is_found else None
+
+
+def _has_sequence_rows(path: str | Path, kind: str, wanted: Wanted) -> bool:
+    """Whether each row of a table contains a sequence: a cell of words or a list, and another with as many labels."""
+    try:
+        rows = [row for _, row, _ in islice(records.read_rows(path, kind), _EXAMINED_ROWS)]
+    except DataError:
+        return False
+    names = {name.lower(): name for name in (rows[0] if rows else {})}
+
+    def first_of(usual_names: Collection[str]) -> str | None:
+        return next((names[name] for name in usual_names if name in names), None)
+
+    tokens = wanted.text_column or first_of((*records.TOKEN_COLUMNS, *records.TEXT_COLUMNS))
+    labels = wanted.label_column or first_of(records.TAG_COLUMNS)
+    if not rows or tokens not in rows[0] or labels not in rows[0] or tokens == labels:
+        return False
+    found = [records.as_sequences(row[tokens], row[labels]) for row in rows]
+    return all(found) and any(len(pair[0]) > 1 for pair in found if pair)

@@ -4,8 +4,8 @@ Texts are read from tables, JSON, Parquet, fastText's `__label__` files, plain t
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,7 +21,7 @@ from glassgate.tasks.data.labelled_series import handle_missing, read_labelled_s
 from glassgate.tasks.data.lines import encoding_note, nonempty, read_lines
 from glassgate.tasks.data.series_folder import find_targets
 from glassgate.tasks.data.series_tables import is_series_table
-from glassgate.tasks.data.sniff import Column, columns_of_rows, sniff
+from glassgate.tasks.data.sniff import columns_of_rows, sniff
 from glassgate.tasks.data.text_rows import Row, extract_texts, rows_of_pairs
 from glassgate.tasks.data.texts import TOKEN_KINDS
 from glassgate.tasks.errors import DataError, OptionError
@@ -107,7 +107,7 @@ class Reader:
         dropped: the number of rows dropped so far
         skipped_links: the number of symbolic links out of a folder, which are not followed
         has_unread_cells: whether rows may contain cells that no example contains
-        found: the columns that were found by their content, under "text" and "label"
+        found: the columns that were found by their content, under "text_column" and "label_column"
         encoding: the encoding of a text file, if it is not UTF-8, as the end of a note
         description: the format in words, for messages
 
@@ -187,44 +187,19 @@ class Reader:
         return {roles.TEXT_ROLE: text} | ({self._label_role: label} if self.labelled else {})
 
     def _find_columns(self) -> str:
-        """Find the text and the label column of a table; return a description of them.
-
-        The first row is a header if it contains a requested or a usual name, or if the rows below show it.
-
-        Raises:
-            DataError: several columns can contain the texts or the labels, or none can
-        """
+        """Find the text and the label column of a table; return a description of them."""
         requested = self._requested()
-        names = [self.text_column, *([self.label_column] if self.labelled else [])]
-        dialect = records.read_table(self.path, self.format, names)[0]
-        cells, source, line = [cell.strip() for cell in dialect.header], sniff(self.path), dialect.skipped_lines + 1
-        has_usual = any(cell.lower() in (*records.TEXT_COLUMNS, *records.LABEL_COLUMNS) for cell in cells)
-        has_all_columns = len(source.columns) == len(cells)
-        is_named = any(name in cells and not roles.is_number_of_column(name, len(cells)) for name in names)
-        by_number = not is_named and any(map(str.isdecimal, names))
-        has_header = is_named or (not by_number and (source.has_header or has_usual or not has_all_columns))
-        shown = cells if has_header else [str(number + 1) for number in range(len(cells))]
-        columns = [Column(name, "", 0, ()) for name in shown]
-        if has_all_columns and not (by_number if source.has_header else has_usual):
-            columns = [replace(column, name=name) for column, name in zip(source.columns, shown, strict=True)]
-        found = roles.assign(self.path, columns, requested, has_header, line)
-        for role, name in requested.items():
-            if role not in found:
-                got = ", ".join(map(repr, cells[:8]))
-                raise DataError(
-                    self.path,
-                    line,
-                    f"expected a column {name or role.usual_names[0]!r}, got {got}; name yours with --text-column and "
-                    "--label-column, or their numbers from 1 if the first line is not a header",
-                )
-        self._store_found(columns, requested, found)
-        self.separator, self._names = dialect.separator, cells if has_header else []
-        self._column_indices = [found[role] for role in requested]
-        self.has_unread_cells = len(cells) > len(found)
-        text, *label = (shown[index] for index in self._column_indices)
+        found = roles.assign_table(self.path, self.format, requested)
+        self.found = {
+            role.name: found.names[found.indices[role]] or str(found.indices[role] + 1) for role in found.by_content
+        }
+        self.separator, self._names = found.dialect.separator, [*found.names] if found.has_header else []
+        self._column_indices = [found.indices[role] for role in requested]
+        self.has_unread_cells = len(found.names) > len(found.indices)
+        text, *label = (found.names[index] for index in self._column_indices)
         labels = f", labels in {label[0]!r}" if label else ""
         layout = f", separated by {SEPARATORS[self.separator]}" if self.separator else ", the first sheet"
-        return f"texts in column {text!r}{labels}{layout}{'' if has_header else ', no header'}"
+        return f"texts in column {text!r}{labels}{layout}{'' if found.has_header else ', no header'}"
 
     def _find_keys(self) -> None:
         """Find the keys of the text and the label of JSON and Parquet that are not usual ones, by their content."""
@@ -234,18 +209,11 @@ class Reader:
         if not columns or not self.labelled:
             return
         requested = self._requested()
-        self._store_found(columns, requested, roles.assign(self.path, columns, requested))
-        self.text_column = self.found.get("text", self.text_column)
-        self.label_column = self.found.get("label", self.label_column)
-
-    def _store_found(
-        self, columns: Sequence[Column], requested: Mapping[roles.Role, str | None], found: Mapping[roles.Role, int]
-    ) -> None:
-        """Store the columns that were found by their content, by name or, without a name, by number from 1."""
-        for role, index in found.items():
+        for role, index in roles.assign(self.path, columns, requested).items():
             if roles.found_by_content(columns, requested, role, index):
-                name = "text" if role is roles.TEXT_ROLE else "label"
-                self.found[name] = columns[index].name or str(index + 1)
+                self.found[role.name] = columns[index].name
+        self.text_column = self.found.get("text_column", self.text_column)
+        self.label_column = self.found.get("label_column", self.label_column)
 
     def _read_texts(self) -> Iterator[Labelled]:
         rows: Iterator[Row]

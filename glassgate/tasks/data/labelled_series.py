@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from glassgate.tasks.data.lines import read_lines
+from glassgate.tasks.data.declared import read_declared
 from glassgate.tasks.data.records import load_arrays
 from glassgate.tasks.data.series_folder import read_series_folder
 from glassgate.tasks.data.series_tables import read_arff, read_series_table
@@ -84,29 +84,16 @@ def _describe_first(mask: np.ndarray) -> str:
 
 
 def _read_ts(path: str | Path) -> Iterator[LabelledSeries]:
+    declarations, lines = read_declared(path)
     classes: list[str] | None = None
-    has_labels = is_in_data = False
-    for number, line in read_lines(path):
-        words = line.split()
-        if not words or line.startswith("#"):
-            continue
-        if is_in_data:
-            yield str(path), number, *_parse_ts_line(path, number, line, has_labels, classes)
-            continue
-        tag, values = words[0].lower(), words[1:]
+    has_labels = False
+    for line, tag, text in declarations:
         if tag in ("@classlabel", "@targetlabel"):
-            has_labels = values[:1] == ["true"]
-            classes = values[1:] or None
-        elif tag == "@timestamps" and values == ["true"]:
-            raise DataError(path, number, "expected only values, got time stamps; write the series without them")
-        elif tag == "@data":
-            is_in_data = True
-        elif not tag.startswith("@"):
-            raise DataError(
-                path, number, "expected a tag such as @classLabel or @data; this is not a .ts file of sktime"
-            )
-    if not is_in_data:
-        raise DataError(path, None, "expected a line @data and the series after it, got none; is the file cut short?")
+            has_labels, classes = text.split()[:1] == ["true"], text.split()[1:] or None
+        elif tag == "@timestamps" and text == "true":
+            raise DataError(path, line, "expected only values, got time stamps; write the series without them")
+    for number, text in lines:
+        yield str(path), number, *_parse_ts_line(path, number, text, has_labels, classes)
 
 
 def _parse_ts_line(

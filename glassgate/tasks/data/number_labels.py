@@ -10,6 +10,7 @@ from glassgate.tasks.data.marked_numbers import LARGEST, first_in_another_unit, 
 from glassgate.tasks.errors import DataError
 
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d+,\d+|\d{1,3}(,\d{3})+)")
+_COMMA_AFTER_GROUPS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+,\d+")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+\.\d+")
 
 
@@ -28,9 +29,11 @@ def with_decimal_point(label: str, separator: str) -> str:
         ('12.5', '1.5 2.5', '12,5')
     """
     numbers = label.split()
-    if separator != ";" or not any(map(_DECIMAL_COMMA.fullmatch, numbers)):
+    if separator == ";" and any(map(_COMMA_AFTER_GROUPS.fullmatch, numbers)):
+        label = label.replace(".", "")
+    elif separator != ";" or not any(map(_DECIMAL_COMMA.fullmatch, numbers)):
         return label
-    return " ".join(number.replace(",", ".") for number in numbers)
+    return " ".join(number.replace(",", ".") for number in label.split())
 
 
 def parse_numbers(example: Labelled, count: int | None = None) -> np.ndarray:

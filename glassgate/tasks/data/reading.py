@@ -1,7 +1,10 @@
-"""The choices that a task makes for its training file, and follows for the files that it reads later."""
+"""The options that a training file determines, and that a task follows for the files that it reads later."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+OptionsType = TypeVar("OptionsType")
 
 
 @dataclass(frozen=True)
@@ -9,29 +12,45 @@ class Reading:
     """The reading of a training file, as far as its content determines it. Runs store it.
 
     Attributes:
-        tokens: the kind of the tokens, if only the file determines it; otherwise empty
-        width: the number of columns of a file with a token per row; 0 for other files
-        token_column: the column of the tokens, from 0
-        label_column: the column of the labels, from 0
-        text_name, label_name: the columns of texts and of their labels that were found by their content, as the options
-            name them; empty if they have usual names
+        options: the names and values of options that the file determines, such as the columns of texts and labels
+        width: the number of columns of a file with a token per row, which other files must have, too; 0 for other files
     """
 
-    tokens: str = ""
+    options: tuple[tuple[str, str], ...] = ()
     width: int = 0
-    token_column: int = 0
-    label_column: int = 0
-    text_name: str = ""
-    label_name: str = ""
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the choices as JSON values."""
-        return asdict(self)
 
     @classmethod
-    def of_run(cls, content: Any) -> "Reading":
-        """Return the reading that run.json contains. Older runs store the columns among the fitted values."""
-        columns = content["fitted"].get("columns")
-        if columns:
-            return cls(width=columns["width"], token_column=columns["unit"], label_column=columns["label"])
-        return cls(**content.get("reading", {}))
+    def of(cls, width: int = 0, /, **options: str | None) -> "Reading":
+        """Return the reading with these options; None and empty values are left out."""
+        return cls(tuple((name, value) for name, value in options.items() if value), width)
+
+    def get(self, name: str) -> str | None:
+        """Return the value of an option; None if the file does not determine it."""
+        return dict(self.options).get(name)
+
+    def fill(self, options: OptionsType) -> OptionsType:
+        """Return options in which those without a value of the user have that of the reading."""
+        unset = {name: value for name, value in self.options if getattr(options, name) == getattr(type(options), name)}
+        return replace(options, **unset) if unset else options  # type: ignore[type-var]
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the reading as JSON values."""
+        return {"options": dict(self.options), "width": self.width}
+
+    @classmethod
+    def of_run(cls, content: Mapping[str, Any]) -> "Reading":
+        """Return the reading that run.json contains. Older runs store other names, or columns as fitted values."""
+        stored = content.get("reading", {})
+        if columns := content["fitted"].get("columns"):
+            stored = {"width": columns["width"], "token_column": columns["unit"], "label_column": columns["label"]}
+        if "options" in stored:
+            return cls.of(stored["width"], **stored["options"])
+        if width := stored.get("width", 0):
+            numbers = (str(stored[name] + 1) for name in ("token_column", "label_column"))
+            return cls.of(width, **dict(zip(("text_column", "label_column"), numbers, strict=True)))
+        names = {"tokens": "tokens", "text_column": "text_name", "label_column": "label_name"}
+        return cls.of(**{option: stored.get(name) for option, name in names.items()})
+
+
+NO_READING = Reading()
+"""The reading of a task without a training file."""

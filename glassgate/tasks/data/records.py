@@ -28,22 +28,8 @@ TOKEN_COLUMNS = ("tokens", "words", "units", "token", "word", "form", "text")
 """The usual names of columns or keys with tokens."""
 
 TAG_COLUMNS = (
-    *(
-        "ner_tags",
-        "tags",
-        "labels",
-        "pos_tags",
-        "upos",
-        "pos",
-        "ner",
-        "ner_tag",
-        "tag",
-        "label",
-        "xpos",
-        "chunk",
-        "bio",
-    ),
-    *("iob", "iob2", "entity"),
+    *("ner_tags", "tags", "labels", "pos_tags", "upos", "pos", "ner", "ner_tag", "tag", "label", "xpos"),
+    *("chunk", "bio", "iob", "iob2", "entity"),
 )
 """The usual names of columns or keys with labels of tokens."""
 
@@ -67,6 +53,8 @@ def read_rows(path: str | Path, kind: str = "") -> Iterator[tuple[int, Any, Labe
 
     The number of a row in JSON lines is the line number. In other files, rows are counted from 1.
 
+    Nested objects are joined with the row that contains them, see `flat`.
+
     Args:
         kind: one of `KEYED_KINDS` or `TABLE_KINDS`; detected if empty
 
@@ -76,8 +64,8 @@ def read_rows(path: str | Path, kind: str = "") -> Iterator[tuple[int, Any, Labe
     kind = kind or detect_kind(path)
     if kind in TABLE_KINDS:
         return _table_rows(path, kind)
-    readers = {"parquet": _parquet, "json": _json}
-    return readers.get(kind, _json_lines)(path)
+    rows = {"parquet": _parquet, "json": _json}.get(kind, read_json_lines)(path)
+    return ((number, flat(row), names) for number, row, names in rows)
 
 
 def split_parts(data: Any) -> dict[str, Any]:
@@ -166,9 +154,15 @@ def usual_key(
     """
     if usual_names[0] in keys:
         return usual_names[0]
-    found = sorted((key for key in keys if key.lower() in usual_names), key=lambda key: usual_names.index(key.lower()))
+    found = sorted(
+        (key for key in keys if last_name(key) in usual_names), key=lambda key: usual_names.index(last_name(key))
+    )
     contents = {TEXT_COLUMNS: "text", LABEL_COLUMNS: "label", TAG_COLUMNS: "labels"}
-    if len(found) > 1 and usual_names in contents and found[0].lower() != usual_names[0]:
+    if (
+        len(found) > 1
+        and usual_names in contents
+        and (last_name(found[0]) != usual_names[0] or last_name(found[0]) == last_name(found[1]))
+    ):
         choices = ", or ".join(f"{option} {shlex.quote(key)}" for key in found)
         content = contents[tuple(usual_names)]
         raise DataError(path, number, f"the {content} could be in {' or in '.join(map(repr, found))}; choose {choices}")
@@ -231,7 +225,8 @@ def _table_rows(path: str | Path, kind: str) -> Iterator[tuple[int, dict[str, An
             yield number, dict(zip(dialect.header, cells, strict=True)), {}
 
 
-def _json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNames]]:
+def read_json_lines(path: str | Path) -> Iterator[tuple[int, Any, LabelNames]]:
+    """Yield the rows of JSON lines as `read_rows` does, with nested objects."""
     for number, line in read_lines(path):
         if not line.strip():
             continue
@@ -246,11 +241,33 @@ def _json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNa
         yield number, row, {}
 
 
+def flat(row: Any, prefix: str = "") -> Any:
+    """Return a row in which members of nested objects are members with joined names, except those of a translation.
+
+    Example:
+        >>> flat({"id": 1, "data": {"text": "a fine day", "label": {"name": "good"}}})
+        {'id': 1, 'data.text': 'a fine day', 'data.label.name': 'good'}
+    """
+    if not isinstance(row, dict):
+        return row
+    members: dict[str, Any] = {}
+    for key, value in row.items():
+        is_nested = isinstance(value, dict) and key != "translation"
+        members |= flat(value, f"{prefix}{key}.") if is_nested else {f"{prefix}{key}": value}
+    return members
+
+
+def last_name(name: str) -> str:
+    """Return the name of a column or of a nested key in lower case, without the keys that lead to it."""
+    return name.strip().lower().rpartition(".")[2]
+
+
 def _json(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNames]]:
     """The rows in a JSON list, in the lists of a JSON object, such as the parts "train" and "test", or in columns.
 
     Each member of an object from texts to labels is a row `[text, label]`. Each text of an object from labels to texts,
-    or among the patterns of an intent of a chatbot, is a row.
+    or among the patterns of an intent of a chatbot, is a row. So is each string of a list, and each list of tokens and
+    their labels.
     """
     rows = load_json(path)
     if isinstance(rows, dict) and are_texts_by_label(rows):
@@ -267,10 +284,22 @@ def _json(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNames]]:
         raise DataError(
             path, None, f"expected a list of JSON objects, got {type(rows).__name__}; write one object per row"
         )
+    if all(isinstance(row, str) for row in rows):
+        rows = [{"text": row} for row in rows]
+    if rows and all(_is_sentence(row) for row in rows):
+        rows = [{"tokens": [token for token, _ in row], "tags": [tag for _, tag in row]} for row in rows]
     if rows and all(isinstance(row, dict) and {"patterns", "tag"} <= row.keys() for row in rows):
         rows = [{"text": text, "label": row["tag"]} for row in rows for text in row["patterns"]]
     for number, row in enumerate(rows, start=1):
         yield number, row, {}
+
+
+def _is_sentence(row: Any) -> bool:
+    """Whether a row is a list of tokens with a label each."""
+    pairs = row if isinstance(row, list) else []
+    return bool(pairs) and all(
+        isinstance(pair, list) and len(pair) == 2 and all(isinstance(each, str) for each in pair) for pair in pairs
+    )
 
 
 def _contain_rows(lists: Sequence[list[Any]]) -> bool:
@@ -318,6 +347,7 @@ def _csv_rows(path: str | Path, dialect: Dialect) -> Cells:
         try:
             for count, row in enumerate(reader, start=1):
                 number = dialect.skipped_lines + (count if has_blanks else reader.line_num)
+                row = ["", *row] if count == 1 and dialect.lacks_name else row
                 blank = not any(cell.strip("\ufeff \t\r\n") for cell in row) or _is_rule(row, dialect)
                 if len(row) != width and not blank:
                     if was_blank and _are_below_table([row, *islice(reader, _MAX_LINES_BELOW)], width):

@@ -1,11 +1,12 @@
 """Assigns the columns of a table to the roles that a task declares, as a pure function of the examined columns."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from glassgate.tasks.data.records import LABEL_COLUMNS, TEXT_COLUMNS, usual_key
-from glassgate.tasks.data.sniff import NUMBER, TEXT, TIME, WORD, Column
+from glassgate.tasks.data.dialect import Dialect
+from glassgate.tasks.data.records import LABEL_COLUMNS, TEXT_COLUMNS, last_name, read_table, usual_key
+from glassgate.tasks.data.sniff import NUMBER, TEXT, TIME, WORD, Column, sniff
 from glassgate.tasks.errors import DataError
 
 _MIN_WORDS = 3  # in the mean, of the texts that are preferred to shorter ones, such as titles
@@ -26,6 +27,11 @@ class Role:
     option: str
     usual_names: Sequence[str]
     find: Callable[[Sequence[Column]], list[Column]]
+
+    @property
+    def name(self) -> str:
+        """The name of the option in Python."""
+        return self.option.removeprefix("--").replace("-", "_")
 
 
 def _texts(columns: Sequence[Column]) -> list[Column]:
@@ -79,7 +85,7 @@ def assign(
         DataError: several columns can have a role
 
     Example:
-        >>> columns = [Column("body", TEXT, 2, ("it was good", "it was bad")), Column("stars", NUMBER, 1, ("1", "1"))]
+        >>> columns = [Column("body", ("it was good", "it was bad")), Column("stars", ("1", "1"))]
         >>> assign("a.csv", columns, {TEXT_ROLE: None})[TEXT_ROLE]
         0
     """
@@ -91,7 +97,7 @@ def assign(
         usual = usual_key(path, line, names, role.usual_names, role.option) if name is None else None
         if usual is not None:
             index = names.index(usual)
-            taken |= {k for k, each in enumerate(names) if each.lower() in role.usual_names}
+            taken |= {k for k, each in enumerate(names) if last_name(each) in role.usual_names}
         if index is not None:
             found[role] = index
             taken.add(index)
@@ -108,9 +114,70 @@ def assign(
     return found
 
 
+@dataclass(frozen=True)
+class Assignment:
+    """The roles of the columns of a table.
+
+    Attributes:
+        dialect: the dialect of the table
+        names: the names of the columns; without a header their numbers, from 1
+        has_header: whether the first row names the columns
+        indices: the index of the column of each role
+        by_content: the roles whose column neither an option nor a usual name determines
+    """
+
+    dialect: Dialect
+    names: tuple[str, ...]
+    has_header: bool
+    indices: Mapping[Role, int]
+    by_content: tuple[Role, ...]
+
+
+def assign_table(path: str | Path, kind: str, requested: Mapping[Role, str | None]) -> Assignment:
+    """Find the columns of a table that have the roles.
+
+    The first row is a header if it contains a requested or a usual name, or if the rows below show it.
+
+    Args:
+        kind: one of `records.TABLE_KINDS`
+        requested: see `assign`
+
+    Raises:
+        DataError: several columns can have a role, or none can
+    """
+    names = [name or role.usual_names[0] for role, name in requested.items()]
+    dialect = read_table(path, kind, names)[0]
+    cells, source, line = [cell.strip() for cell in dialect.header], sniff(path), dialect.skipped_lines + 1
+    has_usual = any(cell.lower() in (*TEXT_COLUMNS, *LABEL_COLUMNS) for cell in cells)
+    has_all_columns = len(source.columns) == len(cells)
+    is_named = any(name in cells and not is_number_of_column(name, len(cells)) for name in names)
+    by_number = not is_named and any(map(str.isdecimal, names))
+    is_unclear = len(cells) > 1 and not has_all_columns
+    has_header = is_named or (not by_number and (source.has_header or has_usual or is_unclear))
+    shown = cells if has_header else [str(number + 1) for number in range(len(cells))]
+    columns = [Column(name) for name in shown]
+    if has_all_columns and not (by_number if source.has_header else has_usual):
+        columns = [replace(column, name=name) for column, name in zip(source.columns, shown, strict=True)]
+    found = assign(path, columns, requested, has_header, line)
+    if len(cells) == 1 and [*requested] == [TEXT_ROLE]:
+        found = {TEXT_ROLE: 0}
+    for role, name in requested.items():
+        if role not in found:
+            got = ", ".join(map(repr, cells[:8]))
+            options = " and ".join(each.option for each in requested)
+            raise DataError(
+                path,
+                line,
+                f"expected a column {name or role.usual_names[0]!r}, got {got}; name yours with {options}, or their "
+                "numbers from 1 if the first line is not a header",
+            )
+    by_content = tuple(role for role, index in found.items() if found_by_content(columns, requested, role, index))
+    return Assignment(dialect, tuple(shown), has_header, found, by_content)
+
+
 def found_by_content(columns: Sequence[Column], requested: Mapping[Role, str | None], role: Role, index: int) -> bool:
     """Whether neither a request nor a usual name determines the column that `assign` returned for a role."""
-    return requested[role] is None and columns[index].name.lower() not in role.usual_names
+    return requested[role] is None and last_name(columns[index].name) not in role.usual_names
 
 
 def is_number_of_column(name: str | None, width: int) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from glassgate.tasks.data.declared import read_declared
 from glassgate.tasks.data.detect import is_number
 from glassgate.tasks.data.dialect import csv_rows
 from glassgate.tasks.data.lines import read_lines
@@ -15,7 +16,7 @@ from glassgate.tasks.errors import DataError, OptionError
 MIN_STEPS = 4
 """The minimum number of values in a row that is read as a series."""
 _LABEL_NAMES = ("label", "target", "class", "y")
-_ATTRIBUTE = re.compile(r"@attribute\s+('[^']*'|\"[^\"]*\"|\S+)\s+(.*)", re.IGNORECASE)
+_ATTRIBUTE = re.compile(r"('[^']*'|\"[^\"]*\"|\S+)\s+(.*)")
 
 Row = tuple[str, int, np.ndarray, str | None]
 
@@ -93,29 +94,20 @@ def read_arff(path: str | Path, labelled: bool = True) -> Iterator[Row]:
     Raises:
         DataError: the file has no attributes or no data, or a value is not a number
     """
-    attributes: list[tuple[str, str]] = []
-    is_in_data = False
-    for number, line in read_lines(path):
-        text = line.strip()
-        if not text or text.startswith("%"):
-            continue
-        if is_in_data:
-            cells = next(csv_rows([text], quotechar="'", skipinitialspace=True))
-            if len(cells) != len(attributes):
-                raise DataError(
-                    path, number, f"expected {len(attributes)} values, one for each @attribute, got {len(cells)}"
-                )
-            label = _label_attribute(attributes)
-            name = _label_text(cells.pop(label))
-            yield str(path), number, _values(path, number, cells), name if labelled else None
-        elif match := _ATTRIBUTE.match(text):
-            attributes.append((match[1].strip("'\""), match[2].strip()))
-        elif text.lower() == "@data":
-            is_in_data = True
-            if len(attributes) < 2:
-                raise DataError(path, number, "expected lines with @attribute before @data, got none")
-    if not is_in_data:
-        raise DataError(path, None, "expected a line @data and the series after it, got none; is the file cut short?")
+    declarations, lines = read_declared(path)
+    attributes = [match for _, tag, text in declarations if tag == "@attribute" and (match := _ATTRIBUTE.match(text))]
+    if len(attributes) < 2:
+        raise DataError(path, None, "expected lines with @attribute before @data, got none")
+    nominal = [index for index, match in enumerate(attributes) if match[2].startswith("{")]
+    label = nominal[-1] if nominal else len(attributes) - 1
+    for number, text in lines:
+        cells = next(csv_rows([text], quotechar="'", skipinitialspace=True))
+        if len(cells) != len(attributes):
+            raise DataError(
+                path, number, f"expected {len(attributes)} values, one for each @attribute, got {len(cells)}"
+            )
+        name = _label_text(cells.pop(label))
+        yield str(path), number, _values(path, number, cells), name if labelled else None
 
 
 def _label_candidates(source: Source, label_column: str) -> list[int]:
@@ -133,11 +125,6 @@ def _label_candidates(source: Source, label_column: str) -> list[int]:
 
 def _contains_labels(column: Column) -> bool:
     return column.may_be_labels and (column.kind != NUMBER or column.are_whole_numbers)
-
-
-def _label_attribute(attributes: Sequence[tuple[str, str]]) -> int:
-    nominal = [index for index, (_, kind) in enumerate(attributes) if kind.startswith("{")]
-    return nominal[-1] if nominal else len(attributes) - 1
 
 
 def _label_text(cell: str) -> str:

@@ -10,7 +10,8 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from statistics import multimode
@@ -19,7 +20,7 @@ from typing import Any
 from glassgate.tasks.data.detect import detect_kind, is_number, is_number_or_time
 from glassgate.tasks.data.dialect import EXAMINED_LINES, dialect_of
 from glassgate.tasks.data.lines import read_lines
-from glassgate.tasks.data.marked_numbers import without_mark
+from glassgate.tasks.data.marked_numbers import GROUP_MARK, without_mark
 from glassgate.tasks.data.records import (
     KEYED_KINDS,
     LABEL_COLUMNS,
@@ -31,7 +32,10 @@ from glassgate.tasks.data.records import (
 )
 
 NUMBER, TIME, WORD, TEXT = "number", "time", "word", "text"
-MISSING_NUMBERS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?", ".", "..")
+MISSING_NUMBERS = (
+    *("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NaT", "null", "NULL", "None", "?", ".", "..", "..."),
+    *("-", "--", "---", "\u2013", "\u2014"),
+)
 """The texts that denote a missing number."""
 
 _MIN_COUNTED, _MIN_YEARS = 8, 4  # columns whose names are consecutive numbers, or years
@@ -39,12 +43,14 @@ _FIRST_YEAR = 1500
 _MAX_NAME, _MAX_NAME_WORDS = 40, 4  # characters and words of the name of a column
 _MIN_FITTING = 0.95  # the fraction of the rows that have the usual number of cells, and of the cells that fit a kind
 _MONTH = "(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
+_WEEKDAY = "((Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? )?"
 _DATE = re.compile(
     r"\d{1,4}[-/.年]\d{1,2}([-/.月]\d{1,4}日?)?([ T].*)?|(19|20)\d\d[01]\d[0-3]\d|\d{1,2}:\d\d(:\d\d(\.\d+)?)?"
     r"|\d{4}[ -]?Q[1-4]|Q[1-4][ /-]?\d{4}|\d{4}[ -]?[MW]\d{2}"
     r"|[^\W\d_]{3,}\.? (19|20)\d\d"
-    rf"|(\d{{1,2}}[ -])?{_MONTH}([ -]\d{{1,2}},?)?[ -]\d{{2,4}}( \d{{1,2}}:\d\d.*)?"
+    rf"|{_WEEKDAY}(\d{{1,2}}[ -])?{_MONTH}([ -]\d{{1,2}},?)?[ -]\d{{2,4}}( \d{{1,2}}:\d\d.*)?"
 )
+_SENTENCE = re.compile("[\u3040-\u30ff\u3400-\u9fff]{6}")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 _USUAL_NAMES = {"id", "source", "target", *LABEL_COLUMNS, *TAG_COLUMNS, *TEXT_COLUMNS, *TOKEN_COLUMNS}
 _TEXT_KINDS = ("", "text", "csv", "tsv", "columns")
@@ -56,15 +62,21 @@ class Column:
 
     Attributes:
         name: the cell of the header; without a header the number of the column, from 1
-        kind: one of the kinds above
-        distinct: the number of distinct values among the examined rows
         values: the examined values
     """
 
     name: str
-    kind: str
-    distinct: int
-    values: tuple[str, ...]
+    values: tuple[str, ...] = ()
+
+    @cached_property
+    def kind(self) -> str:
+        """One of the kinds above."""
+        return kind_of(self.values)
+
+    @cached_property
+    def distinct(self) -> int:
+        """The number of distinct values."""
+        return len({*self.values})
 
     @property
     def may_be_labels(self) -> bool:
@@ -99,12 +111,14 @@ class Source:
         separator: the separator of the cells; None for white space; empty if the lines have no columns
         has_header: whether the first row names the columns
         columns: the columns; empty if the lines have no columns
+        has_quotes: whether quotes enclose cells
     """
 
     kind: str
     separator: str | None = ""
     has_header: bool = False
     columns: tuple[Column, ...] = ()
+    has_quotes: bool = False
 
     def of_kind(self, *kinds: str) -> list[Column]:
         """Return the columns of these kinds."""
@@ -136,11 +150,13 @@ def sniff(path: str | Path) -> Source:
     dialect = dialect_of(lines, "\t" if kind == "tsv" else None)
     if dialect is None:
         return Source(kind)
-    rows = _of_one_width(list(dialect.rows(f"{line}\n" for line in lines[dialect.skipped_lines :])))
+    rows = list(dialect.rows(f"{line}\n" for line in lines[dialect.skipped_lines :]))
+    rows = _of_one_width([["", *rows[0]], *rows[1:]] if dialect.lacks_name else rows)
     is_one_column = bool(rows) and len(rows[0]) == 1
     if is_one_column and 2 * sum(is_number_or_time(row[0].strip()) for row in rows) < len(rows):
         return Source(kind)
-    return _source(kind, None if is_one_column or dialect.separator == " " else dialect.separator, rows)
+    separator = None if is_one_column or dialect.separator == " " else dialect.separator
+    return replace(_source(kind, separator, rows), has_quotes=bool(rows) and dialect.has_quotes)
 
 
 def columns_of_rows(rows: Sequence[Any]) -> tuple[Column, ...]:
@@ -150,7 +166,7 @@ def columns_of_rows(rows: Sequence[Any]) -> tuple[Column, ...]:
         return ()
     keys = [key for key, value in mappings[0].items() if not isinstance(value, list | dict)]
     columns = {key: ["" if (value := row.get(key)) is None else str(value) for row in mappings] for key in keys}
-    return tuple(_column(key, values) for key, values in columns.items())
+    return tuple(Column(key.strip(), tuple(values)) for key, values in columns.items())
 
 
 def _source(kind: str, separator: str | None, rows: Sequence[list[str]]) -> Source:
@@ -159,12 +175,8 @@ def _source(kind: str, separator: str | None, rows: Sequence[list[str]]) -> Sour
     has_header = len(rows) > 1 and names_columns(rows[0], rows[1:])
     names = rows[0] if has_header else [str(number + 1) for number in range(len(rows[0]))]
     body = rows[1:] if has_header else rows
-    columns = [[row[index].strip() for row in body] for index in range(len(names))]
-    return Source(kind, separator, has_header, tuple(map(_column, names, columns)))
-
-
-def _column(name: str, values: Sequence[str]) -> Column:
-    return Column(name.strip(), kind_of(values), len({*values}), tuple(values))
+    columns = (tuple(row[index].strip() for row in body) for index in range(len(names)))
+    return Source(kind, separator, has_header, tuple(map(Column, map(str.strip, names), columns)))
 
 
 def kind_of(values: Sequence[str]) -> str:
@@ -175,7 +187,12 @@ def kind_of(values: Sequence[str]) -> str:
     for kind, fits in ((TIME, _is_time), (NUMBER, _is_number_of_any_country)):
         if sum(map(fits, present)) >= _MIN_FITTING * len(present):
             return kind
-    return WORD if sum(" " not in value for value in present) >= _MIN_FITTING * len(present) else TEXT
+    return TEXT if sum(map(is_text, present)) > (1 - _MIN_FITTING) * len(present) else WORD
+
+
+def is_text(text: str) -> bool:
+    """Whether a text has several words, which Chinese and Japanese write without blanks."""
+    return " " in text or bool(_SENTENCE.search(text))
 
 
 def _is_time(text: str) -> bool:
@@ -185,7 +202,8 @@ def _is_time(text: str) -> bool:
 def _is_number_of_any_country(text: str) -> bool:
     text = without_mark(text)[0]
     text = text.replace(",", "") if _THOUSANDS.fullmatch(text) else text
-    return is_number(text) or is_number(text.replace(".", "").replace(",", ".").replace(" ", ""))
+    text = re.sub(GROUP_MARK, "", text)
+    return is_number(text) or is_number(text.replace(".", "").replace(",", "."))
 
 
 def names_columns(first: Sequence[str], rows: Sequence[Sequence[str]], needs_numbers: bool = False) -> bool:

@@ -5,18 +5,18 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any
 
 from glassgate.tasks.data import bio, records
-from glassgate.tasks.data.columns import Layout, is_comment, split_cells
+from glassgate.tasks.data.columns import Layout, is_comment, split_cells, with_breaks
 from glassgate.tasks.data.corpus import NUMBERS, SEQUENCE, SYMBOL, Corpus
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.formats import FOLDER
 from glassgate.tasks.data.labelled_lines import LineStyle, detect_line_style
 from glassgate.tasks.data.lines import nonempty, read_lines, read_parallel
-from glassgate.tasks.data.token_table import SENTENCE_NAMES, table_rows
+from glassgate.tasks.data.token_roles import SENTENCE_NAMES
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.wording import plural
 
@@ -90,7 +90,7 @@ def read_columns(path: str | Path, layout: Layout, labelled: bool = True) -> Ite
         DataError: see `read_lines`; a line has more or fewer columns than expected; a cell of a table is empty
     """
     rows = _table_rows(path, layout) if layout.is_table else _column_rows(path, layout, labelled)
-    return _nonempty(path, _sequences(path, rows, layout, labelled))
+    return _nonempty(path, _sequences(path, with_breaks(rows, layout.sentence_column), layout, labelled))
 
 
 def _sequences(path: str | Path, rows: Iterator[tuple[int, Row]], layout: Layout, labelled: bool) -> Iterator[Tagged]:
@@ -124,11 +124,10 @@ def _sequences(path: str | Path, rows: Iterator[tuple[int, Row]], layout: Layout
 
 
 def _column_rows(path: str | Path, layout: Layout, labelled: bool) -> Iterator[tuple[int, Row]]:
-    """Yield the rows and the intents of a file without named columns, and None between sequences."""
+    """Yield the rows and the intents of a file that is not a table, and None between sequences."""
     is_conllu = layout.kind == "conllu"
     separated = " separated by blanks" if layout.separator is None else " separated by tabs"
     width = layout.width if is_conllu else 0  # 0 until the first row
-    header, sentence = layout.names, ""
     is_first = True  # whether the next row begins a sequence
     for number, line in read_lines(path):
         if not line.strip() or line.startswith("-DOCSTART-"):
@@ -144,7 +143,7 @@ def _column_rows(path: str | Path, layout: Layout, labelled: bool) -> Iterator[t
         if is_first and layout.has_leading_comments and row[0] == "#":
             is_first = False
             continue
-        if is_first and header and tuple(row) == header:
+        if is_first and layout.names and tuple(row) == layout.names:
             continue
         is_first = False
         if not width and labelled and len(row) < 2:
@@ -154,8 +153,9 @@ def _column_rows(path: str | Path, layout: Layout, labelled: bool) -> Iterator[t
                 f"expected at least 2 columns{separated}, a word and its label, got {len(row)}; correct the line, or "
                 "name another --format",
             )
-        if len(row) != (width or len(row)):
-            expected = f"{width} columns{separated} as in the lines before"
+        lacks_columns = max(layout.token_column, layout.label_column or 0) >= len(row)
+        if len(row) != (width or len(row)) or lacks_columns:
+            expected = f"{width or layout.width} columns{separated} as in the lines {'before' if width else 'below'}"
             if is_conllu:
                 expected = "the 10 columns of CoNLL-U, separated by tabs"
             raise DataError(
@@ -164,20 +164,17 @@ def _column_rows(path: str | Path, layout: Layout, labelled: bool) -> Iterator[t
                 f"expected {expected}, got {len(row)}: {_shorten(line)}; correct the line, or name another --format",
             )
         width = len(row)
-        if layout.sentence_column is not None and row[layout.sentence_column] != sentence:
-            sentence = row[layout.sentence_column]
-            yield number, None
         if not is_conllu or row[0].isdecimal():
             yield number, row
 
 
 def _table_rows(path: str | Path, layout: Layout) -> Iterator[tuple[int, Row]]:
-    """Yield the rows of a table, and raise a DataError if a token or a label is empty."""
-    for number, row in table_rows(path, layout):
+    """Yield the rows of a table below its header, and raise a DataError if a token or a label is empty."""
+    for number, row in islice(records.read_table(path, layout.kind)[1], int(bool(layout.names)), None):
         for content, column in (("token", layout.token_column), ("label", layout.label_column)):
-            if row is not None and column is not None and not row[column].strip():
+            if row and column is not None and not row[column].strip():
                 raise DataError(path, number, f"the {content} is empty; remove the row, or fill it in")
-        yield number, row
+        yield number, row or None
 
 
 def read_rows(

@@ -12,20 +12,6 @@ Row = tuple[int, str, str | None]
 """A line number, a text and its label."""
 
 
-def find_key_arguments(role: str, name: str) -> tuple[str | None, Sequence[str], str]:
-    """The arguments of `find_key` for the text or the label column: its name, its usual names, and its option.
-
-    Args:
-        role: "text" or "label", which are also the default names
-        name: the name of the column
-    """
-    return (
-        None if name == role else name,
-        {"text": records.TEXT_COLUMNS, "label": records.LABEL_COLUMNS}[role],
-        f"--{role}-column",
-    )
-
-
 def rows_of_pairs(
     path: str | Path, rows: Iterator[tuple[int, Any, records.LabelNames]]
 ) -> Iterator[tuple[int, Any, records.LabelNames]]:
@@ -77,21 +63,20 @@ def extract_texts(
         text_key: the key of the texts; the default "text" also matches other usual keys
         label_key: the key of the labels; the default "label" also matches other usual keys; None reads no labels
     """
-    text_arguments, label_arguments = (
-        find_key_arguments("text", text_key),
-        find_key_arguments("label", label_key or ""),
-    )
+    texts = None if text_key == "text" else text_key, records.TEXT_COLUMNS, "--text-column"
+    labels = None if label_key == "label" else label_key, records.LABEL_COLUMNS, "--label-column"
     for number, row, label_names in rows:
-        text = row[records.find_key(path, number, row, *text_arguments)]
+        text = row[records.find_key(path, number, row, *texts)]
         text = "" if records.is_missing(text) else text
         if not isinstance(text, str):
             raise DataError(path, number, f"expected a string under {text_key!r}, got {type(text).__name__}; quote it")
         label = None
         if label_key is not None:
-            key = records.find_key(path, number, row, *label_arguments)
+            key = records.find_key(path, number, row, *labels)
             if isinstance(row[key], list) and not _is_one_label(row[key]):
-                raise DataError(
-                    path, number, f"expected one label under {key!r}, got {row[key]}; leave one, or join them to one"
-                )
+                remedy = "leave one, or join them to one"
+                if any(isinstance(each, list | dict) for each in row[key]):
+                    remedy = "for tagging, write a list of tokens and a list of their labels in each row"
+                raise DataError(path, number, f"expected one label under {key!r}, got {row[key]}; {remedy}")
             label = records.label_name(row[key], label_names.get(key))
         yield number, text, label

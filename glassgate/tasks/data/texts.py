@@ -13,12 +13,10 @@ import numpy as np
 
 from glassgate.tasks.data import records, roles
 from glassgate.tasks.data.arrow import LazyArray, Tokens, is_large
-from glassgate.tasks.data.columns import column_number
 from glassgate.tasks.data.corpus import NUMBER, SEQUENCE, Corpus, corpus_of_files
 from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.large_text import read_tokens
 from glassgate.tasks.data.lines import encoding_note, nonempty, read_lines
-from glassgate.tasks.data.sniff import sniff
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.options import Options, option, override
@@ -194,19 +192,11 @@ def _table_texts(path: str | Path, kind: str, name: str | None) -> Iterator[tupl
     Raises:
         DataError: several columns can contain the texts, or the named one does not exist
     """
-    source = sniff(path)
-    dialect, rows = records.read_table(path, kind)
-    header = [cell.strip() for cell in dialect.header]
-    index = column_number("--text-column", path, name, len(header), header)
-    has_header = name in header or source.has_header or header[0].lower() in records.TEXT_COLUMNS
-    if index is None and len(header) > 1:
-        usual = [k for k, cell in enumerate(header) if cell.lower() in records.TEXT_COLUMNS]
-        index = usual[0] if usual else roles.assign(path, source.columns, {roles.TEXT_ROLE: None}).get(roles.TEXT_ROLE)
-        if index is None:
-            names = ", ".join(map(repr, header[:8]))
-            raise DataError(path, 1, f"expected a column of texts, got {names}; name it with --text-column")
+    _, rows = records.read_table(path, kind)
+    found = roles.assign_table(path, kind, {roles.TEXT_ROLE: name})
+    index, has_header = found.indices[roles.TEXT_ROLE], found.has_header
     for number, row in islice(rows, int(has_header), None):
-        yield number, row[index or 0] if row else ""
+        yield number, row[index] if row else ""
 
 
 def from_rows(rows: Iterator[tuple[int, Any, records.LabelNames]], options: TextOptions) -> list[Text]:

@@ -7,9 +7,13 @@ from glassgate.tasks.data.bio import detect_scheme, entity_type
 from glassgate.tasks.data.detect import is_number
 from glassgate.tasks.data.records import TAG_COLUMNS, TOKEN_COLUMNS
 
-_USUAL_NAMES = {"id", "idx", "index", "no", "nr", "sentence", "lemma", *TOKEN_COLUMNS, *TAG_COLUMNS}
+SENTENCE_NAMES = ("sentence", "sentence #", "sentence_id", "sentence id", "sentence_idx", "sent_id", "sent", "sent_idx")
+"""The usual names of columns or keys with the sentence of a token."""
+USUAL_NAMES = {*SENTENCE_NAMES, *TOKEN_COLUMNS, *TAG_COLUMNS}
+_NAMES_IN_HEADERS = {"id", "idx", "index", "no", "nr", "lemma", *USUAL_NAMES}
 _MAX_LABELS = 100
-_MIN_ROWS = 20  # rows from which the numbers of distinct values are compared
+MIN_ROWS = 20
+"""The number of rows from which the numbers of distinct values are compared."""
 _CLEARLY = 3  # a column of words has at least this many times the distinct values of a column of labels
 
 Rows = Sequence[Sequence[str]]
@@ -24,7 +28,7 @@ def find_header(sequences: Sequence[Rows]) -> tuple[str, ...]:
     first, *rest = (row for rows in sequences for row in rows)
     if not rest or len(first) < 2:
         return ()
-    if all(cell.strip(" #").lower() in _USUAL_NAMES for cell in first):
+    if all(cell.strip(" #").lower() in _NAMES_IN_HEADERS for cell in first):
         return tuple(first)
     columns = [{row[column] for row in rest if len(row) == len(first)} for column in range(len(first))]
     if any(cell in values for cell, values in zip(first, columns, strict=True)) or not sum(map(len, columns)):
@@ -34,7 +38,7 @@ def find_header(sequences: Sequence[Rows]) -> tuple[str, ...]:
     )
     are_names = all(cell.replace("_", "").isalpha() and len(cell) > 1 for cell in first)
     is_longer = any(
-        len(rest) >= _MIN_ROWS and len(values) * 2 <= len(rest) and len(cell) > max(map(len, values))
+        len(rest) >= MIN_ROWS and len(values) * 2 <= len(rest) and len(cell) > max(map(len, values))
         for cell, values in zip(first, columns, strict=True)
     )
     return tuple(first) if are_names and (marks or is_longer) else ()
@@ -93,7 +97,7 @@ def choose_token_column(sequences: Sequence[Rows], columns: Sequence[int]) -> tu
     first = plain[0]
     richest = max(plain, key=lambda column: (len(values[column]), -column))
     has_short_cells = sum(map(len, values[first])) < 2 * len(values[first])  # characters have fewer values than labels
-    if richest == first or has_short_cells or len(rows) < _MIN_ROWS or 2 * len(values[first]) > len(rows):
+    if richest == first or has_short_cells or len(rows) < MIN_ROWS or 2 * len(values[first]) > len(rows):
         return first, None
     if _CLEARLY * len(values[first]) <= len(values[richest]):
         return richest, None
@@ -113,7 +117,7 @@ def choose_label_column(sequences: Sequence[Rows], candidates: Sequence[int], to
     values = {column: {row[column] for row in rows} for column in [*candidates, tokens]}
     varying = [column for column in candidates if len(values[column]) > 1]
     marking = [column for column in varying if detect_scheme([list(values[column])], in_order=False)]
-    max_values = len(values[tokens]) / 2 if len(values[tokens]) >= _MIN_ROWS else len(rows)
+    max_values = len(values[tokens]) / 2 if len(values[tokens]) >= MIN_ROWS else len(rows)
     repeating = [column for column in varying if len(values[column]) <= max_values]
     chosen = (marking or repeating or varying or list(candidates))[-1]
     if len(marking) > 1:  # nested entities: the outer ones are more frequent, and include all types of the inner ones

@@ -12,6 +12,7 @@ from glassgate.tasks.baselines.baseline import Baseline
 from glassgate.tasks.data.batches import Batch, Encoded, lengths
 from glassgate.tasks.data.held_out import Rule
 from glassgate.tasks.data.lines import decoded_as
+from glassgate.tasks.data.reading import Reading
 from glassgate.tasks.data.toy import hourly_series
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.baselines import RidgeOnLookBack
@@ -28,6 +29,7 @@ from glassgate.tasks.forecasting.series import (
     has_time_index,
     infer_frequency,
     read_series,
+    reading_of,
     resolve_schema,
     series_of,
 )
@@ -96,11 +98,15 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         """The maximum number of steps that the network and the seasonal naive forecast read before an origin."""
         return max(self.options.steps_back, self.statistics.season)
 
+    def examine(self, path: str | Path) -> Reading:
+        table = Table(path, self.options.schema.decimal)
+        return reading_of(table, resolve_schema(table, self.options.schema))
+
     def read(
         self, path: "str | Path | Frame", labelled: bool = True, progress: Progress | None = None
     ) -> Sequence[Series]:
         """Read the series of a file or a frame. If `labelled` is set, each must contain a horizon of true values."""
-        all_series = read_series(path, self.options.schema, progress)
+        all_series = read_series(path, self.options.schema, progress, self.reading)
         min_context, reason = self.options.steps_back, ""
         if self.fitted and labelled and self.context > min_context:
             min_context = self.context

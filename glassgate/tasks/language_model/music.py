@@ -102,7 +102,7 @@ def is_music(path: str | Path) -> bool:
     return kind == "mat"
 
 
-_NESTED_LISTS = re.compile(r'\s*(\{\s*"\w+"\s*:\s*)?\[\s*\[\s*\[')
+_NESTED_LISTS = re.compile(r'\s*(\{\s*"\w+"\s*:\s*)?\[\s*\[\s*\[\s*[\d\]]')
 
 
 def _check_piece(source: str, piece: np.ndarray) -> np.ndarray:

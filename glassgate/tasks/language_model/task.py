@@ -3,7 +3,6 @@
 import codecs
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -65,23 +64,24 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
     builtin_options = {"dropout": 0.0, "epochs": 3, "batch_size": 16, "learning_rate": 5e-3}
 
     def examine(self, path: str | Path) -> Reading:
-        return Reading(NOTES if self.options.tokens == LanguageModelOptions.tokens and is_music(path) else "")
+        is_default = self.options.tokens == LanguageModelOptions.tokens
+        return Reading.of(tokens=NOTES if is_default and is_music(path) else None)
 
     def follow(self, reading: Reading) -> None:
         super().follow(reading)
-        if reading.tokens and self.options.tokens != reading.tokens:
-            self.options = self.requested = replace(self.options, tokens=reading.tokens)
+        if reading.options:
+            self.options = self.requested = reading.fill(self.options)
 
     def split_of(self, data: Any) -> Split[Text | Roll]:
         split = super().split_of(data)
         if len(split.train) and isinstance(split.train[0], Roll):
-            self.follow(Reading(NOTES))
+            self.follow(Reading.of(tokens=NOTES))
         return split
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Text | Roll]:
         """Read a text, or piano rolls. If a file of rolls has a test part, return only that part."""
         is_new = "vocabularies" not in vars(self)
-        if self.options.tokens != NOTES and not (is_new and self.examine(path).tokens):
+        if self.options.tokens != NOTES and not (is_new and self.examine(path).options):
             return super().read(path, labelled, progress)
         parts = read_rolls(path)
         name = "test" if parts["test"] else "train and dev" if parts["train"] and parts["dev"] else None

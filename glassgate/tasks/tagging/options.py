@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from glassgate.tasks.data.formats import FORMATS, LABEL_SUFFIX, TOKEN_KINDS
+from glassgate.tasks.data.columns import LABEL_SUFFIX
+from glassgate.tasks.data.formats import FORMATS, TOKEN_KINDS
 from glassgate.tasks.options import Options, option, override
 
 

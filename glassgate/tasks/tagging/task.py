@@ -1,7 +1,6 @@
 """Tagging: a label for each word or character of a sequence, and an intent if the training data has intents."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from operator import attrgetter
@@ -17,7 +16,7 @@ from glassgate.tasks.data import bio, records
 from glassgate.tasks.data.arrow import Tokens
 from glassgate.tasks.data.batches import Batch, Encoded, move
 from glassgate.tasks.data.batching import Batching
-from glassgate.tasks.data.columns import Layout
+from glassgate.tasks.data.columns import Layout, Wanted
 from glassgate.tasks.data.corpus import NUMBER, NUMBERS, SEQUENCE, SYMBOL, Corpus, corpus_of_files
 from glassgate.tasks.data.detect import SUFFIXES
 from glassgate.tasks.data.files import STDIN, suffix_of
@@ -133,7 +132,8 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         _, layout = self._detect_format(path, self.options.label_suffix)
         if layout is None or layout.kind != "columns" or layout.label_column is None:
             return Reading()
-        return Reading(width=layout.width, token_column=layout.token_column, label_column=layout.label_column)
+        columns = {"text_column": str(layout.token_column + 1), "label_column": str(layout.label_column + 1)}
+        return Reading.of(layout.width, **columns)
 
     def _detect_format(self, path: str | Path, suffix: str | None) -> tuple[str, Layout | None]:
         """Return the format of a file, and the layout of its columns.
@@ -146,16 +146,14 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         stdin_format = SUFFIXES.get(suffix_of(options.data or ""), "text") if is_trained else "text"
         stdin_format = stdin_format if labelled or stdin_format == "python" else "text"
         labels = self.vocabularies["labels"].symbols if is_trained else ()
-        return detect_format(
-            path, options.format, options.label_column, options.text_column, suffix, stdin_format, labels
-        )
+        wanted = Wanted(options.label_column, options.text_column, suffix, labels, self.reading)
+        return detect_format(path, options.format, wanted, stdin_format)
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Tagged]:
         options = self.options
         suffix = options.label_suffix if labelled else None
         is_trained = "vocabularies" in vars(self)
         format, layout = self._detect_format(path, suffix)
-        layout = self._as_in_training(layout)
         if format == "python":
             return python_source.read(path, labelled)
         if format == "text" and is_trained and not labelled and options.tokens != "character":
@@ -198,17 +196,6 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
 
     def from_rows(self, rows: Iterator[tuple[int, Any, records.LabelNames]]) -> list[Tagged]:
         return list(tagged_from_rows("given rows", rows, self.options.label_column, self.options.text_column))
-
-    def _as_in_training(self, layout: Layout | None) -> Layout | None:
-        """Return the layout with the columns of the training data, unless an option names them."""
-        if layout is None or layout.kind != "columns":
-            return layout
-        if self.reading.width == layout.width:
-            if self.options.text_column is None:
-                layout = replace(layout, token_column=self.reading.token_column)
-            if self.options.label_column is None and layout.label_column is not None:
-                layout = replace(layout, label_column=self.reading.label_column)
-        return layout
 
     def read_builtin(self) -> Split[Tagged]:
         train, held_out = python_source.standard_library()

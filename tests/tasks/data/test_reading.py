@@ -121,7 +121,7 @@ def test_a_task_follows_the_file_of_its_training(files: dict[str, Path], tmp_pat
     trained.fit(run=tmp_path / "run")
     loaded = Tagging.load(tmp_path / "run")
     for task in (trained, loaded):
-        assert task.reading == Reading(width=4, token_column=1, label_column=2)
+        assert task.reading == Reading.of(4, text_column="2", label_column="3")
         assert set(chain.from_iterable(each.labels for each in task.read(other))) == {"O"}
 
 
@@ -133,7 +133,7 @@ def test_the_columns_of_older_runs(files: dict[str, Path], tmp_path: Path) -> No
     del content["reading"]
     content["fitted"]["columns"] = {"width": 4, "unit": 1, "label": 2}
     file.write_text(json.dumps(content))
-    assert Tagging.load(tmp_path / "run").reading == Reading("", 4, 1, 2)
+    assert Tagging.load(tmp_path / "run").reading == Reading.of(4, text_column="2", label_column="3")
 
 
 def test_a_file_is_read_again_after_a_change(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from glassgate.tasks.data import tagged
-from glassgate.tasks.data.columns import conllu_layout
+from glassgate.tasks.data.columns import Wanted, conllu_layout
 from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.formats import detect_format
 from glassgate.tasks.data.tagged import Tagged
@@ -37,7 +37,7 @@ def read_columns(
     path: Path, column: str | None = None, separator: str | None = None, labelled: bool = True
 ) -> list[Tagged]:
     suffix = ".labels" if labelled else None
-    _, layout = detect_format(path, "tsv" if separator else "columns", column, label_suffix=suffix)
+    _, layout = detect_format(path, "tsv" if separator else "columns", Wanted(column, label_suffix=suffix))
     assert layout is not None
     return list(tagged.read_columns(path, layout, labelled))
 
@@ -183,7 +183,7 @@ def test_intents_in_the_wrong_place(tmp_path: Path, text: str, message: str) -> 
 def test_folder(tmp_path: Path) -> None:
     write(tmp_path, "seq.in", "play it  \nrain today\n")
     write(tmp_path, "seq.out", "O B-song \nO B-date\n")
-    assert detect_format(tmp_path) == ("folder", None)
+    assert detect_format(tmp_path, wanted=Wanted(label_suffix=None)) == ("folder", None)
     assert [each.intent for each in read_folder(tmp_path)] == [None, None]
     write(tmp_path, "label", "PlayMusic\nGetWeather\n")
     read = read_folder(tmp_path)
@@ -260,7 +260,7 @@ def test_formats_by_suffix(tmp_path: Path) -> None:
         with pytest.raises(
             OptionError, match=rf"a\.{end}: .*cannot detect the format from the suffix '\.{end}'; .* --format conllu"
         ):
-            detect_format(write(tmp_path, f"a.{end}", "some words\nand more here\n"))
+            detect_format(write(tmp_path, f"a.{end}", "some words\nand more here\n"), wanted=Wanted(label_suffix=None))
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:

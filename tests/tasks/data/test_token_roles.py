@@ -61,6 +61,31 @@ FILES: dict[str, tuple[str, str, list[Sentence]]] = {
         rows(lambda k, i, word, label: f"{k + 1}\t{word}\t{label}", ENTITIES, end=""),
         ENTITIES,
     ),
+    "a table in another language": (
+        "a.csv",
+        "Satz;Wort;Etikett\n" + rows(lambda k, i, word, label: f"{k};{word};{label}", ENTITIES, end=""),
+        ENTITIES,
+    ),
+    "a table without names": (
+        "a.csv",
+        rows(lambda k, i, word, label: f'"{word}",{label}', ENTITIES),
+        ENTITIES,
+    ),
+    "a table with documents and offsets": (
+        "a.csv",
+        "doc,start,end,token,tag\n"
+        + rows(lambda k, i, word, label: f'{k},{9 * i},{9 * i + 4},"{word}",{label}', ENTITIES, end=""),
+        ENTITIES,
+    ),
+    "lists of words with labels": ("a.json", json.dumps(ENTITIES), ENTITIES),
+    "nested lists": (
+        "a.jsonl",
+        "".join(
+            json.dumps({"id": k, "a": {"tokens": [w for w, _ in each], "tags": [t for _, t in each]}}) + "\n"
+            for k, each in enumerate(ENTITIES)
+        ),
+        ENTITIES,
+    ),
     "lemmas last": ("a.tsv", rows(lambda k, i, word, label: f"{word}\t{label}\t{word}e", PARTS), PARTS),
     "a header in another language": (
         "a.tsv",

@@ -7,8 +7,8 @@ import pytest
 
 from glassgate.cli import main
 from glassgate.cli.readings import rank
+from glassgate.tasks.data.columns import Wanted, detect_table
 from glassgate.tasks.data.tagged import read_columns
-from glassgate.tasks.data.token_table import detect_token_table
 from glassgate.tasks.errors import DataError
 
 KAGGLE = """Sentence #,Word,POS,Tag
@@ -29,7 +29,7 @@ def file(tmp_path: Path) -> Path:
 
 def tokens_and_labels(path: Path, column: str | None = None) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
     """Return the tokens and the labels of each sentence."""
-    sentences = read_columns(path, detect_token_table(path, column))
+    sentences = read_columns(path, detect_table(path, Wanted(column)))
     return [(tuple(each.tokens), tuple(each.labels or ())) for each in sentences]
 
 
@@ -52,7 +52,7 @@ def test_as_excel_writes_it_with_the_sentence_in_each_row_and_other_marks(file: 
     rows = ["sep=;", "token;sentence_id;ner", *("a;1;I-X", "b;1;I-X", "c;2;O", "d;2;I-X")]
     file.write_bytes("\r\n".join([*rows, ""]).encode("utf-8-sig"))
     assert tokens_and_labels(file) == [(("a", "b"), ("B-X", "I-X")), (("c", "d"), ("O", "B-X"))]
-    assert "IOB1, converted to IOB2" in detect_token_table(file).description()
+    assert "IOB1, converted to IOB2" in detect_table(file).description()
 
 
 def test_empty_rows_between_sentences(file: Path) -> None:

@@ -13,7 +13,7 @@
 """
 
 from glassgate.tasks.forecasting.series.build import read_series
-from glassgate.tasks.forecasting.series.columns import resolve_schema
+from glassgate.tasks.forecasting.series.columns import reading_of, resolve_schema
 from glassgate.tasks.forecasting.series.reader import Frame, Table, has_time_index
 from glassgate.tasks.forecasting.series.schema import MISSING, Frequency, Schema, calendar_features, infer_frequency
 from glassgate.tasks.forecasting.series.steps import Series, Steps, series_of
@@ -30,6 +30,7 @@ __all__ = [
     "has_time_index",
     "infer_frequency",
     "read_series",
+    "reading_of",
     "resolve_schema",
     "series_of",
 ]  # fmt: skip

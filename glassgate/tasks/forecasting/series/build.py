@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from glassgate.storage import cache_folder, temporary_folder
 from glassgate.tasks.data.arrow import Arrow, Column, is_large, open_cached
+from glassgate.tasks.data.reading import NO_READING, Reading
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.forecasting.series.columns import Numbers, resolve_schema
 from glassgate.tasks.forecasting.series.reader import Frame, Table
@@ -28,7 +29,10 @@ _SAMPLE_SIZE = 2**17  # time stamps from which the frequency is inferred
 
 
 def read_series(
-    source: "str | Path | Frame", schema: Schema | None = None, progress: Progress | None = None
+    source: "str | Path | Frame",
+    schema: Schema | None = None,
+    progress: Progress | None = None,
+    reading: Reading = NO_READING,
 ) -> list[Series]:
     """Read the series of a table.
 
@@ -36,6 +40,7 @@ def read_series(
         source: a CSV, TSV, Excel or Parquet file, or a data frame
         schema: the roles of the columns
         progress: receives notes, and the progress of a large file
+        reading: the reading of the training file, see `columns.reading_of`
 
     Raises:
         DataError: the table cannot be read, lacks a column or a value, or has irregular time stamps
@@ -43,19 +48,21 @@ def read_series(
     progress = progress or Progress()
     schema = schema or Schema()
     table = Table(source, schema.decimal)
-    schema = resolve_schema(table, schema)
+    schema = resolve_schema(table, schema, reading)
 
     def write(sink: pa.NativeFile) -> None:
         with temporary_folder(cache_folder()) as folder:
-            _Rows(table, schema, folder, progress).write(sink)
+            _Rows(table, schema, folder, progress, reading).write(sink)
 
     def load(file: Arrow) -> list[Series]:
         return _load_series(file, table, schema, progress)
 
     if table.path is not None and is_large([table.path]):
-        return open_cached([Path(table.path)], ["series, 2", json.dumps(asdict(schema))], write, load)
+        return open_cached(
+            [Path(table.path)], ["series, 2", json.dumps(asdict(schema)), reading.to_mapping()], write, load
+        )
     sink = pa.BufferOutputStream()
-    _Rows(table, schema, None, Progress()).write(sink)
+    _Rows(table, schema, None, Progress(), reading).write(sink)
     return load(Arrow(sink.getvalue()))
 
 
@@ -130,6 +137,7 @@ class _Rows:
         schema: the roles of its columns
         folder: a temporary folder for the columns of a large file; None keeps them in memory
         progress: receives the progress of a large file
+        reading: the reading of the training file
 
     Attributes:
         names: the names of the series; one empty name if the table has no column of series names
@@ -143,15 +151,15 @@ class _Rows:
         notes: remarks for the user, such as a detected number format
     """
 
-    def __init__(self, table: Table, schema: Schema, folder: Path | None, progress: Progress) -> None:
+    def __init__(self, table: Table, schema: Schema, folder: Path | None, progress: Progress, reading: Reading) -> None:
         self.table, self.schema = table, schema
         self.notes: list[str] = []
         roles = [*([schema.series] if schema.series else []), *([schema.time] if schema.time else [])]
         columns = list(dict.fromkeys([*roles, *schema.numbers, *schema.static]))
-        numbers = Numbers(table, schema.numbers, schema.decimal)
+        numbers = Numbers(table, schema.numbers, schema.decimal, reading.get("decimal"))
         if numbers.decimal == ",":
             self.notes.append("decimal commas")
-        stamps = Stamps(table, schema.time or "", schema.time_format)
+        stamps = Stamps(table, schema.time or "", schema.time_format, reading.get("time_format") or "")
         progress.converting(table.source, 0.0)
         index_of_series: dict[str, int] = {}
         self.static: list[list[float | str]] = []
@@ -277,7 +285,7 @@ class _Rows:
             "name": self.names[index],
             "start": int(times[0].astype(np.int64)),
             "length": len(selected),
-            "line": row_number if self.table.is_text else None,
+            "line": row_number if self.table.has_lines else None,
             "static": self.static[index],
             "targets": targets,
         }

@@ -1,7 +1,7 @@
 """Detects the roles of the columns of a table of time series, and parses their numbers."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,12 +9,13 @@ import numpy as np
 import pandas as pd
 
 from glassgate.tasks.data.detect import is_number
-from glassgate.tasks.data.marked_numbers import LARGEST, MARK, first_in_another_unit, without_mark
+from glassgate.tasks.data.marked_numbers import GROUP_MARK, LARGEST, MARK, first_in_another_unit, without_mark
+from glassgate.tasks.data.reading import NO_READING, Reading
 from glassgate.tasks.data.sniff import MISSING_NUMBERS
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.series.reader import Table
 from glassgate.tasks.forecasting.series.schema import TIME_NAMES, Schema
-from glassgate.tasks.forecasting.series.stamps import is_date
+from glassgate.tasks.forecasting.series.stamps import Stamps, is_date
 from glassgate.tasks.forecasting.series.time_columns import (
     CLOCK,
     are_decimal_years,
@@ -37,17 +38,22 @@ _UNAMBIGUOUS_NUMBERS = {
 }
 
 
-def resolve_schema(table: Table, schema: Schema) -> Schema:
+def resolve_schema(table: Table, schema: Schema, reading: Reading = NO_READING) -> Schema:
     """Detect the columns that a schema does not name, and check that the named columns exist.
 
+    Args:
+        reading: the reading of the training file; a table that has its columns follows it
+
     Raises:
-        DataError: the first row is not a header, a named column does not exist, or no column is left to forecast
+        DataError: a named column does not exist, or no column is left to forecast
         OptionError: a target column has a second role
     """
     names = table.names
-    _check_header(table)
+    if table.has_header or reading.width == len(names):
+        time, series = (name if _has(table, name) else None for name in map(reading.get, ("time", "series")))
+        schema = replace(schema, time=schema.time or time, series=schema.series or series)
     time = schema.time
-    if time is not None and time not in names and all(name.strip() in names for name in time.split(",")):
+    if time is not None and time not in names and _has(table, time):
         time = table.join(tuple(name.strip() for name in time.split(",")))
     elif time is None and (time_columns := find_time_columns(names) or _parts_without_names(table)):
         time = table.join(time_columns)
@@ -58,29 +64,21 @@ def resolve_schema(table: Table, schema: Schema) -> Schema:
             if name not in names and name not in table.joined:
                 available = ", ".join(map(repr, names[:12]))
                 raise table.fault(None, f"no column {name!r}; there are {available}; name one of them with --{option}")
-    time, series = schema.time, schema.series
-    if series is None and "unique_id" in names:
-        series = "unique_id"
+    series = schema.series or ("unique_id" if "unique_id" in names else None)
+    covariates = {*schema.past, *schema.known, *schema.static}
+    counters: set[str] = set()  # columns that count steps, and further columns of times
     if time is None:
-        time = next((name for name in names if name.lower() in TIME_NAMES), None)
-    skipped: set[str] = set()  # columns of times that only count the steps
-    columns_with_role = {series, *schema.past, *schema.known, *schema.static, *schema.target}
-    if time is None:
-        candidates = [name for name in names if name not in columns_with_role]
-        time = next((name for name in candidates if _has_times(table, name, name == names[0])), None)
-    if schema.time is None and time is not None:
-        time = _with_clock(table, time, columns_with_role)
-        if counts_steps(_beginning(table, time)):
-            skipped, time = {time}, None
-    other_columns = {time, series, *schema.past, *schema.known, *schema.static}
-    other_columns |= {*table.joined.get(time or "", ()), *skipped}
+        time = _find_time(table, {series, *covariates, *schema.target})
+        if time is not None and counts_steps(table.beginning(time)):
+            counters, time = {time}, None
+    other_columns = {time, series, *covariates, *table.joined.get(time or "", ()), *counters}
     target = schema.target or tuple(name for name in names if name not in other_columns)
     if not schema.target and len(target) > 1:
         target = tuple(name for name in target if not _numbers_rows(table, name))
-        skipped |= {name for name in target if _is_second_time(table, name)}
-        target = tuple(name for name in target if name not in skipped)
-    if skipped and table.path is not None:
-        table.note += f", without {', '.join(map(repr, sorted(skipped)))}, which counts steps or times"
+        counters |= {name for name in target if _is_second_time(table.beginning(name))}
+        target = tuple(name for name in target if name not in counters)
+    if counters and table.path is not None:
+        table.note += f", without {', '.join(map(repr, sorted(counters)))}, which counts steps or times"
     if series is not None and not schema.target and "y" in target:
         target = ("y",)
     if not target:
@@ -92,32 +90,63 @@ def resolve_schema(table: Table, schema: Schema) -> Schema:
     return replace(schema, time=time, series=series, target=target)
 
 
-def _beginning(table: Table, name: str) -> pd.Series:
-    """The first part of a column, as text without blanks at the ends."""
-    part = next((part[name] for _, part in table.parts([name])), pd.Series(dtype=str))
-    return part if pd.api.types.is_datetime64_any_dtype(part) else part.astype(str).str.strip()
+def reading_of(table: Table, schema: Schema) -> Reading:
+    """Return the reading of a training file, given its resolved schema: time stamps, series and decimal mark."""
+    mark = _find_decimal_mark([table.first_part], schema.numbers)[0] if not table.is_typed else ""
+    stamps = Stamps(table, schema.time or "", schema.time_format)
+    if schema.time is not None and len(head := table.beginning(schema.time).iloc[:_EXAMINED_ROWS]):
+        stamps.add(table.first_part[0], head)
+    return Reading.of(
+        0 if table.has_header else len(table.names),
+        time=",".join(table.joined.get(schema.time or "", (schema.time or "",))),
+        series=schema.series,
+        time_format=stamps.regular_format,
+        decimal=mark,
+    )
+
+
+def _has(table: Table, names: str | None) -> bool:
+    """Whether a table has a column, or several with commas between their names."""
+    return names is not None and (names in table.names or all(name.strip() in table.names for name in names.split(",")))
+
+
+def _find_time(table: Table, columns_with_role: Collection[str | None]) -> str | None:
+    """The column of time stamps: the one with a usual name, or the first that contains them.
+
+    If the next column contains times of day, the two are joined.
+    """
+    names = table.names
+    time = next((name for name in names if name.lower() in TIME_NAMES), None)
+    if time is None:
+        candidates = [name for name in names if name not in columns_with_role]
+        time = next((name for name in candidates if _has_times(name, table.beginning(name), name == names[0])), None)
+    if time is None or time == names[-1]:
+        return time
+    following = names[names.index(time) + 1]
+    if following in columns_with_role or table.beginning(time).str.contains(":").any():
+        return time
+    clocks = table.beginning(following)
+    return table.join((time, following)) if len(clocks) and clocks.str.fullmatch(CLOCK).all() else time
 
 
 def _numbers_rows(table: Table, name: str) -> bool:
     """Whether a column has a name such as "No" or "t" and counts the rows."""
-    if name.strip().lower() in _STEP_NAMES and counts_steps(_beginning(table, name)):
+    usual = re.sub(r" *[\[(].*[\])]$", "", name.strip().lower())  # without a unit
+    if usual in _STEP_NAMES and counts_steps(table.beginning(name)):
         return True
-    if name.strip().lower() not in _ROW_NUMBER_NAMES:
+    if usual not in _ROW_NUMBER_NAMES:
         return False
-    numbers = pd.to_numeric(_beginning(table, name), errors="coerce")
+    numbers = pd.to_numeric(table.beginning(name), errors="coerce")
     return len(numbers) > 1 and bool((numbers.diff().iloc[1:] == 1).all())
 
 
-def _is_second_time(table: Table, name: str) -> bool:
+def _is_second_time(values: pd.Series) -> bool:
     """Whether a column contains dates, times of day or decimal years, in addition to the column of time stamps."""
-    values = _beginning(table, name)
-    if pd.api.types.is_datetime64_any_dtype(values):
-        return True
     head = values.iloc[:_EXAMINED_ROWS]
     if not len(head):
         return False
     return bool(head.str.fullmatch(CLOCK.replace("[:.]", ":")).all()) or (
-        (not is_number(str(head.iloc[0])) and is_date(str(head.iloc[0]))) or are_decimal_years(head.astype("string"))
+        (not is_number(head.iloc[0]) and is_date(head.iloc[0])) or are_decimal_years(head.astype("string"))
     )
 
 
@@ -125,51 +154,19 @@ def _parts_without_names(table: Table) -> tuple[str, ...]:
     """The first columns of a table without a header, if they contain years, months, and possibly days and hours."""
     if table.has_header or len(table.names) < _MIN_COLUMNS_WITH_PARTS:
         return ()
-    return tuple(table.names[: find_parts([_beginning(table, name).iloc[:_EXAMINED_ROWS] for name in table.names[:4]])])
+    return tuple(table.names[: find_parts([table.beginning(name).iloc[:_EXAMINED_ROWS] for name in table.names[:4]])])
 
 
-def _has_times(table: Table, name: str, is_first: bool) -> bool:
+def _has_times(name: str, values: pd.Series, is_first: bool) -> bool:
     """Whether a column contains time stamps.
 
     It begins with a date, or it is the first column and contains years, compact dates, or seconds since 1970.
     """
-    beginning = _beginning(table, name)
-    if pd.api.types.is_datetime64_any_dtype(beginning):
-        return True
-    if not len(beginning):
+    if not len(values):
         return False
-    if is_first and name.lower() == "year" and beginning.is_unique:
+    if is_first and name.lower() == "year" and values.is_unique:
         return True
-    if is_number(beginning.iloc[0]):
-        return is_first and are_times(beginning)
-    return is_date(beginning.iloc[0])
-
-
-def _with_clock(table: Table, time: str, columns_with_role: Collection[str | None]) -> str:
-    """The column of dates, joined with the next one if that contains times of day."""
-    names = table.names
-    if time not in names or names.index(time) + 1 == len(names):
-        return time
-    following = names[names.index(time) + 1]
-    dates = _beginning(table, time)
-    if following in columns_with_role or pd.api.types.is_datetime64_any_dtype(dates) or dates.str.contains(":").any():
-        return time
-    clocks = _beginning(table, following)
-    return table.join((time, following)) if len(clocks) and clocks.str.fullmatch(CLOCK).all() else time
-
-
-def _check_header(table: Table) -> None:
-    """Check that the first row is a header. A row of numbers is a header only if it numbers the columns from 0."""
-    if table.kind != "xlsx":
-        return
-    first = table.names[0].strip()
-    is_row_of_numbers = all(map(is_number, table.names)) and list(map(str, range(len(table.names)))) != table.names
-    if is_row_of_numbers or (not is_number(first) and is_date(first)):
-        raise table.fault(
-            None,
-            f"expected a header in the first row, got {', '.join(map(repr, table.names[:4]))}; add a row with the "
-            "names of the columns",
-        )
+    return is_first and are_times(values) if is_number(values.iloc[0]) else is_date(values.iloc[0])
 
 
 class Numbers:
@@ -179,30 +176,23 @@ class Numbers:
         table: the table
         names: the names of the columns of numbers
         decimal: the decimal mark; detected if empty
+        preferred: the decimal mark if the numbers can have both
 
     Raises:
         DataError: the decimal mark is ambiguous
     """
 
-    def __init__(self, table: Table, names: Sequence[str], decimal: str = ""):
+    def __init__(self, table: Table, names: Sequence[str], decimal: str = "", preferred: str | None = None):
         self.table = table
-        self.decimal = decimal or (self._detect_decimal(names) if table.is_text else ".")
+        self.decimal = decimal or (self._detect_decimal(names, preferred) if not table.is_typed else ".")
 
-    def _detect_decimal(self, names: Sequence[str]) -> str:
+    def _detect_decimal(self, names: Sequence[str], preferred: str | None) -> str:
         """The decimal mark that some number requires; a point if all numbers are whole."""
-        first_ambiguous: tuple[str, str, int] | None = None
-        for rows, part in self.table.parts(names):
-            for name in names:
-                texts = _without_spaces(_without_marks(part[name])[0])
-                is_ambiguous = texts.str.fullmatch(_AMBIGUOUS_NUMBER).to_numpy(bool)
-                for mark, pattern in _UNAMBIGUOUS_NUMBERS.items():
-                    if texts[~is_ambiguous].str.fullmatch(pattern, case=False).any():
-                        return mark
-                if first_ambiguous is None and is_ambiguous.any():
-                    index = int(is_ambiguous.argmax())
-                    first_ambiguous = name, texts.iloc[index], int(rows[index])
-        if first_ambiguous is None:
-            return "."
+        mark, first_ambiguous = _find_decimal_mark(self.table.parts(names), names)
+        if mark or first_ambiguous is None:
+            return mark or "."
+        if preferred:
+            return preferred
         name, text, row = first_ambiguous
         whole_number = text.replace(".", "").replace(",", "")
         mark, other_mark = ("," if "," in text else "."), ("." if "," in text else ",")
@@ -243,7 +233,7 @@ class Numbers:
                 f"column {name!r}: {texts.iloc[other]!r} is in another unit than the numbers above; convert the column "
                 "to one unit",
             )
-        if self.table.is_text:
+        if not self.table.is_typed:
             thousands_mark = "." if self.decimal == "," else ","
             bare = _without_spaces(bare).str.replace(
                 rf"(?<=\d){re.escape(thousands_mark)}(?=\d{{3}}(?!\d))", "", regex=True
@@ -261,6 +251,27 @@ class Numbers:
         return numbers
 
 
+def _find_decimal_mark(
+    parts: Iterable[tuple[np.ndarray, pd.DataFrame]], names: Sequence[str]
+) -> tuple[str, tuple[str, str, int] | None]:
+    """The decimal mark that some number requires, or an empty string; and the first number that can have both.
+
+    The number is returned with the name of its column and the number of its row.
+    """
+    first_ambiguous: tuple[str, str, int] | None = None
+    for rows, part in parts:
+        for name in names:
+            texts = _without_spaces(_without_marks(part[name])[0])
+            is_ambiguous = texts.str.fullmatch(_AMBIGUOUS_NUMBER).to_numpy(bool)
+            for mark, pattern in _UNAMBIGUOUS_NUMBERS.items():
+                if texts[~is_ambiguous].str.fullmatch(pattern, case=False).any():
+                    return mark, None
+            if first_ambiguous is None and is_ambiguous.any():
+                index = int(is_ambiguous.argmax())
+                first_ambiguous = name, texts.iloc[index], int(rows[index])
+    return "", first_ambiguous
+
+
 def _without_marks(texts: pd.Series) -> tuple[pd.Series, Any]:
     """Return texts of numbers without marks of units and letters such as K, and the factors of the letters."""
     if not texts.str.contains(MARK).any():
@@ -271,5 +282,5 @@ def _without_marks(texts: pd.Series) -> tuple[pd.Series, Any]:
 
 
 def _without_spaces(texts: pd.Series) -> pd.Series:
-    """Remove the spaces at the ends of numbers and between their groups of thousands."""
-    return texts.str.strip().str.replace(r"(?<=\d)\s(?=\d{3}(?!\d))", "", regex=True)
+    """Remove the spaces at the ends of numbers, and the blanks or apostrophes between their groups of thousands."""
+    return texts.str.strip().str.replace(GROUP_MARK, "", regex=True)

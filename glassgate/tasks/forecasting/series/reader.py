@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from glassgate.tasks.data.dialect import Dialect
 from glassgate.tasks.data.excel import read_excel
 from glassgate.tasks.data.files import loading, readable_file, suffix_of
 from glassgate.tasks.data.lines import encoding_note
-from glassgate.tasks.data.records import load_arrays, read_table
+from glassgate.tasks.data.records import TABLE_KINDS, load_arrays, read_table
 from glassgate.tasks.data.sniff import NUMBER, TEXT, WORD, kind_of, names_columns
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.forecasting.series.json_tables import read_json_table
@@ -24,6 +25,7 @@ from glassgate.tasks.forecasting.series.tsf import read_tsf
 from glassgate.tasks.forecasting.series.wide import find_wide, long_table
 
 _EXAMINED_ROWS = 1000
+_MAX_HEADER_ROWS = 3  # below the first
 _MIN_ROWS = 3  # rows from which numbers may have decimal commas
 _PART_SIZE = 2**16  # rows that are read at once
 
@@ -39,7 +41,9 @@ class Table:
         path: the path of the file; None for a frame
         source: the origin of the rows, for messages
         kind: "csv", "tsv", "tsf", "json", "jsonl", "xlsx", "parquet" or "frame"
-        is_text: whether rows are lines of text
+        is_text: whether the cells are texts: those of CSV, TSV and Excel
+        has_lines: whether rows are lines of text
+        is_typed: whether the numbers have types, as in Excel, so that their decimal mark is known
         has_header: whether the first row names the columns; a text table of numbers may have no header. Its columns are
             named by their numbers, from 1
         joined: columns that consist of other columns, such as a date and a time of day, by their names
@@ -50,17 +54,17 @@ class Table:
         self.path = source if isinstance(source, str | Path) else None
         self.source = "given frame" if self.path is None else str(self.path)
         self.kind = "frame" if self.path is None else _kind_of_file(self.path)
-        self.is_text = self.kind in ("csv", "tsv")
+        self.is_text = self.kind in TABLE_KINDS
+        self.has_lines = self.is_text and self.kind != "xlsx"
+        self.is_typed = not self.has_lines
         self._frame: pd.DataFrame | None = None
         self.note = ""
         self.has_header = True
         self.joined: dict[str, tuple[str, ...]] = {}
         self._separator: str | None = None  # detected
-        self._skips_units = False
+        self._skipped_rows = 0  # below the header
         if self.path is None:
             self._frame = _to_pandas(source)
-        elif self.kind == "xlsx":
-            self._frame, self.note = read_excel(self.source)
         elif self.kind == "npy":
             self._frame = _read_array(self.source)
         elif self.kind == "tsf":
@@ -79,7 +83,7 @@ class Table:
         self._check_names()
 
     def _read_beginning(self, decimal: str) -> None:
-        """Find the header of a text table, and convert a table with a series per row.
+        """Find the header of a table of texts, and convert a table with a series per row.
 
         Raises:
             DataError: all lines have two whole numbers, or one number with a decimal comma, and `decimal` is empty
@@ -95,14 +99,17 @@ class Table:
             self._separator = " " if decimal == "," else ","
             dialect, rows = read_table(self.source, self.kind, (), self._separator)
         self.names = [name.strip("\ufeff \r") for name in dialect.header]
-        self.note = encoding_note(self.source)
+        self.note = encoding_note(self.source) if self.has_lines else read_excel(self.source)[1]
         below = [row for _, row in islice(rows, 1, _EXAMINED_ROWS) if row]
-        if _are_units(below):
-            below, self._skips_units = below[1:], True
-            self.note += ", a row of units below the header"
+        self._skipped_rows = _count_rows_without_numbers(below)
+        if self._skipped_rows:
+            self.names = _joined_names(self.names, below[: self._skipped_rows])
+            below = below[self._skipped_rows :]
+            skipped = "a row of units" if self._skipped_rows == 1 else f"{self._skipped_rows} rows of names"
+            self.note += f", {skipped} below the header"
         wide = find_wide(self.names, below)
         if wide is not None:
-            self.is_text = False
+            self.is_text = self.has_lines = False
             self._frame = long_table(wide, islice(read_table(self.source, self.kind)[1], 1, None))
             per = "year" if wide.has_months else "series"
             self.note += f", a {per} in each row"
@@ -128,7 +135,7 @@ class Table:
 
     def fault(self, row: int | None, message: str) -> DataError:
         """Return the error for a row, numbered as in `parts`, or for the whole table if `row` is None."""
-        if row is None or self.is_text:
+        if row is None or self.has_lines:
             return DataError(self.source, row, message)
         return DataError(f"{self.source}, row {row}", None, message)
 
@@ -140,7 +147,18 @@ class Table:
 
     def describe_row(self, row: int) -> str:
         """Return a row's number for the middle of a message, such as "line 3" or "row 3"."""
-        return f"line {row}" if self.is_text else f"row {row}"
+        return f"line {row}" if self.has_lines else f"row {row}"
+
+    def beginning(self, name: str) -> pd.Series:
+        """Return the first rows of a column as text without blanks at the ends."""
+        if name in self.joined:
+            return join_columns([self.beginning(each) for each in self.joined[name]], self.joined[name])
+        return self.first_part[1][name].astype(str).str.strip()
+
+    @cached_property
+    def first_part(self) -> tuple[np.ndarray, pd.DataFrame]:
+        """The numbers of the first rows, and their cells."""
+        return next(self.parts(self.names), (np.arange(0), pd.DataFrame(columns=self.names, dtype=str)))
 
     def parts(self, names: Sequence[str]) -> Iterator[tuple[np.ndarray, pd.DataFrame]]:
         """Yield the rows in parts: the number of each row, `(R,)`, and the columns with these names.
@@ -159,7 +177,9 @@ class Table:
         if self.is_text:
             indices = {name: self.names.index(name) for name in names}
             all_rows = read_table(self.source, self.kind, (), self._separator)[1]
-            rows = islice(((number, row) for number, row in all_rows if row), self.has_header + self._skips_units, None)
+            rows = islice(
+                ((number, row) for number, row in all_rows if row), self.has_header + self._skipped_rows, None
+            )
             while part := list(islice(rows, _PART_SIZE)):
                 columns = {name: [row[index] for _, row in part] for name, index in indices.items()}
                 yield np.array([number for number, _ in part]), pd.DataFrame(columns)
@@ -212,14 +232,26 @@ def _read_array(path: str) -> pd.DataFrame:
     return pd.DataFrame(columns, columns=[str(number + 1) for number in range(columns.shape[1])])
 
 
-def _are_units(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether the first row below a header has no number or time, but a text above a column of numbers."""
-    if len(rows) < _MIN_ROWS:
-        return False
-    units, *values = ([cell.strip() for cell in row] for row in rows)
-    kinds = [kind_of([row[index] for row in values]) for index in range(len(units))]
-    are_texts = all(kind_of([unit]) in (WORD, TEXT) for unit in units if unit)
-    return are_texts and any(unit and kind == NUMBER for unit, kind in zip(units, kinds, strict=True))
+def _count_rows_without_numbers(rows: Sequence[Sequence[str]]) -> int:
+    """The number of first rows below a header without a number or time, such as units, above columns of numbers."""
+    kinds = [[kind_of([cell.strip()]) if cell.strip() else "" for cell in row] for row in rows[: _MAX_HEADER_ROWS + 1]]
+    count = next((k for k, row in enumerate(kinds) if not {*row} <= {WORD, TEXT, ""}), 0)
+    if not count or len(rows) < count + 2:
+        return 0
+    columns = [kind_of([row[index].strip() for row in rows[count:]]) for index in range(len(rows[0]))]
+    are_names = any(kind == NUMBER and cell for kind, cell in zip(columns, kinds[0], strict=True))
+    return count if are_names else 0
+
+
+def _joined_names(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The names of columns; if some are blank or occur twice, joined with the names below them."""
+    if all(names[1:]) and len({*names}) == len(names):
+        return list(names)
+    filled: list[str] = []
+    for name in names:
+        filled.append(name or (filled[-1] if filled else ""))
+    parts = zip(filled, *([cell.strip() for cell in row] for row in rows), strict=True)
+    return [" ".join(dict.fromkeys(filter(None, each))) for each in parts]
 
 
 def _may_be_decimals(dialect: Dialect, rows: Sequence[tuple[int, Sequence[str]]]) -> bool:

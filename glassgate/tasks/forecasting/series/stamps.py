@@ -15,6 +15,7 @@ _DAYS = (
     *("ISO8601", "%Y/%m/%d", "%Y.%m.%d", "%Y年%m月%d日", "%Y-%m", "%Y/%m", "%d.%m.%Y", "%d.%m.%y"),
     *("%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%d/%m/%y", "%m/%d/%y", "%d %b %Y", "%d %B %Y", "%b %d, %Y"),
     *("%B %d, %Y", "%b %d %Y", "%d-%b-%Y", "%d-%b-%y", "%b %Y", "%B %Y", "%b-%y"),
+    *("%a, %d %b %Y", "%a %d %b %Y"),
 )
 _CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p", "T%H:%M:%S", " %H.%M.%S")
 FORMATS = (*_DAYS, *(day + clock for day, clock in product(_DAYS[1:], _CLOCKS[1:])), *COMPACT_FORMATS, "%Y%m%d %H:%M")
@@ -31,6 +32,8 @@ def _parse_times(texts: pd.Series, format: str) -> np.ndarray:
 
 def is_date(text: str) -> bool:
     """Whether a text is a time stamp in one of `FORMATS`, or a quarter, month or week of a year."""
+    if not any(map(str.isdigit, text)):
+        return False
     if as_dates(pd.Series([text], dtype="string")) is not None:
         return True
     return any(len(_parse_times(pd.Series([text]), format)) for format in FORMATS)
@@ -45,6 +48,7 @@ class Stamps:
         table: the table, for messages
         name: the name of the column
         format: the format, as in `strptime`; detected if empty
+        preferred: the format that is chosen if several match; empty to choose by regularity
 
     Attributes:
         zone: the time zone, a name or an offset; empty if the time stamps have none. Set by `finish`
@@ -52,9 +56,10 @@ class Stamps:
         form: the form in which the input is written, see `zones.find_form`; empty if it is unknown
     """
 
-    def __init__(self, table: Table, name: str, format: str = ""):
+    def __init__(self, table: Table, name: str, format: str = "", preferred: str = ""):
         self.table = table
         self.name = name
+        self._preferred = preferred
         self._candidates = [format] if format else list(FORMATS)
         self._is_format_given = bool(format)
         self._parts: dict[str, list[np.ndarray]] | None = None  # by format; "" for values that are not parsed
@@ -118,17 +123,12 @@ class Stamps:
         Raises:
             DataError: several formats match, and none or several of them give regular time stamps
         """
-        assert self._parts is not None
-        by_format = {format: np.concatenate(parts) for format, parts in self._parts.items()}
-        distinct: dict[str, np.ndarray] = {}
-        for format, stamps in by_format.items():
-            if not any(np.array_equal(stamps, other) for other in distinct.values()):
-                distinct[format] = stamps
+        by_format, distinct = self._by_format(), self._distinct()
+        if len(distinct) > 1 and self._preferred in by_format:
+            return self._localised(by_format[self._preferred], self._preferred), self._preferred
         if len(distinct) > 1:
-            regular = {format: stamps for format, stamps in distinct.items() if _is_regular(stamps)}
-            if len(regular) == 1:
-                ((format, stamps),) = regular.items()
-                return self._localised(stamps, format), format
+            if format := self.regular_format:
+                return self._localised(by_format[format], format), format
             (format, stamps), (other_format, other_stamps) = list(distinct.items())[:2]
             index = int(np.argmax(stamps != other_stamps))
             time, other_time = format_time(stamps[index]), format_time(other_stamps[index])
@@ -139,6 +139,24 @@ class Stamps:
             )
         ((format, stamps),) = distinct.items()
         return self._localised(stamps, format), ""
+
+    def _by_format(self) -> dict[str, np.ndarray]:
+        return {format: np.concatenate(parts) for format, parts in (self._parts or {}).items()}
+
+    def _distinct(self) -> dict[str, np.ndarray]:
+        """The time stamps by the first format of those that give the same ones."""
+        distinct: dict[str, np.ndarray] = {}
+        for format, stamps in self._by_format().items():
+            if not any(np.array_equal(stamps, other) for other in distinct.values()):
+                distinct[format] = stamps
+        return distinct
+
+    @property
+    def regular_format(self) -> str:
+        """The only format, or the only one in which the time stamps are regular; empty if there is none."""
+        distinct = self._distinct()
+        regular = [format for format, stamps in distinct.items() if len(distinct) == 1 or _is_regular(stamps)]
+        return regular[0] if len(regular) == 1 else ""
 
     def _localised(self, stamps: np.ndarray, format: str) -> np.ndarray:
         """Set the zone and the form, and return the time stamps, in local time if a step is a day or longer."""

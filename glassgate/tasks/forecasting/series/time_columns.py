@@ -158,9 +158,7 @@ def are_times(texts: pd.Series) -> bool:
 
 def counts_steps(texts: pd.Series) -> bool:
     """Whether numbers, some of them with decimals, grow by a constant, such as seconds since the start."""
-    if pd.api.types.is_datetime64_any_dtype(texts) or not texts.astype("string").str.contains(".", regex=False).any():
-        return False
-    if as_dates(texts.astype("string")) is not None:
+    if not texts.str.contains(".", regex=False).any() or as_dates(texts.astype("string")) is not None:
         return False
     numbers = pd.to_numeric(texts, errors="coerce").to_numpy(float)
     if np.isnan(numbers).any() or len(numbers) < 3 or (numbers == np.floor(numbers)).all():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from glassgate.tasks.data.lines import read_lines
+from glassgate.tasks.data.declared import read_declared
 from glassgate.tasks.errors import DataError
 
 SERIES, TIME, VALUE = "unique_id", "ds", "y"
@@ -24,24 +24,17 @@ def read_tsf(path: str | Path) -> pd.DataFrame:
     Raises:
         DataError: the file has no data, a line has too few parts, or a value is not a number
     """
-    attributes: list[tuple[str, str]] = []
-    frequency, is_in_data, frames = "", False, []
-    for number, line in read_lines(path):
-        text = line.strip()
-        if not text or text.startswith("#"):
-            continue
-        if is_in_data:
-            frames.append(_series(path, number, text, attributes, frequency))
-            continue
-        tag, *words = text.split()
-        if tag.lower() == "@attribute":
-            attributes.append((words[0], words[1].lower()))
-        elif tag.lower() == "@frequency":
-            frequency = words[0].lower()
-        elif tag.lower() == "@data":
-            is_in_data = True
+    declarations, lines = read_declared(path)
+    attributes = [
+        (name, kind.lower())
+        for _, tag, text in declarations
+        if tag == "@attribute"
+        for name, kind in [text.split()[:2]]
+    ]
+    frequency = next((text.lower() for _, tag, text in declarations if tag == "@frequency"), "")
+    frames = [_series(path, number, text, attributes, frequency) for number, text in lines]
     if not frames:
-        raise DataError(path, None, "expected a line @data and a series after it, got none; is the file cut short?")
+        raise DataError(path, None, "expected a line @data and the series after it, got none; is the file cut short?")
     return pd.concat(frames, ignore_index=True)
 
 

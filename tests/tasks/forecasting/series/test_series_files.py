@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import zipfile
 from datetime import date, timedelta
 from pathlib import Path
@@ -12,7 +13,9 @@ import pyarrow as pa
 import pytest
 
 from glassgate.cli.readings import rank
+from glassgate.tasks.data.reading import Reading
 from glassgate.tasks.errors import DataError
+from glassgate.tasks.forecasting import Forecasting, ForecastingOptions
 from glassgate.tasks.forecasting.series import Schema, Series, read_series
 from glassgate.tasks.progress import Progress
 
@@ -172,15 +175,34 @@ def test_a_first_row_of_values_is_no_header(tmp_path: Path) -> None:
     assert said.endswith("no header, columns named by number")
 
 
-def test_a_workbook_needs_a_header(tmp_path: Path) -> None:
-    pd.DataFrame({"date": ["2024-01-01", "2024-01-02"], "v": [1, 2]}).to_excel(
-        tmp_path / "a.xlsx", index=False, header=False
+def test_a_workbook_without_a_header_and_one_with_a_title(tmp_path: Path) -> None:
+    rows = [[f"2024-01-{k:02}", k] for k in range(1, 9)]
+    for above in ([], [["Sales", None], [None, None], ["date", "v"]]):
+        pd.DataFrame([*above, *rows]).to_excel(tmp_path / "a.xlsx", index=False, header=False)
+        series, said = read(tmp_path / "a.xlsx")
+        assert (series.values[:].tolist(), series.frequency.text(series.start)) == ([*range(1, 9)], "2024-01-01")
+        assert ("no header" in said) is not bool(above)
+
+
+def test_later_files_are_read_like_the_training_file(tmp_path: Path) -> None:
+    """In a small file, the decimal mark, the order of day and month, and the column of times can be unclear."""
+    task = Forecasting(ForecastingOptions(horizon=1, look_back=1))
+    train, later = tmp_path / "train.csv", tmp_path / "later.csv"
+    train.write_text(
+        "Tag;v\n"
+        + "".join(f"{day:%d.%m.%Y};{value:.2f}\n" for day, value in zip(DAYS, VALUES, strict=True)).replace(
+            ".50", ",50"
+        )
     )
-    with pytest.raises(
-        DataError,
-        match=r"expected a header in the first row, got '2024-01-01', '1'; add a row with the names of the col",
-    ):
-        read(tmp_path / "a.xlsx")
+    later.write_text("Tag;v\n01.02.2024;1.250\n02.02.2024;1.251\n03.02.2024;1.252\n")
+    with pytest.raises(DataError, match="choose --decimal"):
+        task.read(later, labelled=False)
+    reading = task.examine(train)
+    assert dict(reading.options) == {"time": "Tag", "time_format": "%d.%m.%Y", "decimal": ","}
+    assert Reading.of_run({"reading": json.loads(json.dumps(reading.to_mapping())), "fitted": {}}) == reading
+    task.follow(reading)
+    (series,) = task.read(later, labelled=False)
+    assert (series.values[:].tolist(), str(series.frequency)) == ([1250, 1251, 1252], "1 day")
 
 
 @pytest.mark.parametrize("name", ["when", None])
