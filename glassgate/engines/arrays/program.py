@@ -123,11 +123,20 @@ class ArrayProgram:
 
     @property
     def backward_arguments(self) -> list[str]:
-        """The names of the tensors of the backward pass besides the rows: `e_` is the gradient of `r_`."""
+        """The names of the tensors of the backward pass: `e_` is the gradient of `r_`.
+
+        The first three are the gradients of the rows. States may have any name, so these have no prefix of one letter.
+        """
         names = [("u", s) for s in self.outputs] + [(prefix, s) for prefix in ("d", "r", "e") for s in self.states]
         names += [("p", parameter_name(key)) for key in self.parameter_axes] + [("q", name) for name in self.summed]
         names += [("t", s) for s in self.states] if self.records else []
-        return ["d_gates", "d_inputs", "d_shared", *(f"{prefix}_{name}" for prefix, name in names), *self.factors]
+        return [
+            "gate_rows",
+            "input_rows",
+            "shared_rows",
+            *(f"{prefix}_{name}" for prefix, name in names),
+            *self.factors,
+        ]
 
     @property
     def summed(self) -> dict[str, Axes]:

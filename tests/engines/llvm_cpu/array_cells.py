@@ -74,3 +74,17 @@ class Vectors(gg.Cell):
         f = torch.sigmoid(a.f)
         c = f * s.c + (1 - f) * a.x
         return torch.nn.functional.normalize(c, dim=-1), c
+
+
+class Named(gg.Cell):
+    """States and variables with the names that kernels use themselves."""
+
+    gates = {"v": ("heads", "value"), "job": ("heads",)}
+    state = {"h": ("heads", "value"), "gates": ("heads", "value"), "inputs": ("heads",), "shared": ("heads", "value")}
+    recurrent, heads, value = False, 2, 3
+
+    def step(self, a, s):
+        chunks = torch.tanh(a.v + s.gates)
+        i0 = torch.sigmoid(a.job) + s.inputs
+        row = chunks * i0[..., None] + 0.5 * s.shared
+        return row, 0.5 * s.gates + s.h, 0.5 * i0, s.shared.cumsum(-1) * 0.3 + row

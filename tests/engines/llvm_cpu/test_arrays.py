@@ -17,7 +17,7 @@ from glassgate.engines.llvm_cpu.processor import host, pretend
 from glassgate.engines.symbolic.arrays.step import array_step
 from glassgate.engines.symbolic.arrays.text import format_step, parse_step
 from tests.engines.fuzz.interpreted import interpreted
-from tests.engines.llvm_cpu.array_cells import Decayed, DeltaRule, Masked, Vectors
+from tests.engines.llvm_cpu.array_cells import Decayed, DeltaRule, Masked, Named, Vectors
 from tests.engines.test_arrays import STEPS, make_cell
 from tests.layers.test_parameters import Wrapped
 
@@ -27,6 +27,7 @@ CELLS = {
     "decayed": (Decayed(2, 5, 17), 34),
     "masked": (Masked(2, 3, 4), 8),
     "vectors": (Vectors(), 19),
+    "names": (Named(), 6),
     "gates shared by the heads": (gg.cells.Mamba2(2, 3), 8),
 }
 

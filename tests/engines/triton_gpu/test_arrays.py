@@ -7,7 +7,7 @@ import glassgate as gg
 from glassgate.cell_shapes import example_sizes
 from glassgate.engines.triton_gpu.arrays.engine import GPUArrays
 from tests.compare import check, measure
-from tests.engines.llvm_cpu.array_cells import Decayed, DeltaRule, Masked, Vectors
+from tests.engines.llvm_cpu.array_cells import Decayed, DeltaRule, Masked, Named, Vectors
 from tests.engines.llvm_cpu.test_arrays import STRUCTURED
 from tests.engines.test_arrays import STEPS, make_cell
 from tests.simulated_gpu import simulated_gpu, to_cpu, to_gpu
@@ -21,6 +21,7 @@ OWN = {
     "decayed": (Decayed(2, 3, 5), 5, 10),
     "masked": (Masked(2, 3, 4), 5, 8),
     "vectors": (Vectors(), 5, 19),
+    "names": (Named(), 5, 6),
     "gates shared by the heads": (gg.cells.Mamba2(2, 3), 5, 8),
 }
 FAST = ("CfC", "GRUD", "LMU", "LRU", "S4D")

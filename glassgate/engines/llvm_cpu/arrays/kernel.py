@@ -257,9 +257,9 @@ class _Backward(_Kernel):
                     self.print_stores(self.program.replay)
             with self.loop("for _k in range(_stop - 1, _begin - 1, -1):"):
                 self._find_step()
-                self.of_row("_d_gates", "g_", self.program.gates)
-                self.of_row("_d_inputs", "y_", self.program.inputs)
-                self._of_row_and_job("_d_shared", self.program.shared)
+                self.of_row("_gate_rows", "g_", self.program.gates)
+                self.of_row("_input_rows", "y_", self.program.inputs)
+                self._of_row_and_job("_shared_rows", self.program.shared)
                 for name, axes in self.program.factors.items():
                     self._of_row_and_job(f"_{name}", {name: axes})
                 self.of_results("u")

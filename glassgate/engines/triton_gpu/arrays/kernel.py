@@ -22,7 +22,7 @@ NUMBERS = ("jobs", "reverse", "chunk")
 """The numbers of jobs and of steps between saved states, and whether time runs backwards."""
 CONSTANTS = ("RESETS", "SAVES")
 """Whether the call has resets, and whether states are saved."""
-_LOCAL = "tl triton job sequence head length k t row is_reset begin stop c m"
+_LOCAL = "job sequence head length k t row is_reset chunks begin stop c m slot_ptr"
 _MOST_IN_REGISTERS = 1024
 """Larger parameters are read at each step."""
 
@@ -66,7 +66,8 @@ class _Kernel:
         self.program, self.name = program, name
         self.tensors = [*TABLES, *ROWS, *arguments]
         names = TRITON.names()
-        names.taken |= {*_LOCAL.split(), *arguments, *(f"{tensor}_ptr" for tensor in self.tensors)}
+        names.taken |= {*_LOCAL.split(), *NUMBERS, *CONSTANTS, *arguments, *(f"{name}_ptr" for name in self.tensors)}
+        names.taken |= {f"{prefix}{k}" for prefix in ("i", "ok") for k in range(len(program.order))}
         names.taken |= {f"{prefix}_{state}" for prefix in "sdn" for state in program.states}
         self.blocks = Blocks(program, names)
         self.rows: dict[str, str] = {}
@@ -274,9 +275,9 @@ class _Backward(_Kernel):
             self.line(f"s_{name} = {self.read(before, program.states[name])}")
             self.rows[f"n_{name}"] = f"slot_ptr + {self.slot + self.offsets[name]}"
         self.reset(kept)
-        self.of_row("d_gates", "g_", program.gates)
-        self.of_row("d_inputs", "y_", program.inputs)
-        self.of_row("d_shared", "", program.shared, per_job=True)
+        self.of_row("gate_rows", "g_", program.gates)
+        self.of_row("input_rows", "y_", program.inputs)
+        self.of_row("shared_rows", "", program.shared, per_job=True)
         for name, axes in program.factors.items():
             self.of_row(name, "", {name: axes}, per_job=True)
         self.of_results("u", [*program.outputs])
@@ -289,3 +290,4 @@ class _Backward(_Kernel):
                 address = self.of_job(f"e_{name}", axes)
                 self.write(address, axes, f"{self.read(address, axes, 'is_reset')} + d_{name}", "is_reset")
                 self.line(f"d_{name} = tl.where(is_reset, 0.0, d_{name})")
+            self.line("tl.debug_barrier()")
