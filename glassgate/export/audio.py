@@ -257,7 +257,7 @@ def _recurrent_entry(spec: DirectionSpec) -> dict[str, Any]:
     if any(initial.any() for initial in spec.initial.values()):
         raise ExportError(f"to_rtneural: {spec.label} must start from zero states, got learned initial states")
     ordered = {
-        name: _reorder(values, spec.equations.gates, _RTNEURAL_GATES[kind]).t() for name, values in spec.weights.items()
+        name: _reorder(values, [*spec.step.gates], _RTNEURAL_GATES[kind]).t() for name, values in spec.weights.items()
     }
     biases = ordered["bias_ih"], ordered["bias_hh"]
     bias = biases[0] + biases[1] if kind == "lstm" else torch.stack(biases)
@@ -283,8 +283,7 @@ def _is_plain(layer: Recurrent, cell: type) -> bool:
 
 def _specs(layer: Recurrent, operation: str) -> list[DirectionSpec]:
     """The directions of a plain layer, whose cell has one number per unit."""
-    specs = [level.directions[0] for level in levels_of(layer, operation)]
-    return [spec for spec in specs if isinstance(spec, DirectionSpec)]
+    return [level.directions[0] for level in levels_of(layer, operation)]
 
 
 def _read(path: str | os.PathLike[str], operation: str) -> dict[str, Any]:

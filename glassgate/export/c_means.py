@@ -6,17 +6,18 @@ and another bias. The step of a layer-normalised cell then needs neither a sum o
 
 import numpy as np
 
-from glassgate.engines.lowering.ir import Elementwise, Value
-from glassgate.export.weighted_graph import Affine, Product, WeightedGraph
+from glassgate.engines.symbolic import ops
+from glassgate.engines.symbolic.arrays.value import Value, constant
+from glassgate.export.weighted_step import Affine, Product, Terms, WeightedStep
 
 _ROUNDING = 1e-13
 """A sum in double precision counts as zero if it is at most this fraction of the sum of magnitudes."""
 
 
-def move_means_into_weights(graph: WeightedGraph) -> WeightedGraph:
+def move_means_into_weights(step: WeightedStep) -> WeightedStep:
     """Move means over units into the weights of a step, unless the step would then have more weights."""
-    centred = _Centring(graph).centred()
-    return centred if centred.weight_count <= graph.weight_count else graph
+    centred = _Centring(step).centred()
+    return centred if centred.weight_count <= step.weight_count else step
 
 
 class _Centring:
@@ -26,87 +27,110 @@ class _Centring:
     number per row of the batch. The first column is the constant part. The others belong to elements of the vectors.
     """
 
-    def __init__(self, graph: WeightedGraph) -> None:
-        self.graph, self.values = graph, graph.values
+    def __init__(self, step: WeightedStep) -> None:
+        self.step = step
         self._products: dict[Value, Product] = {}
         """A product with each vector."""
         self._columns: dict[Value, slice] = {}
         self._width = 1
-        for product in (p for value in self.values if value in graph.affine for p in graph.affine[value].products):
-            vector = graph.origin(product.vector)
-            if product.matrix.ndim == 2 and vector not in self._products:
-                first, self._width = self._width, self._width + product.matrix.shape[1]
-                self._products[vector], self._columns[vector] = product, slice(first, self._width)
+        for value in (value for value in step.values if value in step.sums):
+            for vector, product in zip(value.inputs, step.sums[value].products, strict=True):
+                if product.matrix.ndim == 2 and vector not in self._products:
+                    first, self._width = self._width, self._width + product.matrix.shape[1]
+                    self._products[vector], self._columns[vector] = product, slice(first, self._width)
         self._coefficients: dict[Value, np.ndarray] = {}
 
-    def centred(self) -> WeightedGraph:
-        """The graph with means in the weights."""
-        affine, aliases, zeros = dict[Value, Affine](), dict[Value, Value](), dict[Value, np.ndarray]()
-        for value in self.values:
-            operation, coefficients = self.graph.operations.get(value), self._find_coefficients(value)
+    def centred(self) -> WeightedStep:
+        """The step with means in the weights."""
+        step, kept, zeros = self.step, dict[Value, int](), set[Value]()
+        centred: dict[Value, dict[Value, Product]] = {}
+        for value in step.values:
+            coefficients = self._find_coefficients(value)
             if coefficients is not None:
                 self._coefficients[value] = coefficients
-                if self.graph.is_single(value) and self.graph.is_computed(value) and not coefficients.any():
-                    zeros[value] = np.zeros(())
-            if value in zeros or not isinstance(operation, Elementwise) or value in self.graph.constants:
-                continue
-            args = [self.graph.origin(arg) if isinstance(arg, Value) else arg for arg in operation.args]
+                if not value.axes and value.inputs and not coefficients.any():
+                    zeros.add(value)
             # A zero that the author wrote is multiplied, because 0 * inf is NaN. A removed mean was exactly zero.
-            match operation.op, args, [arg in zeros for arg in args]:
-                case ("add" | "sub", [Value() as kept, _], [_, True]) | ("add", [_, Value() as kept], [True, _]):
-                    aliases[value] = kept
+            match value.op, value.args, [arg in zeros for arg in value.args]:
+                case _ if value in zeros:
+                    pass
+                case ("add" | "sub", [Value(), _], [_, True]):
+                    kept[value] = 0
+                case ("add", [_, Value()], [True, _]):
+                    kept[value] = 1
                 case "mul", _, [True, _] | [_, True]:
-                    zeros[value] = np.zeros(())
+                    zeros.add(value)
                 case "sub", [Value() as minuend, Value() as mean], _:
-                    is_centred = minuend in self.graph.affine and self.graph.is_single(mean)
-                    if is_centred and coefficients is not None and self.graph.is_computed(mean):
-                        affine[value] = self._affine(self.graph.affine[minuend], coefficients)
-        return self.graph.replaced(affine, zeros, aliases)
+                    if minuend in step.sums and coefficients is not None and not mean.axes and mean.inputs:
+                        centred[value] = self._products_of(minuend, coefficients)
+        if not (kept or zeros or centred):
+            return step
+        sums, copies = dict[Value, Terms](), dict[Value, Value]()
 
-    def _affine(self, minuend: Affine, coefficients: np.ndarray) -> Affine:
-        """The matrix products and the bias with these coefficients."""
-        dtype = minuend.products[0].matrix.dtype
-        products = {self.graph.origin(product.vector): product for product in minuend.products}
+        def rule(value: Value, copy: Value) -> Value:
+            if value in zeros:
+                copy = constant(0.0, value.axes)
+            elif value in kept:
+                copy = copy.inputs[kept[value]]
+            elif value in centred:
+                products, numbers = centred[value], self._coefficients[value][:, 0]
+                copy = Value(Affine(len(step.sums) + len(sums)), tuple(copies[u] for u in products), value.axes)
+                bias = numbers.astype(next(iter(products.values())).matrix.dtype) if numbers.any() else None
+                sums[copy] = Terms(tuple(products.values()), bias, is_centred=True)
+            copies[value] = copy
+            return copy
+
+        return step.rewritten(rule, sums)
+
+    def _products_of(self, minuend: Value, coefficients: np.ndarray) -> dict[Value, Product]:
+        """The matrix products with these coefficients, by vector."""
+        products = dict(zip(minuend.inputs, self.step.sums[minuend].products, strict=True))
         for vector, product in self._products.items():
             if coefficients[:, self._columns[vector]].any():
                 products.setdefault(vector, product)
-        bias = coefficients[:, 0].astype(dtype) if coefficients[:, 0].any() else None
-        matrices = {v: coefficients[:, self._columns[v]].astype(dtype) for v in products}
-        return Affine(tuple(p._replace(matrix=matrices[v]) for v, p in products.items()), bias, is_centred=True)
+        dtype = self.step.sums[minuend].products[0].matrix.dtype
+        matrices = {vector: coefficients[:, self._columns[vector]].astype(dtype) for vector in products}
+        return {vector: product._replace(matrix=matrices[vector]) for vector, product in products.items()}
 
     def _find_coefficients(self, value: Value) -> np.ndarray | None:
         """The coefficients of a value whose operands have theirs; None if it is not an affine function."""
-        graph, operation = self.graph, self.graph.operations.get(value)
-        if value in graph.constants:
-            return self._constant(graph.constants[value].reshape(-1))
-        if value in graph.affine:
-            products, bias, _ = graph.affine[value]
+        step, args = self.step, value.args
+        if value in step.sums:
+            products, bias, _ = step.sums[value]
             if any(product.matrix.ndim != 2 for product in products):
                 return None
             coefficients = self._constant(np.zeros(len(products[0].matrix)) if bias is None else bias)
-            for product in products:
-                coefficients[:, self._columns[graph.origin(product.vector)]] += product.matrix
+            for vector, product in zip(value.inputs, products, strict=True):
+                coefficients[:, self._columns[vector]] += product.matrix
             return coefficients
-        if graph.is_sum(value):
-            terms = self._coefficients.get(graph.operands(value)[0])
+        if isinstance(value.op, ops.Sum) and len(value.inputs[0].axes) == 1:
+            terms = self._of(value.inputs[0])
             if terms is None:
                 return None
             total = terms.sum(0, keepdims=True)
             return np.where(np.abs(total) <= _ROUNDING * np.abs(terms).sum(0), 0.0, total)
-        if not isinstance(operation, Elementwise) or operation.op not in ("add", "sub", "mul", "div"):
+        if value.op not in ("add", "sub", "mul", "div") or len(value.axes) > 1:
             return None
-        args = [graph.origin(arg) if isinstance(arg, Value) else arg for arg in operation.args]
-        left, right = (
-            self._coefficients.get(arg) if isinstance(arg, Value) else self._constant(np.array([arg])) for arg in args
-        )
-        match operation.op, args[1]:
+        left, right = map(self._of, args)
+        match value.op, args:
             case "add" | "sub", _ if left is not None and right is not None:
-                return left + right if operation.op == "add" else left - right
-            case "mul" | "div", factor if left is not None and isinstance(args[0], Value):
-                number = graph.number(factor) if isinstance(factor, Value) else factor
+                return left + right if value.op == "add" else left - right
+            case "mul" | "div", [Value(), factor] if left is not None:
+                number = step.number(factor) if isinstance(factor, Value) else factor
                 if number is not None:
-                    return left * number if operation.op == "mul" else left / number
+                    return left * number if value.op == "mul" else left / number
         return None
+
+    def _of(self, arg: Value | float) -> np.ndarray | None:
+        """The coefficients of an argument."""
+        if not isinstance(arg, Value):
+            return self._constant(np.array([arg]))
+        number, units = self.step.number(arg), self.step.count(arg.axes)
+        if number is not None:
+            return self._constant(np.full(units, number))
+        if arg in self.step.constants and len(arg.axes) <= 1:
+            return self._constant(self.step.constants[arg].reshape(-1))
+        return self._coefficients.get(arg)
 
     def _constant(self, numbers: np.ndarray) -> np.ndarray:
         coefficients = np.zeros((len(numbers), self._width))

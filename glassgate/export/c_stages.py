@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 from glassgate.conversion import description
-from glassgate.export.c_arrays import ArrayFunction
 from glassgate.export.c_dialect import lanes_dialect
-from glassgate.export.c_step import PackedWeights, StepFunction
+from glassgate.export.c_step import StepFunction
 from glassgate.export.errors import ExportError
-from glassgate.export.network import ArraySpec, DirectionSpec, Level, levels_of
+from glassgate.export.network import Level, levels_of
+from glassgate.export.places import PackedWeights
 from glassgate.layers.stack import Recurrent
 
 _COST = {32: 1.7, 16: 1.0, 8: 0.65, 4: 0.5}
@@ -73,16 +73,11 @@ class LevelStage(Stage):
 
     def __init__(self, level: Level, block: int, input: int, name: str) -> None:
         self.level = level
-        self.directions = [
-            ArrayFunction(spec, f"{name}{spec.label}")
-            if isinstance(spec, ArraySpec)
-            else StepFunction(spec, block, f"{name}{spec.label}")
-            for spec in level.directions
-        ]
+        self.directions = [StepFunction(spec, block, f"{name}{spec.label}") for spec in level.directions]
         super().__init__(level.directions[0].label.partition(".")[0], input, sum(level.structure.widths))
         self.bidirectional = len(self.directions) > 1
         self.text = "\n\n".join(direction.text for direction in self.directions)
-        self.fields: dict[StepFunction | ArrayFunction, dict[str, str]] = {}
+        self.fields: dict[StepFunction, dict[str, str]] = {}
         """The field of each state in the struct of all states, by direction and state."""
         for direction in self.directions:
             names = direction.lanes.names()
@@ -96,7 +91,7 @@ class LevelStage(Stage):
                     self.arrays.append(array)
                     self.initial[name] = array.name
 
-    def _call(self, direction: StepFunction | ArrayFunction, x: str) -> str:
+    def _call(self, direction: StepFunction, x: str) -> str:
         states = "".join(f", s->{field}" for field in self.fields[direction].values())
         return f"{direction.name}({direction.name}_W, {x}{states});"
 
@@ -106,7 +101,7 @@ class LevelStage(Stage):
         yield self._call(direction, x)
         yield from self._output(direction, x, y, 0)
 
-    def _output(self, direction: StepFunction | ArrayFunction, x: str, y: str, k: int) -> Iterator[str]:
+    def _output(self, direction: StepFunction, x: str, y: str, k: int) -> Iterator[str]:
         """Lines that copy or add the new output of direction `k` to the outputs at `y`."""
         spec, level = direction.spec, self.level.structure
         h = f"s->{next(iter(self.fields[direction].values()))}"
@@ -162,7 +157,7 @@ class DenseStage(Stage):
         packed = PackedWeights(block)
         rows = [] if module.bias is None else [module.bias.detach().cpu().numpy()]
         rows += list(weight.T)
-        packed.parts.append(np.stack([packed.blocks_of(row, self.output) for row in rows], 1))
+        packed.add(np.stack([packed.blocks_of(row) for row in rows], 1))
         self.arrays.append(Array(f"{name}_W", packed.flat))
         biased = module.bias is not None
         start = "load(w + at % BLOCK)" if biased else "broadcast(0)"
@@ -299,6 +294,6 @@ def _block_size(levels: Sequence[Level], parts: Sequence[nn.Module]) -> int:
     directions = [direction for level in levels for direction in level.directions]
     units = [direction.hidden_size for direction in directions]
     units = units or [part.out_features for part in parts if isinstance(part, nn.Linear)] or [16]
-    gates = max((len(d.equations.gates) for d in directions if isinstance(d, DirectionSpec)), default=1)
+    gates = max((len(d.step.gates) for d in directions if d.equations), default=1)
     fitting = [block for block in _COST if block * gates <= _MAX_SUMS] or [min(_COST)]
     return min(fitting, key=lambda block: sum(-(-n // block) * _COST[block] for n in units))

@@ -4,7 +4,8 @@
 """
 
 import base64
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
@@ -12,18 +13,32 @@ from typing import Any
 import numpy as np
 
 from glassgate.cell import Cell
-from glassgate.engines.axes import FEATURES, PROJECTED, UNITS, Axis
-from glassgate.engines.lowering.expressions import Expression
-from glassgate.engines.lowering.ir import Elementwise, Value
-from glassgate.engines.lowering.step import Key
+from glassgate.engines.lowering.expressions import SUM, Expression
+from glassgate.engines.lowering.nests import Axes, Nest
+from glassgate.engines.symbolic import ops
+from glassgate.engines.symbolic.arrays.step import ArrayStep
+from glassgate.engines.symbolic.arrays.units import step_of_units
+from glassgate.engines.symbolic.arrays.value import Value, leaf, make
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.export.javascript_arrays import ArrayEmitter
+from glassgate.engines.symbolic.operations import MASKS
+from glassgate.engines.symbolic.rewrite import rewrite_graph
 from glassgate.export.javascript_dialect import JAVASCRIPT, decomposed_functions
-from glassgate.export.network import ArraySpec, DirectionSpec, levels_of
-from glassgate.export.unit_loops import UnitLoop, UnitLoops
-from glassgate.export.weighted_graph import WeightedGraph
-from glassgate.layers.edits import REPLACEMENT, SCALE, edited_equations
+from glassgate.export.loops import Loops, NestPrinter, Statements
+from glassgate.export.network import DirectionSpec, levels_of
+from glassgate.export.places import Place, Position, strides_of
+from glassgate.export.weighted_step import WeightedStep, input_places, weighted_step
+from glassgate.layers.edits import NO_REPLACEMENT, REPLACEMENT, SCALE, edited_equations
 from glassgate.layers.stack import Recurrent
+
+STATEMENTS = Statements(
+    loop="for (let {0} = 0; {0} < {1}; {0}++) {{",
+    number="const {} = {};",
+    mask="const {} = {};",
+    variable="let {} = {};",
+    array="const {} = new Float64Array({});",
+    quotient="Math.trunc({} / {})",
+    indent="  ",
+)
 
 
 def runtime() -> str:
@@ -106,11 +121,7 @@ def emit(
         directions = []
         for spec in level.directions:
             label = f"{name}.{spec.label}" if name else spec.label
-            emitted: ArrayEmitter | _Emitter
-            if isinstance(spec, ArraySpec):
-                emitted = ArrayEmitter(spec, label)
-            else:
-                emitted = _Emitter(replace(spec, equations=editable(rewrite(spec.equations))), label)
+            emitted = _Emitter(editable(spec, rewrite), label)
             functions.append(emitted.text)
             directions.append(_description(emitted, layer.cell, weights))
         merge, residual = level.structure.merge, list(level.structure.residual)
@@ -118,14 +129,43 @@ def emit(
     return Script(",\n\n".join(functions), {"levels": levels})
 
 
-def editable(equations: Equations) -> Equations:
-    """The equations with a factor and a replacement value for each gate and state, for edits by scripts."""
-    return edited_equations(
-        equations, dict.fromkeys((*equations.gate_values, *equations.state), ((SCALE, REPLACEMENT), True))
-    )
+def editable(spec: DirectionSpec, rewrite: Callable[[Equations], Equations]) -> DirectionSpec:
+    """The direction with a factor and a replacement value for each gate and state, for edits by scripts.
+
+    A cell that declares axes has them for states only, and other values of the same step read the edited states.
+    """
+    if spec.equations is None:
+        return replace(spec, step=_editable_step(spec.step))
+    equations = rewrite(spec.equations)
+    edits = dict.fromkeys((*equations.gate_values, *equations.state), ((SCALE, REPLACEMENT), True))
+    equations = edited_equations(equations, edits)
+    return replace(spec, equations=equations, step=step_of_units(equations, spec.hidden_size, spec.output_size))
 
 
-def _description(emitted: "ArrayEmitter | _Emitter", cell: Cell, weights: Weights) -> dict[str, Any]:
+def _editable_step(step: ArrayStep) -> ArrayStep:
+    owners: dict[Value, str] = {}
+    for (name, axes), value in zip(step.state.items(), step.states, strict=True):
+        if value.inputs and {*value.axes} == {*axes}:
+            owners.setdefault(value, name)
+
+    def edited(name: str, value: Value) -> Value:
+        scale, replacement = (leaf(ops.Noise(f"{kind}_{name}"), step.state[name]) for kind in (SCALE, REPLACEMENT))
+        result: Value = make("where", make("lt", replacement, NO_REPLACEMENT), replacement, make("mul", value, scale))
+        return result
+
+    def rule(value: Value, copy: Value) -> Value | None:
+        copy.name, name = value.name, owners.get(value)
+        return None if name is None else edited(name, copy)
+
+    new = rewrite_graph(step.states, rule)
+    states = [
+        new[value] if owners.get(value) == name else edited(name, new[value])
+        for name, value in zip(step.state, step.states, strict=True)
+    ]
+    return replace(step, states=tuple(states))
+
+
+def _description(emitted: "_Emitter", cell: Cell, weights: Weights) -> dict[str, Any]:
     """Add the arrays to the weights of the page, and return the description of the direction as JSON values."""
     spec = emitted.spec
     return {
@@ -138,161 +178,112 @@ def _description(emitted: "ArrayEmitter | _Emitter", cell: Cell, weights: Weight
         "gates": emitted.gates,
         "values": emitted.values,
         "weights": {name: weights.add(values) for name, values in emitted.arrays.items()},
-        "products": emitted.products,
+        "products": emitted.products_of,
         "initial": {name: weights.add(values) for name, values in spec.initial.items()},
     }
 
 
-class _Emitter:
+class _Emitter(Loops):
     """Emits the JavaScript function that computes one step of a direction.
 
     Attributes:
         label: for example "layer0.forward".
         text: the function as an entry of an object literal.
+        gates: the names of the gates; empty for a cell that declares axes.
+        arrays: the weights by name.
+        products_of: the descriptions of the matrix products of each sum, by its name.
     """
 
     def __init__(self, spec: DirectionSpec, label: str) -> None:
-        self.spec, self.label, self.graph = spec, label, WeightedGraph(spec, observed=True)
-        self.gates = list(self.graph.gates)
-        self.widths = {UNITS: spec.hidden_size, PROJECTED: spec.output_size, FEATURES: spec.input_size}
+        self.spec, self.label = spec, label
+        gates = {} if spec.equations is None else {gate: local.value for gate, local in spec.step.locals.items()}
+        self.gates = [*gates]
+        super().__init__(_with_named_values(weighted_step(spec, gates)), JAVASCRIPT, STATEMENTS)
         self.arrays: dict[str, np.ndarray] = {}
-        self.products: dict[str, list[dict[str, Any]]] = {}
-        self.program = UnitLoops(self.graph)
-        self.results = {value: name for name, value in self.graph.results.items()}
-        self.names = JAVASCRIPT.names()
-        self.variables = self._named_variables()
-        self.stored = self._additional_values()
-        self.now = {name: self.names.new(f"now_{name}") for name in self.values}
-        """The variable with the array of each stored value, at all steps."""
+        self.products_of: dict[str, list[dict[str, Any]]] = {}
+        self.terms: dict[Value, list[Place]] = {}
+        """The terms of each sum of matrix products."""
         self.text = "\n".join(self._lines())
 
     @property
     def values(self) -> dict[str, int]:
-        """The number of units of each value that a step stores (gates, states and others), by name."""
-        widths = {name: self.spec.widths.get(name, self.spec.hidden_size) for name in self.results.values()}
-        for value, name in self.stored.items():
-            widths[name] = self.widths[self.graph.axis_of(value)]
-        return widths
-
-    def _named_variables(self) -> dict[Value, str]:
-        """The variable of each value. Edited states get descriptive names."""
-        graph = self.graph
-        variables: dict[Value, str] = {graph.x: "x"}
-        variables |= {state: self.names.new(f"{name}_prev") for name, state in graph.states.items()}
-        variables |= {noise: self.names.new(name) for name, noise in graph.noise.items()}
-        for value in self.program.values:
-            name = graph.name_of(value)
-            if value in self.results and not graph.is_named(value):
-                name = f"new_{self.results[value]}"
-            if value not in variables:
-                variables[value] = self.names.new(name)
-        return variables
-
-    def _additional_values(self) -> dict[Value, str]:
-        """The values that a step stores in addition to gates and states, with unique names.
-
-        These are values with a name in the source of the cell, and values that a later phase or a product reads.
-        """
-        stored: dict[Value, str] = {}
-        taken, needed = {*self.results.values()}, self.program.kept
-        for value in self.program.values:
-            if self.program.is_read(value) or self.graph.is_single(value) or value in self.results:
-                continue
-            name = self.variables[value]
-            if value in needed or (self.graph.is_named(value) and name not in taken):
-                while name in taken:
-                    name += "_"
-                taken.add(name)
-                stored[value] = name
-        return stored
+        """The number of elements of each value that a step stores, by name."""
+        return {name: self.step.count(axes) for name, axes in self.step.state.items()}
 
     def _lines(self) -> Iterator[str]:
-        spec, graph = self.spec, self.graph
-        states = ", ".join(f"{name}: {self.variables[value]}" for name, value in graph.states.items())
-        yield f"// {self.label}: step t, {spec.input_size} inputs, {spec.hidden_size} units."
-        yield f'"{self.label}": (w, products, before, edit, values, t, scratch) => {{'
-        yield f"  const {{ {states} }} = before;"
-        if graph.noise:
-            noise = ", ".join(f"{name}: {self.variables[value]}" for name, value in graph.noise.items())
-            yield f"  const {{ {noise} }} = edit;"
-        body = [line for loop in self.program.loops for line in self._unit_loop(loop)]
-        products = [product for group in self.products.values() for product in group]
-        names = {
-            "w": [name for name in self.arrays if name not in {product["weight"] for product in products}],
-            "products": [product["weight"] for product in products if product["hoisted"]],
-            "scratch": [product["weight"] for product in products if not product["hoisted"]],
+        spec, step, names = self.spec, self.step, self.names
+        before = {name: names.new(f"{name}_prev") for name in spec.widths}
+        now = {name: names.new(f"now_{name}") for name in step.state}
+        edits = {leaf.op.name: names.new(leaf.op.name) for leaf in step.values if isinstance(leaf.op, ops.Noise)}
+        rows = [step.count(value.axes) for value in step.values if value in step.sums]
+        sizes = dict.fromkeys([*self.values.values(), *rows])
+        self.starts = {size: f"at_{size}" if k else "at" for k, size in enumerate(sizes)}
+        self.places |= input_places(spec, step, "x", "at_x")
+        for value in step.values:
+            if isinstance(value.op, ops.State | ops.Noise):
+                array = (before if isinstance(value.op, ops.State) else edits)[value.op.name]
+                self.places[value] = Place(array, strides_of(value.axes, step.sizes))
+        for name, axes in step.state.items():
+            self.targets[name] = Place(now[name], strides_of(axes, step.sizes), self.starts[step.count(axes)])
+        body = [*self.lines()]
+        products = [product for group in self.products_of.values() for product in group]
+        is_hoisted = {product["weight"]: product["hoisted"] for product in products}
+        sources = {
+            "before": before,
+            "edit": edits,
+            "w": {name: name for name in self.arrays if name not in is_hoisted},
+            "products": {name: name for name, hoisted in is_hoisted.items() if hoisted},
+            "scratch": {name: name for name, hoisted in is_hoisted.items() if not hoisted},
+            "values": now,
         }
-        yield from (f"  const {{ {', '.join(arrays)} }} = {source};" for source, arrays in names.items() if arrays)
-        yield f"  const {{ {', '.join(f'{name}: {now}' for name, now in self.now.items())} }} = values;"
-        yield from (f"  const {self._offset(axis)} = t * {self.widths[axis]};" for axis in self._axes())
+        yield f"// {self.label}: step t, {spec.input_size} inputs, {spec.hidden_size} units."
+        yield f'"{self.label}": (w, products, before, edit, values, t, scratch, x) => {{'
+        for source, variables in sources.items():
+            if variables:
+                pairs = (name if name == variable else f"{name}: {variable}" for name, variable in variables.items())
+                yield f"  const {{ {', '.join(pairs)} }} = {source};"
+        for start, size in (("at_x", spec.input_size), *((start, size) for size, start in self.starts.items())):
+            if any(re.search(rf"\b{start}\b", line) for line in body):
+                yield f"  const {start} = t * {size};"
         yield from (f"  {line}" for line in body)
         yield "}"
 
-    def _axes(self) -> list[Axis]:
-        """The axes that need an offset variable: units, and projected units if the layer has a projection."""
-        return [UNITS, PROJECTED] if self.spec.equations.projected else [UNITS]
+    def printer(self, nest: Nest) -> NestPrinter:
+        """The printer of a nest."""
+        return _RoundingPrinter(self, nest)
 
-    def _offset(self, axis: Axis) -> str:
-        """The variable with the offset of the current step in an array with all steps."""
-        return "at_out" if axis == PROJECTED else "at"
+    def products(self, values: Sequence[Value]) -> Iterator[str]:
+        """Lines that compute matrix products, except those with the input, which `javascript.js` hoists."""
+        for value in values:
+            variable, terms, descriptions = self.name_of(value), list[Place](), list[dict[str, Any]]()
+            variable += "_" * (variable in self.products_of)
+            strides, rows = strides_of(value.axes, self.step.sizes), self.step.count(value.axes)
+            products, bias, _ = self.step.sums[value]
+            if bias is not None:
+                terms.append(Place(self._new_array(f"{variable}_bias", bias), strides))
+            for vector, (_, matrix) in zip(value.inputs, products, strict=True):
+                place, columns = self.places[vector], matrix.shape[-1]
+                heads = matrix.shape[0] if matrix.ndim == 3 else 1
+                is_hoisted = isinstance(vector.op, ops.Input) and columns == self.spec.input_size
+                stored = [name for name, result in self.step.states.items() if result is vector]
+                key = place.array if isinstance(vector.op, ops.Leaf) else stored[0]
+                name = self._new_array(f"{variable}_{key}", matrix.reshape(-1, columns))
+                if not is_hoisted:
+                    rest = f", {place.base or 0}, {heads}" if heads > 1 else f", {place.base}" if place.base else ""
+                    yield f"multiply({name}, 0, {rows}, w.{name}, {columns}, {place.array}{rest});"
+                terms.append(Place(name, strides, self.starts[rows] if is_hoisted else ""))
+                descriptions.append(
+                    {"weight": name, "vector": key, "heads": heads, "units": rows, "hoisted": is_hoisted}
+                )
+            self.terms[value], self.products_of[variable] = terms, descriptions
 
-    def _current(self, name: str, axis: Axis) -> str:
-        """The element of a stored value for the current step and unit."""
-        return f"{self.now[name]}[{self._offset(axis)} + u]"
+    def sum_at(self, value: Value, at: Position) -> Expression:
+        """The expression of an element of a sum of matrix products."""
+        return Expression(" + ".join(place.element(at).text for place in self.terms[value]), SUM)
 
-    def _unit_loop(self, loop: UnitLoop) -> Iterator[str]:
-        phase, variables, program = loop.key, self.variables, self.program
-        for scalar in loop.scalars:
-            if not program.is_inlined(scalar):
-                yield f"const {variables[scalar]} = {self._expression(scalar).text};"
-        for total in loop.sums:
-            yield f"let {variables[total]} = 0;"
-        sums = {value: self._affine(value) for value in loop.computed if program.is_product(value)}
-        for lines, _ in sums.values():
-            yield from lines
-        yield f"for (let u = 0; u < {self.widths[loop.axis]}; u++) {{"
-        for value in loop.computed:
-            if not program.is_inlined(value):
-                text = sums[value][1] if value in sums else self._expression(value).text
-                # Later loops read the rounded number. Differences, as in a variance, must not contain the rounding.
-                text = f"Math.fround({text})" if value in program.kept else text
-                yield f"  const {variables[value]} = {text};"
-            if value in self.stored:
-                yield f"  {self._current(self.stored[value], loop.axis)} = {self._read(value, phase).text};"
-        for total in loop.sums:
-            (term,) = program.operands(total)
-            yield f"  {variables[total]} += {self._read(term, phase).text};"
-        for name in loop.names:
-            yield f"  {self._current(name, loop.axis)} = {self._read(program.outcome[name], phase).text};"
-        yield "}"
-
-    def _affine(self, value: Value) -> tuple[list[str], str]:
-        """The lines that compute matrix products before the loop over units, and the expression of the sum for a unit.
-
-        Products with the input are hoisted: `javascript.js` computes them for all steps in advance.
-        """
-        lines, terms, descriptions = [], [], []
-        affine, axis, variable = self.graph.affine[value], self.graph.axis_of(value), self.variables[value]
-        units = self.widths[axis]
-        if affine.bias is not None:
-            terms.append(f"{self._new_array(f'{variable}_bias', affine.bias)}[u]")
-        for product in affine.products:
-            matrix, vector = product.matrix, self.graph.origin(product.vector)
-            heads = matrix.shape[0] if matrix.ndim == 3 else 1
-            columns = matrix.shape[-1]
-            name = self._new_array(f"{variable}_{self.variables[vector]}", matrix.reshape(-1, columns))
-            is_hoisted = vector is self.graph.x and heads == 1
-            key, array, start = self.variables[vector], self.variables[vector], "0"
-            if vector not in self.graph.inputs:
-                key = self._stored_name(vector)
-                array, start = self.now[key], self._offset(self.graph.axis_of(vector))
-            if not is_hoisted:
-                rest = f", {start}, {heads}" if heads > 1 else f", {start}" if start != "0" else ""
-                lines.append(f"multiply({name}, 0, {units}, w.{name}, {columns}, {array}{rest});")
-            terms.append(f"{name}[{self._offset(axis)} + u]" if is_hoisted else f"{name}[u]")
-            descriptions.append({"weight": name, "vector": key, "heads": heads, "units": units, "hoisted": is_hoisted})
-        self.products[variable] = descriptions
-        return lines, " + ".join(terms)
+    def store_constant(self, value: Value, axes: Axes, numbers: np.ndarray) -> Place:
+        """Add a constant to the weights, and return its place."""
+        return Place(self._new_array(self.name_of(value), numbers), strides_of(axes, self.step.sizes))
 
     def _new_array(self, name: str, numbers: np.ndarray) -> str:
         """Add an array of weights, and return its variable, which is also its name in the description."""
@@ -300,29 +291,25 @@ class _Emitter:
         self.arrays[name] = numbers
         return name
 
-    def _stored_name(self, value: Value) -> str:
-        """The name under which a value is stored."""
-        return self.stored.get(value) or self.results[value]
 
-    def _read(self, arg: Value | float, phase: Key) -> Expression:
-        """The expression of a value in a phase."""
-        graph, variables = self.graph, self.variables
-        number = graph.number(arg) if isinstance(arg, Value) else arg
-        if number is not None:
-            return JAVASCRIPT.number(number)
-        assert isinstance(arg, Value)
-        if arg in graph.constants:
-            self.arrays[variables[arg]] = graph.constants[arg].reshape(-1)
-            return Expression(f"{variables[arg]}[u]")
-        is_here = graph.is_single(arg) or self.program.key_of(arg) == phase
-        if self.program.is_inlined(arg) and is_here:
-            return self._expression(arg)
-        if arg not in graph.inputs and not is_here:
-            return Expression(self._current(self._stored_name(arg), graph.axis_of(arg)))
-        return Expression(f"{variables[arg]}[u]" if arg in graph.inputs else variables[arg])
+class _RoundingPrinter(NestPrinter):
+    """Rounds a number that later loops read from a Float32Array. Differences, as in a variance, lack the rounding."""
 
-    def _expression(self, value: Value) -> Expression:
-        operation, phase = self.graph.operations[value], self.program.key_of(value)
-        assert isinstance(operation, Elementwise)
-        args = [self.graph.origin(arg) if isinstance(arg, Value) else arg for arg in operation.args]
-        return JAVASCRIPT.apply(operation.op, [self._read(arg, phase) for arg in args])
+    def definition(self, value: Value, name: str, expression: Expression) -> str:
+        """The definition of a variable."""
+        if value in self.written and value in {*self.nest.kept} and value.op not in MASKS:
+            expression = Expression(f"Math.fround({expression.text})")
+        return super().definition(value, name, expression)
+
+
+def _with_named_values(step: WeightedStep) -> WeightedStep:
+    """The step that also stores the values with a name, as recordings do, and the vectors of products."""
+    states, axes, vectors = {**step.states}, {**step.state}, step.vectors
+    known = {*states.values()}
+    for k, value in enumerate(step.values):
+        name = value.name or (f"v{k}" if value in vectors else "")
+        while value in vectors and name in states:
+            name += "_"
+        if name and value.axes and value.inputs and value not in known and name not in states:
+            states[name], axes[name] = value, value.axes
+    return replace(step, states=states, state=axes)

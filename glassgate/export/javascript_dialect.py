@@ -1,5 +1,7 @@
 """JavaScript as a dialect of generated code: operations, literals, and reserved words."""
 
+import re
+
 from glassgate.engines.lowering.expressions import (
     AND,
     COMPARISON,
@@ -24,7 +26,7 @@ arguments await break case catch class const continue debugger default delete do
 false finally for function if implements import in instanceof interface let new null package private protected
 public return static super switch this throw true try typeof undefined var void while with yield
 """
-_GENERATED = "Infinity NaN at at_out before edit multiply products scratch t u values w x"
+_GENERATED = "Infinity NaN at at_x before edit multiply products scratch t values w x"
 """Names that the code of a step uses itself, in addition to those in the forms of operations."""
 _OF_MATH = "abs floor ceil trunc sqrt exp expm1 log log1p sin cos tan atan"
 
@@ -48,13 +50,18 @@ _FORMS = {
 }
 
 
+def spell(name: str) -> str:
+    """The name, unless the code of a step uses it for a position in an array, such as at_6."""
+    return f"{name}_" if re.fullmatch(r"at_\d+", name) else name
+
+
 def _finite(value: float) -> str:
     short = f"{value:g}"
     return short if float(short) == value else repr(float(value))
 
 
 LITERALS = Literals("Infinity", "-Infinity", "NaN", _finite)
-JAVASCRIPT = Dialect(_FORMS, LITERALS, words_of(_FORMS).union(_KEYWORDS.split(), _GENERATED.split()))
+JAVASCRIPT = Dialect(_FORMS, LITERALS, words_of(_FORMS).union(_KEYWORDS.split(), _GENERATED.split()), spell)
 
 
 def decomposed_functions() -> dict[str, str]:

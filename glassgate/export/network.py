@@ -7,7 +7,7 @@ weights.
 import inspect
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Cell
-from glassgate.cell_shapes import Shapes, shapes_from_weights
+from glassgate.cell_shapes import shapes_from_weights
 from glassgate.engines.symbolic.arrays.step import ArrayStep, array_step
+from glassgate.engines.symbolic.arrays.units import step_of_units
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.engines.symbolic.values import NotTraceable
@@ -46,8 +47,8 @@ class ModelInputs:
 
 
 @dataclass(frozen=True)
-class BaseSpec:
-    """One direction of one level, without its step.
+class DirectionSpec:
+    """One direction of one level.
 
     Attributes:
         label: for example "layer0.forward".
@@ -57,6 +58,9 @@ class BaseSpec:
         input_size, hidden_size: H_in and H_cell.
         shapes: the shape of each state in `hx`, by name; the first state is the output, (H_out,).
         initial: the initial value of each state, by name, flat.
+        heads: the number of blocks of `weight_hh`; each multiplies the units of one head.
+        step: one step in eval mode.
+        equations: the equations of the step; None for a cell that declares axes.
     """
 
     label: str
@@ -67,6 +71,9 @@ class BaseSpec:
     hidden_size: int
     shapes: dict[str, tuple[int, ...]]
     initial: dict[str, Tensor]
+    heads: int
+    step: ArrayStep
+    equations: Equations | None
 
     @property
     def widths(self) -> dict[str, int]:
@@ -78,39 +85,15 @@ class BaseSpec:
         """H_out."""
         return next(iter(self.widths.values()))
 
+    @property
+    def output_axes(self) -> tuple[str, ...]:
+        """The axes of the output."""
+        return next(iter(self.step.state.values()))
 
-@dataclass(frozen=True)
-class DirectionSpec(BaseSpec):
-    """One direction of one level, whose cell has one number per unit.
-
-    Attributes:
-        equations: the equations of one step in eval mode.
-    """
-
-    equations: Equations
-
-
-@dataclass(frozen=True)
-class ArraySpec(BaseSpec):
-    """One direction of one level, whose cell declares axes.
-
-    Attributes:
-        step: one step in eval mode.
-        inputs: the shapes of gates and of blocks of the input.
-        heads: the number of blocks of `weight_hh`; each multiplies the units of one head.
-    """
-
-    step: ArrayStep
-    inputs: Shapes
-    heads: int
-
-    def recurrent_matrix(self) -> Tensor:
-        """`weight_hh` (rows, H_out), with zeros where a unit does not read the units of another head."""
-        weight = self.weights["weight_hh"]
-        if self.heads == 1:
-            return weight
-        blocks = weight.split(self.inputs.rows("h"))
-        return torch.cat([torch.block_diag(*block.chunk(self.heads)) for block in blocks])
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the parameters."""
+        return self.weights["weight_ih"].dtype
 
 
 @dataclass(frozen=True)
@@ -123,7 +106,7 @@ class Level:
     """
 
     structure: walks.Level
-    directions: tuple[DirectionSpec | ArraySpec, ...]
+    directions: tuple[DirectionSpec, ...]
 
 
 def levels_of(layer: Recurrent, operation: str) -> list[Level]:
@@ -141,25 +124,28 @@ def levels_of(layer: Recurrent, operation: str) -> list[Level]:
     cell, parts = layer.glassgate.eval_cell, layer.glassgate.parts
     equations = None if cell.declaration is not None else _equations(layer, cell, operation)
     states = default_states(layer, layer.weight_ih_l0.detach(), 1)
-    directions: list[DirectionSpec | ArraySpec] = []
+    directions = []
     for part, weights, initial in zip(parts, checked_weights(layer), states, strict=True):
-        base = BaseSpec(
+        input_size, sizes = part.shapes["weight_ih"][1], {name: prod(form.shape) for name, form in part.forms.items()}
+        if equations is None:
+            input_size = shapes_from_weights(cell, weights, part.hidden_size).input_size
+            step = _array_step(layer, cell, (input_size, part.hidden_size), operation)
+        else:
+            step = step_of_units(equations, part.hidden_size, sizes[cell.state[0]])
+        spec = DirectionSpec(
             part.label,
             part.suffix,
             {name: weight.detach().cpu().clone() for name, weight in weights.items()},
             part.direction == 1,
-            part.shapes["weight_ih"][1],
+            input_size,
             part.hidden_size,
             {name: form.shape for name, form in part.forms.items()},
             {name: v.detach().cpu().reshape(-1).clone() for name, v in zip(part.forms, initial, strict=True)},
+            cell.heads,
+            step,
+            equations,
         )
-        if equations is not None:
-            directions.append(DirectionSpec(**vars(base), equations=equations))
-            continue
-        shapes = shapes_from_weights(cell, weights, part.hidden_size)
-        step = _array_step(layer, cell, (shapes.input_size, part.hidden_size), operation)
-        base = replace(base, input_size=shapes.input_size)
-        directions.append(ArraySpec(**vars(base), step=step, inputs=shapes, heads=cell.heads))
+        directions.append(spec)
     return [Level(level, tuple(own)) for level, own in walks.by_level(layer.glassgate.levels, directions)]
 
 

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from glassgate.engines.symbolic.arrays.units import step_of_units
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.export import onnx_native
-from glassgate.export.network import ArraySpec, Level
+from glassgate.export.network import Level
 from glassgate.export.onnx_arrays import emit_arrays, rows_of
 from glassgate.export.onnx_ops import Operators
 from glassgate.layers import levels as walks
@@ -87,7 +87,7 @@ def emit_levels(
             }
             inputs = replace(call, x=level_inputs[k % len(level_inputs)], initial=states[spec.label])
             op.scope = f"{spec.label}."
-            if isinstance(spec, ArraySpec):
+            if spec.equations is None:
                 output, final[spec.label] = emit_arrays(op, spec.step, weights, spec.reverse, inputs)
             else:
                 output, final[spec.label] = emit_direction(op, spec.equations, weights, spec.reverse, inputs)

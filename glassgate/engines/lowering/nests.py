@@ -9,7 +9,7 @@ stored: its elements are read where its roots are stored. Targets decide which v
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import UnionType
 from typing import ClassVar, NamedTuple
@@ -79,6 +79,7 @@ class Division(ABC):
 
     Args:
         stores: the results of the step.
+        shared: further values that nests store for others instead of computing them again.
 
     Attributes:
         stored: the values that nests store for others.
@@ -87,14 +88,17 @@ class Division(ABC):
     reductions: ClassVar[UnionType | type[ops.Op]] = ops.Sum
     """The reductions that a nest over the axes of their argument accumulates."""
 
-    def __init__(self, stores: Sequence[Store]) -> None:
+    def __init__(self, stores: Sequence[Store], shared: Collection[Value] = ()) -> None:
         nodes = topological_order([store.value for store in stores])
-        self.stored = {node for node in nodes if self.reduces(node) or self.is_moved(node)}
+        self.stored = {node for node in nodes if self.reduces(node) or self.is_moved(node)} | {*shared}
         for store in stores:
             if self.is_late(store) or {*store.value.axes} != {*store.memory.axes}:
                 self.stored |= self.roots(store.value)
         for node in nodes:
-            axes, reads_elsewhere = {*self.axes(node)}, self.is_view(node) or self.is_moved(node)
+            axes, reads_elsewhere = (
+                {*self.axes(node)},
+                self.is_view(node) or self.is_moved(node) or self.reads_all(node),
+            )
             for arg in node.inputs:
                 if reads_elsewhere or {*arg.axes} != axes:
                     self.stored |= self.roots(arg)
@@ -122,6 +126,10 @@ class Division(ABC):
     def is_moved(self, value: Value) -> bool:
         """Whether a stored value is computed from elements of its arguments at other positions."""
 
+    def reads_all(self, value: Value) -> bool:
+        """Whether a value reads all elements of its arguments, as a matrix product does, in the nest that reads it."""
+        return False
+
     def is_late(self, store: Store) -> bool:
         """Whether a result is computed completely before the first number is written."""
         return False
@@ -148,7 +156,7 @@ class Division(ABC):
             if self.is_late(item):
                 return self.roots(item.value)
             pending = [item.value]
-        elif self.is_moved(item):
+        elif self.is_moved(item) or self.reads_all(item):
             return {root for arg in item.inputs for root in self.roots(arg)}
         else:
             pending = [*item.inputs]
@@ -158,6 +166,8 @@ class Division(ABC):
             is_elsewhere = node in self.done or (node in self.stored and {*node.axes} != axes)
             if is_elsewhere or self.is_view(node) or self.reduces(node) or self.is_moved(node):
                 needs |= self.roots(node)
+            elif self.reads_all(node):
+                needs |= {root for arg in node.inputs for root in self.roots(arg)}
             else:
                 pending += node.inputs
         return needs

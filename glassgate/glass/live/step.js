@@ -45,12 +45,11 @@ const vectorOf = (name, { run, step }) => {
 };
 
 // The sum of the terms of a unit's matrix product, and its largest terms, [name, term] each, the largest first.
-const termsOf = ({ weight, vector, heads }, where, inputs) => {
-  const { direction } = where.run;
-  const matrix = direction.weights[weight];
+const termsOf = ({ weight, vector, heads, units }, where, inputs) => {
+  const matrix = where.run.direction.weights[weight];
   const right = vectorOf(vector, where);
-  const columns = right.length / heads;
-  const first = Math.floor(where.unit / (direction.units / heads)) * columns;
+  const columns = matrix.length / units;
+  const first = Math.floor(where.unit / (units / heads)) * columns;
   const terms = Array.from({ length: columns }, (_, k) => matrix[where.unit * columns + k] * right[first + k]);
   const short = vector.replace(/_prev$/, "");
   const names = terms.map((_, k) => (vector === "x" ? inputs?.[k] ?? `x[${k}]` : say("product.before", { name: `${short}[${first + k}]` })));
@@ -67,7 +66,7 @@ const signedBar = (value, peak) => {
 // Shows a block for each matrix product of the unit: the sum of its terms, and the largest terms. All bars have one scale.
 const showProducts = (container, where, inputs) => {
   const { direction } = where.run;
-  const products = Object.entries(direction.products).map(([name, parts]) => {
+  const products = Object.entries(direction.products).filter(([, parts]) => where.unit < parts[0].units).map(([name, parts]) => {
     const found = parts.map((part) => ({ ...part, ...termsOf(part, where, inputs) }));
     const bias = direction.weights[`${name}_bias`]?.[where.unit];
     return { name, found, bias, rows: [...(bias === undefined ? [] : [[say("product.bias"), bias]]), ...found.flatMap(({ largest }) => largest)] };

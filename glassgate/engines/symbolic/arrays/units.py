@@ -2,7 +2,7 @@
 
 from glassgate.engines.axes import PER_ROW, PROJECTED, UNITS
 from glassgate.engines.symbolic import ops
-from glassgate.engines.symbolic.arrays.step import ArrayStep
+from glassgate.engines.symbolic.arrays.step import ArrayStep, Local
 from glassgate.engines.symbolic.arrays.value import Value
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Node
@@ -15,7 +15,8 @@ AXES = {UNITS: ("u",), PROJECTED: ("p",), PER_ROW: ()}
 def step_of_units(equations: Equations, hidden_size: int, output_size: int) -> ArrayStep:
     """Return the step of a direction with H_cell units and H_out outputs.
 
-    The result may contain `ops.Projection`, the product of `weight_hr` and a vector, which steps of declared axes lack.
+    Its local variables are the values that recordings store for each gate. It may contain `ops.Projection`, the product
+    of `weight_hr` and a vector, which steps of cells with declared axes lack.
     """
     sizes = {UNITS.name: hidden_size, PROJECTED.name: output_size}
     values: dict[Node, Value] = {}
@@ -37,4 +38,5 @@ def step_of_units(equations: Equations, hidden_size: int, output_size: int) -> A
         joined=frozenset(),
         reads=dict.fromkeys(equations.gates, "xh" if equations.recurrent else "x"),
         inputs={},
+        locals={gate: Local(values[node], AXES[UNITS]) for gate, node in equations.gate_values.items()},
     )
