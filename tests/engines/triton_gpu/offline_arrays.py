@@ -12,7 +12,7 @@ from glassgate.engines.arrays.program import ArrayProgram
 from glassgate.engines.traced_cells import current_array_step
 from glassgate.engines.triton_gpu.arrays.engine import GPUArrays, warps
 from glassgate.engines.triton_gpu.arrays.kernel import CONSTANTS, NUMBERS, TABLES
-from glassgate.engines.triton_gpu.launch import compile_module
+from glassgate.engines.triton_gpu.launch import ALL_REGISTERS, compile_module
 from tests.engines.llvm_cpu.test_arrays import STRUCTURED
 from tests.engines.test_arrays import STEPS, make_cell
 from tests.engines.triton_gpu.offline import compile_function, resources
@@ -41,6 +41,8 @@ def compiled(name: str, chip: int) -> Iterator[tuple[str, int, int, int]]:
         constants = dict.fromkeys(CONSTANTS, True)
         options = {"num_warps": warps(text.largest)}
         made, log = compile_function(function, signature, constants, NUMBERS, chip, options)
+        if resources(log)[1]:
+            made, log = compile_function(function, signature, constants, NUMBERS, chip, options | ALL_REGISTERS)
         yield kernel, *resources(log), made.metadata.shared
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from glassgate.engines.memory import move_to_device
 from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.engines.traced_cells import assume_constant
 from glassgate.engines.triton_gpu.arrays.kernel import KernelText, print_backward, print_forward
-from glassgate.engines.triton_gpu.launch import compile_module, with_functions
+from glassgate.engines.triton_gpu.launch import compile_module, options_with_fewest_spills, with_functions
 
 CHUNK = 16
 """The number of steps between saved states."""
@@ -81,7 +81,17 @@ def _on_device(table: Tensor, device: torch.device) -> Tensor:
 
 def start(function: Any, jobs: int, arguments: Sequence[Tensor | int], options: Mapping[str, Any]) -> None:
     """Start one program per job."""
-    function[(jobs,)](*arguments, **options)
+    device = torch.cuda.current_device() if torch.cuda.is_initialized() else None
+    key, grid = (function, device, *options.values()), (jobs,)
+    additional = _spill_options.get(key)
+    kernel = function[grid](*arguments, **options, **(additional or {}))
+    if additional is None and kernel is not None:  # the interpreter has no kernel
+        compile_again = partial(function.warmup, *arguments, grid=grid, **options)
+        _spill_options[key] = options_with_fewest_spills(kernel, compile_again)
+
+
+_spill_options: dict[tuple[object, ...], dict[str, int]] = {}
+"""The results of `options_with_fewest_spills`, by function, device and options."""
 
 
 def warps(elements: int) -> int:
