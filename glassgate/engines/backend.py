@@ -333,7 +333,7 @@ class PreparedArrayCalls(PreparedCalls, Protocol):
 
 
 class ArrayKernels(Protocol):
-    """Kernels of cells that declare axes. They run calls without a plan."""
+    """Kernels of cells that declare axes: an optional attribute `array_kernels` of a backend. They need no plan."""
 
     def why_not(self, steps: Steps, directions: Sequence[Direction], all_states: bool) -> Reason | None:
         """Why the kernels cannot run a call that the backend can run; None if they can."""
@@ -392,10 +392,6 @@ class Backend(Protocol):
     """
 
     costs: Costs
-
-    @property
-    def array_kernels(self) -> ArrayKernels:
-        """The kernels of cells that declare axes."""
 
     def why_not(self, steps: Steps, directions: Sequence[Direction]) -> Reason | None:
         """Why the backend cannot run a call; None if it can. `KernelEngine.why_not` also checks the equations."""

@@ -89,10 +89,11 @@ class KernelEngine(NamedTuple):
         return None
 
     def _array_kernels(self, directions: Sequence[Direction]) -> ArrayKernels | None:
-        """The backend's kernels of cells that declare axes; None for other cells."""
+        """The backend's kernels of cells that declare axes; None for other cells, or if the backend has none."""
         if all([direction.cell.declaration is None for direction in directions]):
             return None
-        return self.backend.array_kernels
+        kernels: ArrayKernels | None = getattr(self.backend, "array_kernels", None)
+        return kernels
 
     def plans(self, directions: Sequence[Direction], record: bool = False) -> tuple[Plan, ...]:
         """Return the plan of each direction. With `record`, gates and their gradients are results too."""

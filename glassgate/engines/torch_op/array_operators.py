@@ -37,7 +37,7 @@ def _program(step: str, all_states: bool) -> ArrayProgram:
 
 
 def _compiled(step: str, all_states: bool, dtype: torch.dtype) -> CompiledArrays:
-    arrays = BACKENDS[split_step(step)[0]].array_kernels
+    arrays = getattr(BACKENDS[split_step(step)[0]], "array_kernels", None)
     assert isinstance(arrays, ArrayEngine)
     return arrays.compiled(_program(step, all_states), dtype)
 
