@@ -202,6 +202,16 @@ class PreparedCalls(Protocol):
     ) -> Sequence[Sequence[Tensor]]:
         """Run a call without a backward pass. The arguments and the first result are those of `Passes.forward`."""
 
+    @property
+    def by_address(self) -> Callable[..., Sequence[Tensor]] | None:
+        """A function that runs a call without a backward pass in less time; None if calls need tensors.
+
+        All sequences have the same length. The function returns the visible states. Its arguments are the address of
+        the input, the addresses of the operands of all directions, the addresses of memory for the final states of all
+        directions, the address of the mask of resets or 0, and one recording per direction, or none. The caller has
+        checked that these are addresses of memory.
+        """
+
     def ragged(self, lengths: Sequence[int] | PackedLengths) -> Any:
         """The layout of a call whose sequences have these lengths, for `forward`.
 

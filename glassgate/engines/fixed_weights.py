@@ -26,13 +26,11 @@ class FrozenDirections(Protocol):
     ) -> list[Result]:
         """Run sequences of any lengths. Each list has one item per direction, so directions may read different data."""
 
-    def passes(self, steps: int, N: int) -> "Sequence[PackedPass] | None":
-        """The compiled pass of each direction for N sequences of this many steps; None if only `run` can run them."""
-
-    def prepare(self, steps: int, N: int, signature: Signature) -> PreparedCalls | None:
+    def prepare(self, steps: int, N: int, signature: Signature, has_restart: bool = False) -> PreparedCalls | None:
         """Prepare calls of N sequences of at most this many steps; None if only `run` can run them.
 
-        The weights among the tensors of a call must be those of the layer.
+        The weights among the tensors of a call must be those of the layer. With `has_restart`, calls have states after
+        a reset.
         """
 
     def stepper(
@@ -76,18 +74,6 @@ class Stepper(Protocol):
 
     def __call__(self, x: Tensor) -> Tensor:
         """Run one step on x (N, H_in), contiguous, and return the output (N, W), which the next step overwrites."""
-
-
-class PackedPass(Protocol):
-    """The compiled forward pass of one direction with fixed weights, for sequences of equal length."""
-
-    def run(self, data: int, others: Sequence[int]) -> None:
-        """Run the pass.
-
-        Args:
-            data: the address of the input.
-            others: the addresses of the initial states, of the output and of the final states.
-        """
 
 
 @runtime_checkable

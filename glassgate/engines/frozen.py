@@ -10,7 +10,7 @@ from glassgate.engines import choose, reference
 from glassgate.engines.backend import PreparedCalls, Signature
 from glassgate.engines.choose import EngineError
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
-from glassgate.engines.fixed_weights import LARGEST_INT8, Freezer, FrozenDirections, NativeSteps, PackedPass, Stepper
+from glassgate.engines.fixed_weights import LARGEST_INT8, Freezer, FrozenDirections, NativeSteps, Stepper
 from glassgate.engines.kernels import KernelEngine
 from glassgate.engines.registry import BACKENDS
 from glassgate.shapes import check_choice
@@ -139,10 +139,7 @@ class _ReferenceLayer:
             results += reference.run(steps[k], [direction], all_states, recordings and recordings[k : k + 1])
         return results
 
-    def passes(self, steps: int, N: int) -> Sequence[PackedPass] | None:
-        return None
-
-    def prepare(self, steps: int, N: int, signature: Signature) -> PreparedCalls | None:
+    def prepare(self, steps: int, N: int, signature: Signature, has_restart: bool = False) -> PreparedCalls | None:
         return None
 
     def stepper(

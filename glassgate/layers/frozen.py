@@ -3,10 +3,9 @@
 Its weights are packed: copied into blocks in the order in which kernels read them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from math import prod
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from glassgate.cell import Cell, Weights
-from glassgate.engines.backend import PackedLengths
+from glassgate.engines.backend import Signature
 from glassgate.engines.contract import Direction, Recording, Result, Steps, is_eager
 from glassgate.engines.fixed_weights import FrozenDirections, Stepper
 from glassgate.engines.frozen import LOOP_MATRICES, MATRICES, freeze, quantise_matrices
@@ -23,13 +22,14 @@ from glassgate.engines.symbolic.arrays.cell import ArrayCell
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.traced_cells import current_equations, traced_array_step, why_not_traceable
 from glassgate.layers import states
+from glassgate.layers.address_call import AddressCall
 from glassgate.layers.arguments import checked_weights, default_states
 from glassgate.layers.base import MAX_SIGNATURES, BaseLayer
-from glassgate.layers.call import Call
-from glassgate.layers.frozen_call import FrozenCall, prepare_call
-from glassgate.layers.lengths import packed_lengths, padded_lengths
+from glassgate.layers.call import Call, CallOptions, LevelCall
 from glassgate.layers.levels import Level, by_level, walk
 from glassgate.layers.parts import sizes_of
+from glassgate.layers.prepared_calls import can_prepare, prepare_call
+from glassgate.layers.signature import Arguments, read_arguments
 from glassgate.layers.spec import OPTIONS, Spec
 from glassgate.layers.states import State, States
 from glassgate.layers.stream import Stream
@@ -79,7 +79,8 @@ class FrozenLayer(nn.Module):
             for _, own in by_level(spec.levels, pairs)
         ]
         self._flat_weights = tuple([v for part_weights in weights for v in part_weights.values()])
-        self._prepared: dict[Any, FrozenCall | Call | None] = {}
+        self._prepared: dict[Any, Call | None] = {}
+        """The prepared calls by signature; None for a signature that takes the general path."""
         self.training = False
 
     def __getattr__(self, name: str) -> Any:
@@ -118,11 +119,29 @@ class FrozenLayer(nn.Module):
         Args:
             recordings: one per part, to be filled with the gates.
         """
-        if resets is None and restart is None and not return_states and recordings is None:
-            results = self._run_prepared(input, hx, lengths)
-            if results is not None:
-                return results
-        return self._run_general(input, hx, lengths, resets, restart, return_states, recordings)
+        arguments = None if recordings else read_arguments(input, hx, lengths, resets, restart, self.spec.batch_first)
+        if arguments is None:
+            return self._run_general(input, hx, lengths, resets, restart, return_states, recordings)
+        data, given_states, restart_states, mask, read_lengths, key = arguments
+        if not is_eager() and data.is_cpu:
+            raise RuntimeError(
+                f"{self.spec.name}: a session cannot be traced, compiled or transformed; use the module that it was "
+                "made from"
+            )
+        key = key, return_states
+        call = self._prepared.get(key)
+        if isinstance(call, AddressCall):
+            return call(None, data, (), given_states, restart_states, mask, None)
+        if call is not None:
+            with torch.no_grad():
+                results = call(None, data, (), given_states, restart_states, mask, read_lengths)
+            return results if data is input else (PackedSequence(results[0], *input[1:]), results[1])
+        results = self._run_general(input, hx, lengths, resets, restart, return_states, None)
+        if key not in self._prepared:
+            if len(self._prepared) >= MAX_SIGNATURES:
+                self._prepared.clear()
+            self._prepared[key] = self._prepare(Arguments(input, hx, restart, *arguments), return_states)
+        return results
 
     @torch.no_grad()
     def _run_general(
@@ -258,59 +277,29 @@ class FrozenLayer(nn.Module):
         checked = states.from_hx(self.spec.name, self.spec.parts, hx, data, layout, argument)
         return [tuple([v.to(self.compute_dtype) for v in part]) for part in checked]
 
-    def _run_prepared(self, input: Any, hx: Any, lengths: Any) -> Any:
-        """Run a prepared call. Return None if the call must take the general path."""
-        given_states = () if hx is None else hx if type(hx) is tuple else (hx,)
-        is_packed = type(input) is PackedSequence
-        data = input.data if is_packed else input
-        for v in (data, *given_states):
-            if type(v) is not Tensor or v.dtype is not self.compute_dtype or not v.is_cpu or v.is_neg():
-                return None
-        if not is_eager():
-            raise RuntimeError(
-                f"{self.spec.name}: a session cannot be traced, compiled or transformed; use the module that it was "
-                "made from"
-            )
-        ragged: Sequence[int] | PackedLengths | None = ()
-        try:
-            if is_packed:
-                ragged = None if lengths is not None else packed_lengths(input)
-            elif lengths is not None:
-                ragged = padded_lengths(lengths, input, self.spec.batch_first)
-            if ragged is None:
-                return None
-            shape = (len(ragged.order), data.shape[1]) if isinstance(ragged, PackedLengths) else data.shape
-            key = type(hx), bool(ragged), shape, *map(_shape, given_states)
-        except RuntimeError:  # a nested tensor has no shape
+    def _prepare(self, arguments: Arguments, return_states: bool) -> Call | None:
+        """Prepare the calls like one that has run; None if they must take the general path."""
+        spec = self.spec
+        if not (
+            spec.dtype == self.compute_dtype
+            and arguments.are_readable(spec.dtype)
+            and can_prepare(spec.levels, arguments, return_states)
+        ):
             return None
-        prepared = self._prepared.get(key, _NOT_PREPARED)
-        if prepared is _NOT_PREPARED:
-            if len(self._prepared) >= MAX_SIGNATURES:
-                self._prepared.clear()
-            prepared = self._prepared[key] = self._prepare(data, hx, ragged)
-        try:
-            if prepared is None or isinstance(prepared, FrozenCall):
-                return prepared and prepared(input, hx)
-            with torch.no_grad():
-                results = prepared(None, data, self._flat_weights, given_states, (), (), ragged or None)
-            return (PackedSequence(results[0], *input[1:]), results[1]) if is_packed else results
-        except RuntimeError:  # a sparse tensor; the checks of the general path report the error
-            return None
+        _, layout = arrange(spec.name, arguments.input, spec.input_size, spec.batch_first)
+        has_restart = bool(arguments.restart_states)
 
-    def _prepare(self, data: Tensor, hx: Any, ragged: Sequence[int] | PackedLengths) -> FrozenCall | Call | None:
-        """Prepare a call; None if the calls with its signature must take the general path."""
-        layer = self.spec, self.packed, self.default_states, self.compute_dtype
-        prepared = None if ragged else FrozenCall.prepare(*layer, data, hx)
-        return prepared or prepare_call(*layer, self.cell, data, hx, ragged)
+        def prepare_levels(signature: Signature) -> Iterator[LevelCall | None]:
+            for level, directions in zip(spec.levels, self.packed, strict=True):
+                calls = directions.prepare(layout.length, layout.rows, signature, has_restart)
+                yield None if calls is None else LevelCall(level, None, calls)
+
+        initial, options = self.default_states(layout.rows), CallOptions(layout, returns_states=return_states)
+        return prepare_call(spec.levels, arguments, initial, options, prepare_levels, self._flat_weights)
 
     @property
     def _device(self) -> torch.device:
         return self.weights[0]["weight_ih"].device
-
-
-_shape = attrgetter("shape")
-_NOT_PREPARED: Any = object()
-"""Marks a signature that has not occurred yet."""
 
 
 def freeze_layer(

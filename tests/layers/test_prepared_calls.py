@@ -217,12 +217,12 @@ def test_every_change_between_two_calls_is_detected():
 
 
 FUNCTIONS = {
-    "plain": ({}, {}, 9, 15),
-    "lengths": ({}, {"lengths": [5, 3]}, 14, 21),
-    "resets": ({}, {"resets": torch.zeros(5, 2, dtype=torch.bool)}, 10, 16),
-    "residual": ({"num_layers": 2, "residual": True}, {}, 11, 23),
-    "dropout": ({"num_layers": 2, "dropout": 0.5}, {}, 11, 23),
-    "two layers, two directions": ({"num_layers": 2, "bidirectional": True}, {}, 11, 23),
+    "plain": ({}, {}, 9, 16),
+    "lengths": ({}, {"lengths": [5, 3]}, 15, 22),
+    "resets": ({}, {"resets": torch.zeros(5, 2, dtype=torch.bool)}, 10, 17),
+    "residual": ({"num_layers": 2, "residual": True}, {}, 12, 24),
+    "dropout": ({"num_layers": 2, "dropout": 0.5}, {}, 12, 24),
+    "two layers, two directions": ({"num_layers": 2, "bidirectional": True}, {}, 12, 24),
 }
 """The options of a layer, those of a call, and the largest numbers of our functions in inference and in training."""
 

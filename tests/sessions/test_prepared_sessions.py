@@ -12,9 +12,9 @@ KINDS = ("lstm", "gru", "projected", "residual", "summed", "mean", "norm", "mini
 LENGTHS = {"with zeros": [6, 0, 3, 1], "shorter": [2, 4, 4, 2], "no steps": [0, 0, 0, 0], "full": [6, 6, 6, 6]}
 
 
-def general(session, x, hx=None, lengths=None):
+def general(session, x, hx=None, lengths=None, resets=None, restart=None, return_states=False):
     """Run a call that is not prepared."""
-    return session.module._run_general(x, hx, lengths, None, None, False, None)
+    return session.module._run_general(x, hx, lengths, resets, restart, return_states, None)
 
 
 def is_prepared(session) -> bool:
@@ -40,6 +40,24 @@ def test_prepared_calls_with_lengths_have_the_bits_of_the_general_path(kind, pre
     assert is_prepared(session)
     one = (x[:1], [4]) if layer.batch_first else (x[:, :1].contiguous(), [4])
     assert equal(session(one[0], lengths=one[1]), general(session, one[0], None, one[1]))
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64", "int8"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_prepared_calls_with_resets_and_all_states_have_the_bits_of_the_general_path(kind, precision):
+    layer = made(kind, dtype=torch.float64 if precision == "float64" else torch.float32)
+    session, form = gg.freeze(layer, precision), (4, 6) if layer.batch_first else (6, 4)
+    x, resets = noise(1, *form, layer.input_size).to(layer.weight_ih_l0), noise(3, *form) > 0.3
+    hx, restart = (layer(noise(seed, *x.shape).to(x))[1] for seed in (2, 4))
+    for states in (None, hx):
+        for options in ((None, None, True), (resets, None), (resets, restart), (resets, restart, True)):
+            for _ in range(2):
+                assert equal(session_results(session, x, states, *options), general(session, x, states, None, *options))
+    assert is_prepared(session)
+
+
+def session_results(session, x, hx, resets, restart, return_states=False):
+    return session(x, hx, resets=resets, restart=restart, return_states=return_states)
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64", "int8"])

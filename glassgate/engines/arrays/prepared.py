@@ -82,6 +82,9 @@ class PreparedArrays:
     ) -> None:
         self.plans, self._products, self._run_passes = plans, products, run_passes
 
+    by_address = None
+    """See `PreparedCalls`."""
+
     def ragged(self, lengths: Sequence[int] | PackedLengths) -> RaggedRows:
         """See `PreparedCalls`. The kernels skip the padding of the rows of padded sequences."""
         if not isinstance(lengths, PackedLengths):

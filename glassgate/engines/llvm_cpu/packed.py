@@ -1,7 +1,6 @@
 """Layers with fixed weights, which are packed once: calls with whole sequences, and single steps of a stream."""
 
 import threading
-from array import array
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
@@ -14,17 +13,16 @@ from glassgate.engines.backend import Signature
 from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.engines.fixed_weights import NativeSteps
 from glassgate.engines.llvm_cpu import small_tasks
-from glassgate.engines.llvm_cpu.bound import Template
 from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.llvm_cpu.entry import Entry
-from glassgate.engines.llvm_cpu.loops.batch import BatchLayout, batch_layout
-from glassgate.engines.llvm_cpu.partition import fits_one_thread, one_thread_partition
+from glassgate.engines.llvm_cpu.loops.batch import batch_layout
+from glassgate.engines.llvm_cpu.partition import one_thread_partition
 from glassgate.engines.llvm_cpu.passes import ForwardPass, cached_forward_pass
 from glassgate.engines.llvm_cpu.prepared import PreparedPasses
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.sizes import Arithmetic, KernelSizes
 from glassgate.engines.llvm_cpu.tasks import Launch, join_launches
-from glassgate.engines.llvm_cpu.workspace import align_up, borrow
+from glassgate.engines.llvm_cpu.workspace import align_up
 from glassgate.engines.memory import empty, first_rows, readable, to_contiguous
 from glassgate.engines.plan import Plan, plan_of
 
@@ -211,14 +209,10 @@ class PackedLayer(NamedTuple):
             recording.values = values
         return results
 
-    def passes(self, steps: int, N: int) -> "list[PackedPass]":
-        """See `FrozenDirections.passes`."""
-        return [_packed_pass(direction, steps, N) for direction in self.directions]
-
-    def prepare(self, steps: int, N: int, signature: Signature) -> PreparedPasses:
+    def prepare(self, steps: int, N: int, signature: Signature, has_restart: bool = False) -> PreparedPasses:
         """See `FrozenDirections.prepare`."""
         directions = self.directions
-        plans = tuple([direction.plan(record=signature.record) for direction in directions])
+        plans = tuple([direction.plan(has_restart, signature.record) for direction in directions])
         sizes = tuple([direction.sizes(N) for direction in directions])
         packed = [direction.packed_weights(plan, N)[0] for plan, direction in zip(plans, directions, strict=True)]
         layout = batch_layout(None, steps * N, N)
@@ -235,45 +229,6 @@ def _forward_pass(
     plans: Sequence[Plan], sizes: Sequence[KernelSizes], dtype: torch.dtype, all_states: bool
 ) -> ForwardPass:
     return cached_forward_pass(tuple(plans), tuple(sizes), dtype, all_states, False, (False,) * len(plans), host())
-
-
-class PackedPass(NamedTuple):
-    """`fixed_weights.PackedPass` for the CPU."""
-
-    forward: ForwardPass
-    layout: BatchLayout
-    packed: Sequence[Tensor]
-    addresses: Sequence[int]
-    """The addresses of the mask of resets, of the input and of the weights; those of the first two are 0."""
-    weights: Sequence[Tensor]
-    """The tensors at these addresses."""
-    template: Template | None
-    """The pass on one thread, with `addresses` among its values; None if it may be divided among threads."""
-
-    def run(self, data: int, others: Sequence[int]) -> None:
-        """See `fixed_weights.PackedPass.run`."""
-        if self.template is None:
-            addresses = 0, data, *self.addresses[2:], *others
-            self.forward.executable(self.layout).run(self.layout, addresses, self.packed)
-            return
-        function, values, workspace, _, _, size, _ = self.template
-        first = len(values) - len(self.addresses)
-        values = values + array("q", others)
-        values[workspace], _memory = borrow(size)
-        values[first + 1] = data
-        function.run(values.buffer_info()[0])
-
-
-def _packed_pass(direction: PackedDirection, steps: int, N: int) -> PackedPass:
-    """Return the forward pass of one direction for N sequences of equal length."""
-    plan = direction.plan()
-    forward, layout = direction.forward_pass(plan, N), batch_layout(None, steps * N, N)
-    packed, weights, template = direction.packed_weights(plan, N), direction.weights, None
-    addresses = 0, 0, *map(Tensor.data_ptr, weights)
-    if fits_one_thread(forward.kernel_plans, layout):  # a pass this small always runs on one thread
-        template = forward.executable(layout, one_thread_partition(1)).template(layout, packed, None, 0)
-        template = template and template._replace(values=template.values + array("q", addresses))
-    return PackedPass(forward, layout, packed, addresses, weights, template)
 
 
 class NativeStepper:

@@ -1,6 +1,6 @@
 """The passes of a layer for one call signature. Tensors have the shapes and dtypes of the user's call."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, chain, islice
 from math import prod
@@ -13,8 +13,10 @@ from torch import Tensor
 from glassgate.engines.backend import PackedLengths, Signature, TensorOrNone
 from glassgate.engines.contract import Recording
 from glassgate.engines.llvm_cpu.bound import Template
+from glassgate.engines.llvm_cpu.by_address import run_by_address
 from glassgate.engines.llvm_cpu.executable import MAX_LAYOUTS, Executable
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout
+from glassgate.engines.llvm_cpu.partition import fits_one_thread
 from glassgate.engines.llvm_cpu.passes import BackwardPass, Shape, cached_backward_pass, cached_forward_pass
 from glassgate.engines.llvm_cpu.plan import have_few_rows
 from glassgate.engines.llvm_cpu.processor import host
@@ -94,10 +96,13 @@ class PreparedPasses:
     ) -> None:
         leading_shape, state_shapes, save, shared_initial, all_states, record, self.backend = signature
         self.plans, self._sizes, self._layout, rows = plans, sizes, layout, layout.rows
-        self._packed = packed
+        self._packed, self._saves = packed, save
         few_rows = have_few_rows(rows, sizes) if packed is None else (False,) * len(sizes)
         self._forward = cached_forward_pass(plans, sizes, dtype, save or all_states, save, few_rows, host())
-        self._prepared = self._forward.prepare(self._layout, packed)
+        self._prepared: Prepared = None
+        # The calls of a session outlast changes of the number of threads.
+        if packed is None or fits_one_thread(self._forward.kernel_plans, layout):
+            self._prepared = self._forward.prepare(layout, packed)
         self._compute_dtype = torch.float64 if sizes[0].bits == 64 else torch.float32
         self._result_dtype, self._rows = dtype, rows
         self._backward_passes: dict[tuple[tuple[bool, ...], tuple[bool, ...]], _Backward] = {}
@@ -174,7 +179,8 @@ class PreparedPasses:
             0 if is_packed else self.visible_count,
             sorts=not is_packed,
         )
-        prepared = None if is_packed else self._forward.prepare(self._layout, self._packed, plan)
+        is_prepared = self._prepared is not None and not is_packed
+        prepared = self._forward.prepare(self._layout, self._packed, plan) if is_prepared else None
         self._ragged_forward[is_packed] = _RaggedForward(plan, gathered, scattered, prepared)
         return self._ragged_forward[is_packed]
 
@@ -204,6 +210,15 @@ class PreparedPasses:
         for recording, values in zip(recordings or (), recorded, strict=bool(recordings)):
             recording.values = values
         return [*map(results.__getitem__, self._returned)], [*map(results.__getitem__, self._saved)]
+
+    @property
+    def by_address(self) -> Callable[..., Sequence[Tensor]] | None:
+        """See `backend.PreparedCalls`."""
+        if self._saves or self._result_dtype is not self._compute_dtype:
+            return None
+        new_visible = [self._user_allocators[k] for k in self._returned[: self.visible_count]]
+        arguments = self._forward, self._layout, self._packed, self._prepared
+        return run_by_address(*arguments, new_visible, self._recorded_blocks, self._returned)
 
     def _forward_ragged(
         self, tensors: Sequence[Tensor], resets: Tensor | None, ragged: RaggedLayout

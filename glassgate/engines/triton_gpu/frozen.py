@@ -9,7 +9,7 @@ from torch.nn.functional import linear
 from glassgate.engines.arrays.engine import sizes_of
 from glassgate.engines.backend import PreparedCalls, Signature
 from glassgate.engines.contract import Direction, Recording, Result, Steps, results_of
-from glassgate.engines.fixed_weights import NativeSteps, PackedPass
+from glassgate.engines.fixed_weights import NativeSteps
 from glassgate.engines.plan import operands_of, plan_of
 from glassgate.engines.triton_gpu.arrays.engine import ENGINE
 from glassgate.engines.triton_gpu.costs import COSTS
@@ -49,11 +49,7 @@ class GPUFrozenDirections:
             for result in _run(steps[group][0], directions[group], all_states, recordings and recordings[group])
         ]
 
-    def passes(self, steps: int, N: int) -> Sequence[PackedPass] | None:
-        """See `FrozenDirections.passes`. Kernels of a GPU are not called by address."""
-        return None
-
-    def prepare(self, steps: int, N: int, signature: Signature) -> PreparedCalls | None:
+    def prepare(self, steps: int, N: int, signature: Signature, has_restart: bool = False) -> PreparedCalls | None:
         """See `FrozenDirections.prepare`."""
         return None
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 import glassgate as gg
 from glassgate.engines import processors
-from glassgate.engines.llvm_cpu import executable, packed, partition, passes, ragged
+from glassgate.engines.llvm_cpu import executable, packed, partition, passes, prepared, ragged
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout
 from glassgate.engines.llvm_cpu.pool import threads
 from glassgate.engines.llvm_cpu.processor import Processor, host, pretend
@@ -120,6 +120,7 @@ class Guard:
             return [guarded_matrix.data_ptr() for _, guarded_matrix in pairs]
 
         self._patch.setattr(passes.LayerPass, "run", run_guarded)
+        self._patch.setattr(prepared.PreparedPasses, "by_address", None)  # calls pass their tensors instead
         self._patch.setattr(Matrices, "addresses", guarded_addresses)
         self._patch.setattr(passes.BackwardPass, "gradients", gradients_guarded)
         self._patch.setattr(passes, "kept", SimpleNamespace(size=-1))

@@ -16,7 +16,6 @@ from glassgate.engines.arrays.passes import noise_rows
 from glassgate.engines.arrays.rows import Operands, layout_of
 from glassgate.engines.backend import InputProduct, PreparedCalls, Signature
 from glassgate.engines.contract import Direction, Recording, Result, Steps
-from glassgate.engines.fixed_weights import PackedPass
 from glassgate.engines.input_product import input_product
 from glassgate.engines.llvm_cpu.arrays.engine import ENGINE
 from glassgate.engines.llvm_cpu.arrays.kernel import HEADER
@@ -72,18 +71,16 @@ class PackedArrays:
 
     def product(self, S: int) -> InputProduct:
         """A function that computes the pre-activations of S rows in less time than `_multiply`."""
-        (packed_pass,), initial = self._packed.passes(S, 1), self._product.initial[0]
-        new_output, new_final = (
-            allocator((S, initial.shape[1]), self.dtype),
-            allocator((1, initial.shape[1]), self.dtype),
-        )
+        initial = self._product.initial[0]
+        passes = self._packed.prepare(S, 1, Signature((S,), [tuple(initial.shape)], save=False))
+        run_at, new_final = passes.by_address, allocator(initial.shape, self.dtype)
+        weights = [v.data_ptr() for v in self._packed.directions[0].weights]
 
         def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-            if len(x) != S:  # the number of packed rows differs between calls
+            if len(x) != S or run_at is None:  # the number of packed rows differs between calls
                 return self._multiply(x, weight, bias)
-            output, final = new_output(), new_final()
-            packed_pass.run(x.data_ptr(), (initial.data_ptr(), output.data_ptr(), final.data_ptr()))
-            return output
+            final = new_final()
+            return run_at(x.data_ptr(), (*weights, initial.data_ptr()), (final.data_ptr(),), 0, ())[0]
 
         return multiply if initial.numel() else self._multiply
 
@@ -147,17 +144,13 @@ class PackedArrayLayer(NamedTuple):
                 for k, direction in enumerate(self.directions)
             ]
 
-    def passes(self, steps: int, N: int) -> Sequence[PackedPass] | None:
-        """See `FrozenDirections.passes`."""
-        return None
-
-    def prepare(self, steps: int, N: int, signature: Signature) -> PreparedCalls | None:
+    def prepare(self, steps: int, N: int, signature: Signature, has_restart: bool = False) -> PreparedCalls | None:
         """See `FrozenDirections.prepare`."""
         directions, products = [], [own.product(steps * N) for own in self.directions]
         for own in self.directions:
             widths = [v.shape[1] for v in own.direction.initial]
             initial = tuple([torch.empty(N, width, dtype=own.dtype, device="cpu") for width in widths])
-            directions.append(own.direction._replace(initial=initial, restart=()))
+            directions.append(own.direction._replace(initial=initial, restart=initial if has_restart else ()))
         data = directions[0].initial[0].new_empty(steps * N, 0)
         with torch.autocast("cpu", enabled=False):
             return ENGINE.prepare(Steps(data, None, None), directions, signature, products)
