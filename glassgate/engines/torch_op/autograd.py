@@ -90,11 +90,12 @@ class LayerFunction(FlatFunction):
         passes, layout, recordings, n, _ = ctx.call
         resets, *tensors = ctx.saved_tensors
         tensors, saved, needed = tensors[:n], tensors[n:], ctx.needs_input_grad[5:]
-        if any([d is not None and is_legacy_batch(d) for d in d_results]):
-            if not isinstance(passes, ArrayPasses):
-                raise RuntimeError(_BATCH_OF_GRADIENTS)
-            d_tensors = _gradients_in_torch(passes, layout, resets, tensors, d_results, needed)
-            return None, None, None, None, None, *d_tensors
+        for d in d_results:
+            if d is not None and is_legacy_batch(d):
+                if not isinstance(passes, ArrayPasses):
+                    raise RuntimeError(_BATCH_OF_GRADIENTS)
+                d_tensors = _gradients_in_torch(passes, layout, resets, tensors, d_results, needed)
+                return None, None, None, None, None, *d_tensors
         if recordings:
             for recording, (d_states, d_final) in zip(recordings, passes.by_direction(d_results), strict=True):
                 if recording.on_gradients is not None:
