@@ -36,7 +36,7 @@ def emit_arrays(
     """Emit the nodes of one direction; see `onnx_layer.emit_direction`. States are flat, (N, width)."""
     x, sequences, dtype = call.x, dict[str, ir.Value](), weights["weight_ih"].dtype
     assert dtype is not None
-    if rows_of(weights["weight_ih"]):
+    if extent_of(weights["weight_ih"]):
         features = prod(step.sizes[axis] for axis in next(iter(step.inputs.values()), ()))
         first = op("Slice", x, *map(op.constant, ([0], [features], [2]))) if step.inputs else x
         gates = op("MatMul", first, op("Transpose", weights["weight_ih"], perm=[1, 0]))
@@ -96,12 +96,11 @@ def emit_steps(
     return output, final
 
 
-def rows_of(weight: ir.Value) -> int:
-    """The number of rows of a weight."""
-    assert weight.shape is not None
-    rows = weight.shape[0]
-    assert isinstance(rows, int)
-    return rows
+def extent_of(weight: ir.Value, axis: int = 0) -> int:
+    """The extent of an axis of a weight."""
+    extent = None if weight.shape is None else weight.shape[axis]
+    assert isinstance(extent, int)
+    return extent
 
 
 @dataclass(frozen=True)
@@ -257,35 +256,45 @@ class StepEmitter:
     def _product_with_state(self, u: Value) -> dict[str, ir.Value]:
         """The pre-activations `W_hh u + b_hh` (N, rows) of each gate that reads u."""
         if u not in self.recurrent:
-            op, outer, own = self.op, self.outer, self._gates_that_read("h")
+            op, outer, own, weights = self.op, self.outer, self._gates_that_read("h"), self.weights["weight_hh"]
             gates = {name: axes for name, axes in own.items() if name in self.readers[u]}
 
             def rows_of(name: str) -> ir.Value:
                 weight = self.weights[name]
-                if gates == own:
-                    return weight
-                return outer.concat([self._rows_of(weight, gate, own) for gate in gates], 0)
+                return weight if gates == own else outer.concat([self._rows_of(weight, g, own) for g in gates], 0)
 
-            matrix, axes = self.weights["weight_hh"], next(iter(self.step.state.values()))
-            vector, size = self._flat(self.emitted[u], axes), self._count(axes)
-            assert matrix.shape is not None
-            columns = matrix.shape[1]
-            assert isinstance(columns, int)
-            if columns == size:
+            axes = next(iter(self.step.state.values()))
+            vector, heads = self._flat(self.emitted[u], axes), self._count(axes) // extent_of(weights, 1)
+            if heads == 1:
                 product = op("MatMul", vector, outer("Transpose", rows_of("weight_hh"), perm=[1, 0]))
-            else:  # each head of a gate reads one block of u
-                heads, products = size // columns, list[ir.Value]()
-                vector = op("Reshape", vector, op.constant([0, heads, 1, columns]))
-                for gate, gate_axes in gates.items():
-                    count = self._count(gate_axes)
-                    rows = self._rows_of(matrix, gate, own)
-                    blocks = outer("Reshape", rows, outer.constant([heads, count // heads, columns]))
-                    blocks = outer("Transpose", blocks, perm=[0, 2, 1])
-                    products.append(op("Reshape", op("MatMul", vector, blocks), op.constant([0, count])))
-                product = op.concat(products, 1)
-            product = op("Add", product, rows_of("bias_hh")) if "bias_hh" in self.weights else product
-            self.recurrent[u] = self._split(product, gates)
+                product = op("Add", product, rows_of("bias_hh")) if "bias_hh" in self.weights else product
+                self.recurrent[u] = self._split(product, gates)
+            else:
+                self.recurrent[u] = self._product_by_heads(vector, heads, gates)
         return self.recurrent[u]
+
+    def _product_by_heads(self, vector: ir.Value, heads: int, gates: Mapping[str, Axes]) -> dict[str, ir.Value]:
+        """The pre-activations of gates, if each head of a gate reads one block of the vector."""
+        op, outer, own = self.op, self.outer, self._gates_that_read("h")
+        counts = {gate: self._count(axes) for gate, axes in gates.items()}
+
+        def by_head(name: str) -> ir.Value:
+            """A parameter as (heads, rows of all gates, columns)."""
+            rows = ((self._rows_of(self.weights[name], gate, own), count) for gate, count in counts.items())
+            blocks = [outer("Reshape", block, outer.constant([heads, count // heads, -1])) for block, count in rows]
+            return outer.concat(blocks, 1)
+
+        blocks = op("Transpose", op("Reshape", vector, op.constant([0, heads, -1])), perm=[1, 0, 2])
+        product = op("MatMul", blocks, outer("Transpose", by_head("weight_hh"), perm=[0, 2, 1]))
+        product = op("Transpose", product, perm=[1, 0, 2])
+        if "bias_hh" in self.weights:
+            product = op("Add", product, outer.squeeze(by_head("bias_hh"), 2))
+        parts: Sequence[ir.Value] = [product]
+        if len(gates) > 1:
+            per_head = op.constant([count // heads for count in counts.values()])
+            parts = op.several("Split", len(gates), product, per_head, axis=2)
+        by_gate = zip(counts.items(), parts, strict=True)
+        return {gate: op("Reshape", part, op.constant([0, n])) for (gate, n), part in by_gate}
 
     def _elementwise(self, value: Value, name: str) -> Emitted:
         args = [self.emitted[arg] if isinstance(arg, Value) else arg for arg in value.args]

@@ -11,7 +11,7 @@ from glassgate.engines.symbolic.arrays.units import step_of_units
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.export import onnx_native
 from glassgate.export.network import Level
-from glassgate.export.onnx_arrays import emit_arrays, rows_of
+from glassgate.export.onnx_arrays import emit_arrays, extent_of
 from glassgate.export.onnx_ops import Operators
 from glassgate.layers import levels as walks
 
@@ -50,10 +50,10 @@ def emit_direction(
     Returns:
         the output (L, N, H_out), zero after the end of each sequence, and the final states.
     """
-    operator, hidden_size = onnx_native.operator_for(equations), rows_of(weights["weight_ih"]) // len(equations.gates)
+    operator, hidden_size = onnx_native.operator_for(equations), extent_of(weights["weight_ih"]) // len(equations.gates)
     # ONNX Runtime implements its recurrent operators only for float32.
     if operator is None or call.resets is not None or weights["weight_ih"].dtype is not ir.DataType.FLOAT:
-        output_size = rows_of(weights["weight_hr"]) if equations.projected else hidden_size
+        output_size = extent_of(weights["weight_hr"]) if equations.projected else hidden_size
         return emit_arrays(op, step_of_units(equations, hidden_size, output_size), weights, reverse, call)
     output, final = onnx_native.emit(op, operator, weights, hidden_size, reverse, call.x, call.lengths, call.initial)
     if call.lengths is not None:  # for an empty sequence, the operators return zeros instead of the initial states

@@ -118,7 +118,7 @@ def _emit_layer(
     """
     from glassgate.engines.plan import by_direction
     from glassgate.engines.torch_op.operators import layer_plans
-    from glassgate.export.onnx_arrays import rows_of
+    from glassgate.export.onnx_arrays import extent_of
     from glassgate.export.onnx_layer import Call, emit_direction
 
     results: list[ir.Value] = []
@@ -130,7 +130,7 @@ def _emit_layer(
             raise ExportError("torch.onnx.export: restart= and noise cannot be exported; call model.eval() first")
         rows = _Rows(op, data, batch_sizes, initial[0])
         has_projection = "weight_hr" in weights
-        output_size = rows_of(weights["weight_hr" if has_projection else "weight_ih"])
+        output_size = extent_of(weights["weight_hr" if has_projection else "weight_ih"])
         output_size //= 1 if has_projection else len(plan.equations.gates)
         call = Call(rows.padded(data), initial, rows.lengths, rows.padded(resets) if resets is not None else None)
         output, final = emit_direction(op, plan.equations, weights, plan.reverse, call)
