@@ -134,7 +134,7 @@ def test_look_reads_the_first_rows_of_a_workbook(
     times.to_excel(path, index=False)
     assert main(["look", str(path)]) == 0
     out = capsys.readouterr().out
-    assert "150 steps" in out
+    assert "149 steps" in out
     assert "look reads the first 150 rows" in out
 
 
