@@ -43,7 +43,6 @@ deviations of scores on test data, which the search does not use.
 
 ```sh
 GLASSGATE_DATA=FOLDER make defaults                            # all missing figures; can be stopped and continued
-GLASSGATE_DATA=FOLDER make defaults DEFAULTS="--seconds 600"   # a longer search
 make defaults DEFAULTS=--report                                # only this page, from the stored figures
 ```
 
@@ -58,11 +57,13 @@ ENDING = """
 - **The search changed three defaults**, by dev scores only. Tagging has dropout 0.2 and learning rate 0.008 instead of
   0.4 and 0.006, language models have 256 units instead of 128 and dropout 0.2, and filling blanks has dropout 0.2.
 - **Defaults for texts** were chosen on texts outside of these tables, with one seed: TREC and movie reviews from
-  harvardnlp/sent-conv-torch, and other rows of SNIPS and Banking77. They raised the accuracy from 76.2 to 88.0 % on 100
-  utterances (logistic regression: 84.6 %), and from 61.0 to 65.8 % on 1,000 questions (65.4 %).
+  harvardnlp/sent-conv-torch, and other rows of SNIPS and Banking77.
+- **Few texts:** a classifier corrects a ridge regression. On two draws of 100 other utterances, its accuracy was 91.4
+  and 90.6 % without the correction, 90.0 and 88.4 % with half of it (the default without dev data), 88.2 and 87.6 %
+  with all of it (logistic regression: 90.8, 87.4).
 - **Regression of series** corrects a ridge regression. On two sets of 150 windows of ETTh1, errors fell
   from 3.07 to 2.27 and from 1.67 to 1.50 (ridge regression: 2.87, 1.49).
-- **The search did not finish on any set.** For translation, only the learning rates 0.002 and 0.004 were compared.
+- **The search did not finish on any set.**
 - **Processor:** one thread of an AMD EPYC, or for texts an Intel Xeon, shared with other programs.
 - **The third set of each task**, except for translation, is trained for few epochs, which favours fast learning.
 - **Sources:** [sets.py](../experiments/defaults/sets.py) has the sets, their sizes and the rule that splits them.

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from glassgate.tasks.data import labelled as labelled_files
 from glassgate.tasks.data import records, texts
@@ -159,12 +159,15 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
 
     def linear_map(self, num_outputs: int) -> TokenScores | StepScores | None:
         """Return the linear map of the tokens or the steps that the network contains; None for none."""
-        if "ridge" in self.fitted:
+        if "ridge" in self.fitted and self.series_scale is not None:
             return StepScores(*map(torch.tensor, self.fitted["ridge"]))
         too_large = len(self.fitted.get("counts", ())) * num_outputs > MAX_WEIGHTS
         if "counts" not in self.fitted or not self.options.linear or too_large:
             return None
-        return TokenScores(self._rarity(), num_outputs)
+        scores = TokenScores(self._rarity(), num_outputs)
+        if "ridge" in self.fitted:
+            scores.weight = nn.Parameter(torch.tensor(self.fitted["ridge"]), requires_grad=False)
+        return scores
 
     def _rarity(self) -> Tensor:
         """The inverse document frequency of each token.

@@ -48,17 +48,21 @@ class SequenceEncoder(nn.Module):
         """Return the layers' output `(N, L, H)`, their final states, and the outputs of the linear map, `(N, K)`.
 
         Args:
-            batch: `units` (tokens, `(N, L)`) or `series` (`(N, L, C)`), and `lengths` (`(N,)`)
+            batch: `units` (tokens, `(N, L)`) or `series` (`(N, L, C)`), `lengths` (`(N,)`) and, in the training of some
+                networks, `linear`, outputs of linear maps that are used instead of those of this map (`(N, K)`)
         """
-        linear: Tensor | float = 0.0
+        inputs: tuple[Tensor, ...]
         if self.embedding is None:
             steps = batch["series"]
-            if self.linear is not None:
-                linear = self.linear(steps, step_mask(batch["lengths"], steps)).sum(1)
+            inputs = steps, step_mask(batch["lengths"], steps)
         else:
-            tokens = self._drop_words(batch)
-            steps = self.dropout(self.embedding(tokens))
-            linear = 0.0 if self.linear is None else self.linear(tokens).sum(1)
+            inputs = (self._drop_words(batch),)
+            steps = self.dropout(self.embedding(*inputs))
+        linear: Tensor | float = 0.0
+        if "linear" in batch and self.training:
+            linear = batch["linear"]
+        elif self.linear is not None:
+            linear = self.linear(*inputs).sum(1)
         output, state = self.encoder(steps, lengths=batch["lengths"])
         return output, state, linear
 
@@ -91,10 +95,18 @@ class TokenScores(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the part of each token, `(N, L, K)`, from tokens, `(N, L)`."""
-        rarity = self.rarity[tokens]
-        norm = rarity.square().sum(1, keepdim=True).sqrt().clamp(min=1.0)  # each token is at least 1; no tokens give 0
-        return F.embedding(tokens, self.weight) * (_SCALE * rarity / norm)[..., None]
+        return F.embedding(tokens, self.weight) * self._factors(tokens)[..., None]
+
+    def features(self, tokens: Tensor) -> Tensor:
+        """Return the values by which the output depends on each row of the weights, `(N, V)`."""
+        zeros = self.rarity.new_zeros(len(tokens), len(self.rarity))
+        return zeros.scatter_add(1, tokens, self._factors(tokens))
 
     def table(self) -> Tensor:
         """Return the part of each token before the division by the norm of the rarities of a text, `(V, K)`."""
         return self.weight.detach() * (_SCALE * self.rarity[:, None])
+
+    def _factors(self, tokens: Tensor) -> Tensor:
+        rarity = self.rarity[tokens]
+        norm = rarity.square().sum(1, keepdim=True).sqrt().clamp(min=1.0)  # each token is at least 1; no tokens give 0
+        return _SCALE * rarity / norm

@@ -8,12 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-_MAX_WEIGHTS = 2**14  # a map that would need more is not fitted
-_MAX_TOTAL = 2**20  # values of all series; of more series, evenly spaced ones are read
-_PENALTIES = tuple(10.0**power for power in range(-3, 5))  # leave-one-out errors choose one of them
+from glassgate.tasks.networks.ridge import MAX_VALUES, MAX_WEIGHTS, ridge
 
 
-class Ridge(NamedTuple):
+class StepRidge(NamedTuple):
     """A linear map of the values of a series of L steps and C channels to K outputs.
 
     Attributes:
@@ -25,11 +23,11 @@ class Ridge(NamedTuple):
     bias: np.ndarray
 
 
-def ridge(series: Sequence[np.ndarray], targets: np.ndarray) -> Ridge | None:
+def step_ridge(series: Sequence[np.ndarray], targets: np.ndarray) -> StepRidge | None:
     """Return the ridge regression of targets on the values of each step; None without one.
 
     Each value is standardised over the series. A step's part is therefore zero for its mean values, and a missing step
-    is treated as if it had these.
+    is treated as if it had these. Of many series, evenly spaced ones are read.
 
     Args:
         series: `(L, C)` each. The result is None for fewer than three, and for different shapes
@@ -37,24 +35,22 @@ def ridge(series: Sequence[np.ndarray], targets: np.ndarray) -> Ridge | None:
 
     Example:
         >>> series = np.random.default_rng(0).normal(size=(20, 3, 1))
-        >>> ridge(series, series[:, 1] - series[:, 2]).weight[:, 0, 0].round(2).tolist()
+        >>> step_ridge(series, series[:, 1] - series[:, 2]).weight[:, 0, 0].round(2).tolist()
         [0.0, 1.0, -1.0]
     """
     shape = series[0].shape
     are_equal = all(each.shape == shape for each in series)
-    if len(series) < 3 or not are_equal or series[0].size * targets.shape[1] > _MAX_WEIGHTS:
+    if len(series) < 3 or not are_equal or series[0].size * targets.shape[1] > MAX_WEIGHTS:
         return None
-    from sklearn.linear_model import RidgeCV
     from sklearn.preprocessing import StandardScaler
 
-    every = -(-len(series) * series[0].size // _MAX_TOTAL)
+    every = -(-len(series) * series[0].size // MAX_VALUES)
     scaler = StandardScaler()
     values = scaler.fit_transform(np.stack(series[::every]).reshape(len(series[::every]), -1).astype(np.float64))
-    coefficients = RidgeCV(_PENALTIES).fit(values, targets[::every]).coef_.reshape(targets.shape[1], -1)
-    weight = coefficients.T / scaler.scale_[:, None]
+    weight = ridge(values, targets[::every]).weight / scaler.scale_[:, None]
     weight[np.ptp(values, 0) == 0] = 0.0  # constant values
     bias = -(weight * scaler.mean_[:, None]).reshape(*shape, -1).sum(1)
-    return Ridge(weight.reshape(*shape, -1), bias)
+    return StepRidge(weight.reshape(*shape, -1), bias)
 
 
 class StepScores(nn.Module):

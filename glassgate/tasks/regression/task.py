@@ -17,7 +17,7 @@ from glassgate.tasks.data.number_labels import check_units, mean_and_deviation, 
 from glassgate.tasks.data.vocabulary import PADDING
 from glassgate.tasks.labelled_task import LabelledTask
 from glassgate.tasks.loss import Loss, Mean, to_float
-from glassgate.tasks.networks.step_scores import ridge
+from glassgate.tasks.networks.step_scores import step_ridge
 from glassgate.tasks.options import option
 from glassgate.tasks.predictions import Record
 from glassgate.tasks.regression.network import Regressor
@@ -64,7 +64,7 @@ class Regression(LabelledTask[RegressionOptions, list[float]]):
         vocabularies = self.collect_inputs(self.corpus(examples))
         if not vocabularies and self.options.linear:
             fields = [self.encode(each) for each in examples]
-            fitted = ridge([each["series"] for each in fields], np.stack([each["numbers"] for each in fields]))
+            fitted = step_ridge([each["series"] for each in fields], np.stack([each["numbers"] for each in fields]))
             if fitted is not None:
                 self.fitted["ridge"] = [each.tolist() for each in fitted]
         return vocabularies

@@ -65,7 +65,7 @@ def train(
     result = {
         "dev": (
             score(task, data["dev"], processes=processes)
-            if refined
+            if refined and data["dev"]
             else {name: value for name, value in best.items() if name not in ("epoch", "loss")}
         ),
         "test": score(task, data["test"], processes=processes) if data["test"] else {},

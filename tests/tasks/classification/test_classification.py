@@ -11,7 +11,9 @@ import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from glassgate.tasks.classification import POOLINGS, Classification, ClassificationOptions
+from glassgate.tasks.data.batches import collate
 from glassgate.tasks.data.labelled import Labelled
+from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.data.vocabulary import FIRST, UNKNOWN
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.metrics.confusion import LabelSummary
@@ -143,6 +145,39 @@ def test_the_linear_map_reads_the_tf_idf_of_the_tokens() -> None:
     with_map = network(batch).labels
     network.linear = None
     torch.testing.assert_close(with_map - network(batch).labels, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_training_corrects_a_ridge_regression_on_the_other_texts() -> None:
+    rows = texts(40)
+    task = trained(rows, epochs=1, word_dropout=0)
+    network, left_out = task.network, torch.tensor(task.fitted["left_out"])
+    fields = task.encode_split(Split(rows))["train"]
+    batch = collate(fields, [Piece(k, 0, len(each[next(iter(each))])) for k, each in enumerate(fields)], task.padding)
+    torch.testing.assert_close(batch["linear"], left_out)
+    assert (left_out.argmax(1) == batch["label"]).float().mean() > 0.6
+    whole = network.eval().encode(batch)[2]
+    assert (whole.argmax(1) == batch["label"]).float().mean() > 0.9
+    assert not torch.isclose(whole, left_out).any()
+    torch.testing.assert_close(network.train().encode(batch)[2], left_out)
+    assert not any(each.requires_grad for each in network.linear.parameters())
+    assert "ridge" not in trained(rows, epochs=1, pooling="attention").fitted
+
+
+def test_the_share_of_the_correction() -> None:
+    """Where the network sees the wrong labels, dev data leave only the ridge regression and the label frequencies."""
+    rows = texts(60)
+    task = trained(rows)
+    network, dev = task.network, task.encoded(texts(40, seed=1))
+    train = task.encode_split(Split(rows))["train"]
+    learned = network.head.weight.detach().clone()
+    task.refine(train, dev[:5])
+    torch.testing.assert_close(network.head.weight, learned / 2)
+    with torch.no_grad():
+        network.head.weight.normal_(0, 10)
+    assert " 0% " in task.refine(train, dev)
+    assert not network.head.weight.any()
+    counts = [sum(each.label == label for each in rows) for label in task.vocabularies["labels"].symbols]
+    torch.testing.assert_close(network.head.bias.exp(), torch.tensor(counts) / len(rows))
 
 
 def test_networks_without_a_linear_map(monkeypatch: pytest.MonkeyPatch) -> None:

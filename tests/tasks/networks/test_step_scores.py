@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from glassgate.tasks.networks.step_scores import StepScores, ridge
+from glassgate.tasks.networks.ridge import log_odds_factor, ridge
+from glassgate.tasks.networks.step_scores import StepScores, step_ridge
 
 
 def solve(values: np.ndarray, targets: np.ndarray, penalty: float) -> tuple[np.ndarray, np.ndarray]:
@@ -21,21 +22,23 @@ def test_ridge_has_the_penalty_with_the_smallest_errors_on_series_that_are_left_
     series = random.normal(3, [1, 9], (count, 7, 2))
     series[:, 4, 1] = 5.0  # a constant value
     targets = series[:, :2, 0] + random.normal(0, 0.5, (count, 2))
-    fitted = ridge(list(series), targets)
+    fitted = step_ridge(list(series), targets)
     assert fitted is not None
     flat = series.reshape(count, -1)
     deviation = flat.std(0)
     deviation[deviation < 1e-9] = 1.0
     values = (flat - flat.mean(0)) / deviation
 
-    def error(penalty: float) -> float:
-        total = 0.0
+    def left_out(penalty: float) -> np.ndarray:
+        rows = []
         for k in range(count):
             weights, constant = solve(np.delete(values, k, 0), np.delete(targets, k, 0), penalty)
-            total += float(((targets[k] - constant - values[k] @ weights) ** 2).sum())
-        return total
+            rows.append(constant + values[k] @ weights)
+        return np.array(rows)
 
-    weights, _ = solve(values, targets, min(np.logspace(-3, 4, 8), key=error))
+    penalty = min(np.logspace(-3, 4, 8), key=lambda penalty: float(((targets - left_out(penalty)) ** 2).sum()))
+    weights, _ = solve(values, targets, penalty)
+    np.testing.assert_allclose(ridge(values, targets).left_out, left_out(penalty), atol=1e-6)
     other = random.normal(3, 9, (5, 7, 2))
     other[:, 4, 1] = 5.0
     expected = (other.reshape(5, -1) - flat.mean(0)) / deviation @ weights
@@ -48,7 +51,7 @@ def test_ridge_has_the_penalty_with_the_smallest_errors_on_series_that_are_left_
 def test_the_parts_of_shorter_longer_and_padded_series() -> None:
     random = np.random.default_rng(0)
     series = random.normal(2, 1, (20, 4, 3))
-    fitted = ridge(list(series), random.normal(0, 1, (20, 1)))
+    fitted = step_ridge(list(series), random.normal(0, 1, (20, 1)))
     assert fitted is not None
     scores = StepScores(torch.tensor(fitted.weight), torch.tensor(fitted.bias))
     mean = torch.tensor(series.mean(0))[None]
@@ -64,9 +67,20 @@ def test_the_parts_of_shorter_longer_and_padded_series() -> None:
 
 def test_series_without_a_ridge_regression() -> None:
     series, targets = [np.ones((4, 1))] * 3, np.ones((3, 1))
-    assert ridge(series[:2], targets[:2]) is None
-    assert ridge([*series[:2], np.ones((5, 1))], targets) is None
-    assert ridge([np.ones((2**14 + 1, 1))] * 3, targets) is None
-    fitted = ridge(series, targets)
+    assert step_ridge(series[:2], targets[:2]) is None
+    assert step_ridge([*series[:2], np.ones((5, 1))], targets) is None
+    assert step_ridge([np.ones((2**14 + 1, 1))] * 3, targets) is None
+    fitted = step_ridge(series, targets)
     assert fitted is not None
     assert not fitted.weight.any()
+
+
+def test_outputs_become_log_odds_only_as_far_as_they_predict_labels_of_other_examples() -> None:
+    random = np.random.default_rng(0)
+    labels = random.random(2000) < 0.2
+    targets = np.stack([~labels, labels], 1).astype(float)
+    log_odds = random.normal(0, 1, 2000) + 2 * labels  # two normal distributions: their exact log-odds are 2 x - 2
+    left_out = np.stack([1 - log_odds, log_odds - 1], 1) / 4
+    assert log_odds_factor(left_out, targets) == 4.0
+    assert log_odds_factor(left_out[::-1], targets) < 0.6
+    assert log_odds_factor(-left_out, targets) == 0.0
