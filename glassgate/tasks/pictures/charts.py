@@ -2,6 +2,7 @@
 
 import io
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,6 +11,11 @@ from typing import IO, Any
 from glassgate.tasks.runs import write
 
 _SVG_TAG = re.compile(rb"<[^>]*>")
+_CHINESE_FONTS = (
+    "Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei",
+    "PingFang SC", "Microsoft YaHei", "SimHei",
+)  # fmt: skip
+"""Fonts for the characters that matplotlib's own font lacks, the preferred ones first."""
 _LONG_DECIMAL = re.compile(rb"-?\d+\.\d{4,}")
 
 
@@ -22,13 +28,29 @@ def save_figure(figure: Any, path: Path) -> None:
     """Write a matplotlib figure as PNG or SVG; the suffix of the path selects the format.
 
     In SVG, text is stored as text, and coordinates are rounded to 0.1 pt. Equal figures give equal files.
+
+    Warns:
+        UserWarning: no installed font has a character.
     """
     from matplotlib import rc_context
+    from matplotlib.font_manager import fontManager
+    from matplotlib.text import Text
 
+    installed = {*fontManager.get_font_names()}
+    families = ["sans-serif", *(name for name in _CHINESE_FONTS if name in installed)]
+    for text in figure.findobj(Text):
+        text.set_fontfamily(families)
     content = io.BytesIO()
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "glassgate"}):
+    style = rc_context({"svg.fonttype": "none", "svg.hashsalt": "glassgate"})
+    with style, warnings.catch_warnings(record=True) as missing:
+        warnings.filterwarnings("always", "Glyph .* missing")
         metadata = {"Date": None} if path.suffix == ".svg" else None
         figure.savefig(content, dpi=120, format=path.suffix[1:], metadata=metadata)
+    if missing and (number := re.match(r"Glyph (\d+)", str(missing[0].message))):
+        character = chr(int(number[1]))
+        warnings.warn(
+            f"{path.name}: no installed font has {character!r}; install one, such as Noto Sans CJK", stacklevel=2
+        )
     raw = content.getvalue()
     if path.suffix == ".svg":
         raw = re.sub(rb"(?m)^ +| +$", b"", _SVG_TAG.sub(_round_coordinates, raw))

@@ -232,6 +232,9 @@ def test_picture(tmp_path: Path) -> None:
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     pictures.confusion_picture([[3, 1], [0, 2]], ["good", "bad"], tmp_path / "a.svg")
     assert "<svg" in (tmp_path / "a.svg").read_text()
+    with pytest.warns(UserWarning, match=r"b\.png: no installed font has '\U00012000'; install one") as warned:
+        pictures.confusion_picture([[3, 1], [0, 2]], ["\U00012000\U00012001", "bad"], tmp_path / "b.png")
+    assert len(warned) == 1
 
 
 def test_saved_and_loaded(tmp_path: Path) -> None:
