@@ -176,8 +176,12 @@ def torch_rl(library: ModuleType) -> Callable[[], Tensor]:
 
 
 PROGRAMS = [
-    Program("stable-baselines3: RecurrentPPO, one call a step", "`gg.convert(agent.policy)`", recurrent_ppo),
-    Program("the same, a sequence in one call", "`gg.convert(agent.policy)`, and a policy below", one_call_ppo),
+    Program("stable-baselines3: RecurrentPPO, one call per step", "`gg.convert(agent.policy)`", recurrent_ppo),
+    Program(
+        "stable-baselines3: RecurrentPPO, one call per sequence",
+        "`gg.convert(agent.policy)`, and the policy `OneCall` below",
+        one_call_ppo,
+    ),
     Program("darts: RNNModel, GRU", "`nn.GRU = gg.GRU`", darts("GRU", block=False)),
     Program("darts: RNNModel, LSTM", "`nn.LSTM = gg.LSTM`", darts("LSTM", block=False)),
     Program("darts: BlockRNNModel, GRU", "`nn.GRU = gg.GRU`", darts("GRU", block=True)),
