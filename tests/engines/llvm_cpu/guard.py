@@ -124,7 +124,7 @@ class Guard:
         self._patch.setattr(Matrices, "addresses", guarded_addresses)
         self._patch.setattr(passes.BackwardPass, "gradients", gradients_guarded)
         self._patch.setattr(passes, "kept", SimpleNamespace(size=-1))
-        for module in (executable, packed, passes):
+        for module in (executable, passes):
             self._patch.setattr(module, "borrow", lambda size: (self.memory.allocate(size), None))
         for module in (executable, packed):
             self._patch.setattr(module, "empty", lambda shape, dtype: self.copy(torch.empty(shape, dtype=dtype)))
