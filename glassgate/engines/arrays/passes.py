@@ -148,6 +148,8 @@ class ArrayPasses:
         if rows is None:
             L, N, _ = tensors[0].shape
             rows = layout_of(L * N, N, None)._replace(shape=(L, N))
+        if resets is None and rows.reverse is self.reverse:
+            return rows
         return rows._replace(reverse=self.reverse, resets=None if resets is None else resets.flatten())
 
     def _operands(self, tensors: Sequence[Tensor]) -> Operands:
