@@ -24,8 +24,13 @@ OWN = {
     "names": (Named(), 5, 6),
     "gates shared by the heads": (gg.cells.Mamba2(2, 3), 5, 8),
 }
-FAST = ("CfC", "GRUD", "LMU", "LRU", "S4D")
-"""The structured cells that run without `make test-gpu`."""
+FAST = ("CfC", "GRUD", "LMU", "S4D", "softmax", "maxima", "cumsum", "parts", "merged axes", "heads that mix")
+"""The structured cells and the steps that run without `make test-gpu`."""
+
+
+def marked(names):
+    """The names; those not in `FAST` only run in `make test-gpu`."""
+    return [pytest.param(name, marks=() if name in FAST else pytest.mark.gpu) for name in names]
 
 
 @pytest.fixture(autouse=True)
@@ -62,15 +67,13 @@ def test_cells_equal_the_reference(name):
     compare(*{**MEMORIES, **OWN}[name])
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in FAST else pytest.mark.gpu) for name in STRUCTURED]
-)
+@pytest.mark.parametrize("name", marked(STRUCTURED))
 def test_structured_cells_equal_the_reference(name):
     cell = getattr(gg.cells, name)()
     compare(cell, *example_sizes(cell))
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", marked(STEPS))
 def test_values_at_any_position(name):
     compare(make_cell(STEPS[name]), 5, 8)
 
