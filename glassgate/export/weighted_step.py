@@ -154,7 +154,7 @@ def weighted_step(spec: DirectionSpec, also: Mapping[str, Value] | None = None) 
     parameters: dict[ops.Leaf, Tensor] = {
         v.op: weights.parameter(v.op)[None] for v in values if isinstance(v.op, ops.Parameter)
     }
-    numbers = [n[0].numpy() for n in (evaluate(step.sizes, known, parameters) if known else [])]
+    numbers = [n[0].numpy() for n in evaluate(step.sizes, known, parameters, like=spec.weights["weight_ih"])]
     leaves = {value: leaf(Fixed(f"{k}"), value.axes, value.name) for k, value in enumerate(known)}
     constants = {leaves[value]: array for value, array in zip(known, numbers, strict=True)}
     sums: dict[Value, Terms] = {}

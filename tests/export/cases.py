@@ -85,6 +85,16 @@ class OtherMeans(gg.Cell):
         return torch.tanh(a.ih.n - mean) + torch.tanh(a.ih.m + own)
 
 
+class Numbers(gg.Cell):
+    """A sum of numbers for every unit, which reads no parameter."""
+
+    gates = ("n",)
+    state = ("h",)
+
+    def step(self, a: Any, s: Any) -> Any:
+        return torch.tanh(a.n) * (torch.zeros_like(a.n) + 0.5)
+
+
 CELLS: dict[str, Any] = {name: getattr(gg.cells, name)() for name in gg.cells.__all__} | {
     "RNN with relu": gg.cells.RNN("relu"),
     "SLSTM of 2 heads": gg.cells.SLSTM(2),
@@ -94,6 +104,7 @@ CELLS: dict[str, Any] = {name: getattr(gg.cells, name)() for name in gg.cells.__
     "names of helpers": NamesOfHelpers(),
     "zero mean": ZeroMean(),
     "means of other products": OtherMeans(),
+    "numbers": Numbers(),
 }
 STRUCTURES: dict[str, dict[str, Any]] = {
     "stack": {"num_layers": 2, "residual": True},
