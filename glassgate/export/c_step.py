@@ -170,7 +170,8 @@ class StepFunction(Loops):
             yield f"    const real *w = W{f' + {offset}' if offset else ''} + u * {part.shape[1]};"
         yield from (f"    {line}" for line in products)
         yield "    UNROLL for (int part = 0; part < ROWS; part++) {"
-        yield "        const int at = u + part * LANES;"
+        if re.search(r"\bat\b", "\n".join(body)):
+            yield "        const int at = u + part * LANES;"
         yield from (f"        {line}" for line in body)
         yield "    }"
         yield "}"

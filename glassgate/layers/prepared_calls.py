@@ -127,11 +127,8 @@ def prepare_call(
         prepare_levels: yields the levels of the calls with a signature; None for a level that is not prepared.
         fixed_weights: as in `Call`.
     """
-    parts, layout, shares_states = (
-        [part for level in levels for part in level.parts],
-        options.layout,
-        not arguments.states,
-    )
+    parts, layout = [part for level in levels for part in level.parts], options.layout
+    shares_states = not arguments.states
     if layout.rows == 0:
         return None
     transposed = layout.batch_first and layout.rows > 1 and layout.length > 1

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,16 @@ import glassgate as gg
 from glassgate.export.errors import ExportError
 from tests.compare import noise
 from tests.export.cases import CELLS, STRUCTURES, drawn, layer_of_cell, layer_of_structure
+
+
+class InputMean(gg.Cell):
+    """The mean of a product with the input, in a loop that stores nothing per unit."""
+
+    gates, state, recurrent = ("n", "m"), ("h",), False
+
+    def step(self, a: Any, s: Any) -> Any:
+        return torch.sigmoid(a.n) * (torch.zeros_like(a.n) + a.ih.m.mean(-1, keepdim=True))
+
 
 STEPS = 12
 WARNINGS = ["-Wall", "-Wextra", "-pedantic", "-Werror"]
@@ -81,6 +92,7 @@ NETWORKS |= {
     "layer norm of a large mean": lambda: of_uncentred(gg.cells.LayerNormLSTM()),
     "layer norm of a large mean, GRU": lambda: of_uncentred(gg.cells.LayerNormGRU()),
     "layer norm in double": lambda: of_layer(drawn(gg.Recurrent(gg.cells.LayerNormLSTM(), 3, 9, dtype=torch.float64))),
+    "mean of whole blocks": lambda: of_layer(drawn(gg.Recurrent(InputMean(), 3, 16))),
     "tagger": lambda: of_tagger(False),
     "tagger both ways": lambda: of_tagger(True),
 }  # fmt: skip
