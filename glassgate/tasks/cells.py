@@ -30,7 +30,7 @@ CELLS = (
 RENAMED = {"gruv1": "gruv3"}
 """Former names of cells, with their present names."""
 
-HELP = "lstm, gla(heads=4), FILE.py:Class or FILE.py:Class(heads=4)"
+HELP = "lstm, gla(heads=4), FILE.py:Class"
 
 _IN_FILE = re.compile(r"(.*\.py):(\w+)(\(.*\))?", re.DOTALL)
 
