@@ -98,9 +98,11 @@ claims: .venv/installed
 	@$(bin)/python -m experiments.claims runs/claims
 
 check: .venv/installed
-	@$(MAKE) --no-print-directory --jobs=2 lint demo-in-a-hurry
-	@for system in win32 darwin; do $(bin)/mypy --platform $$system --cache-dir .mypy_cache/$$system -p glassgate || exit; done
+	@$(MAKE) --no-print-directory --jobs=2 lint types-win32 types-darwin demo-in-a-hurry
 	@$(MAKE) --no-print-directory test-all
+
+types-%: .venv/installed
+	@$(bin)/mypy --platform $* --cache-dir .mypy_cache/$* -p glassgate
 
 lint: .venv/installed
 	@echo "Lint and format (ruff), types (mypy) and imports (import-linter) ..."

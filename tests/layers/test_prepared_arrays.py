@@ -92,9 +92,9 @@ def test_the_results_have_the_same_bits_in_inference(name):
 
 def test_second_derivatives_with_lengths():
     layer, _ = made("delta rule")
-    x = noise(1, 4, 4, 6).double().requires_grad_()
+    x = noise(1, 3, 3, 6).double().requires_grad_()
     for _ in range(3):
-        assert torch.autograd.gradgradcheck(lambda v: layer(v, lengths=[4, 0, 2, 3])[0], (x,))
+        assert torch.autograd.gradgradcheck(lambda v: layer(v, lengths=[3, 0, 2])[0], (x,))
     assert prepared(layer)
 
 
