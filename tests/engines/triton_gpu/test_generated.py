@@ -33,14 +33,14 @@ def differences(written: Written, record: bool) -> list[str]:
 
 
 @pytest.mark.filterwarnings("ignore:var.*degrees of freedom")
-@examples(20, 10_000)
+@examples(12, 10_000)
 @given(cells(max_lines=6))
 def test_kernels_equal_the_step(written: Written) -> None:
     check(written, record=True)
 
 
 @pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # of numbers beyond the size of an axis
-@examples(10, 10_000)
+@examples(8, 10_000)
 @given(array_cells())
 def test_kernels_of_arrays_equal_the_step(written: Written) -> None:
     check(written, record=False)
