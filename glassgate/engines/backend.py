@@ -1,7 +1,7 @@
 """The interface between layers and backends. `registry.py` lists the backends by name."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -133,37 +133,6 @@ class PlannedPasses(Passes, Protocol):
             flat: every state at every step and every final state of each direction, as rows.
             data: the input.
             ragged: as in `forward`.
-        """
-
-
-@runtime_checkable
-class ArrayPasses(Passes, Protocol):
-    """The passes of the recurrence of one direction, whose cell declares axes. Its input is the pre-activations."""
-
-    def backward(
-        self,
-        tensors: Sequence[Tensor],
-        saved: Sequence[Tensor],
-        resets: Tensor | None,
-        d_visible: Sequence[Tensor | None],
-        needed: Sequence[bool],
-        ragged: Any = None,
-        recordings: Sequence[Recording] | None = None,
-        groups: int = 0,
-    ) -> list[Tensor | None]:
-        """See `Passes`, and `GradientRequest` for the groups."""
-
-    def in_torch(self, tensors: Sequence[Tensor], resets: Tensor | None, ragged: Any) -> tuple[Tensor, ...]:
-        """The results of a call, computed in torch, so that they can be differentiated to any order."""
-
-    def with_tangents(
-        self, tensors: Sequence[Tensor], d: Sequence[Tensor | None], resets: Tensor | None, ragged: Any
-    ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        """The results of a call and their tangents; both are differentiable.
-
-        Args:
-            tensors, resets, ragged: the arguments of the call.
-            d: the tangents of `tensors`; None for zero.
         """
 
 

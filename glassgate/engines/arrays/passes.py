@@ -1,10 +1,10 @@
-"""The recurrence of one direction as `backend.ArrayPasses`: what autograd and the transforms of torch.func call."""
+"""The recurrence of one direction as `backend.Passes`: what autograd and the transforms of torch.func call."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import compress, islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -38,8 +38,10 @@ def recurrence_of(program: ArrayProgram, restarts: bool, by_step: bool) -> Recur
 
 @dataclass(frozen=True, eq=False)
 class ArrayPasses:
-    """`backend.ArrayPasses`. The tensors of a call are the pre-activations, the parameters of the kernels, the initial
-    states, the states after a reset if they differ, the inputs and the noise if the cell reads them.
+    """The passes of the recurrence of one direction, whose cell declares axes; see `backend.Passes`.
+
+    The tensors of a call are the pre-activations, the parameters of the kernels, the initial states, the states after a
+    reset if they differ, the inputs and the noise if the cell reads them.
 
     Attributes:
         compiled: the kernels.
@@ -73,7 +75,7 @@ class ArrayPasses:
         self,
         tensors: Sequence[Tensor],
         resets: Tensor | None,
-        ragged: Rows | None = None,
+        ragged: Any = None,
         recordings: Sequence[Recording] | None = None,
     ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
         """See `Passes`. `ragged` replaces the rows."""
@@ -96,7 +98,7 @@ class ArrayPasses:
         resets: Tensor | None,
         d_visible: Sequence[Tensor | None],
         needed: Sequence[bool],
-        ragged: Rows | None = None,
+        ragged: Any = None,
         recordings: Sequence[Recording] | None = None,
         groups: int = 0,
     ) -> list[Tensor | None]:
@@ -116,16 +118,19 @@ class ArrayPasses:
         of_tensors += [d.inputs] if program.inputs else []
         return [*of_tensors, *([None] if program.noise else [])]
 
-    def in_torch(
-        self, tensors: Sequence[Tensor], resets: Tensor | None, ragged: Rows | None = None
-    ) -> tuple[Tensor, ...]:
+    def in_torch(self, tensors: Sequence[Tensor], resets: Tensor | None, ragged: Any = None) -> tuple[Tensor, ...]:
         """The results of a call, computed in torch, so that they can be differentiated to any order."""
         return self.compiled.in_torch(self._rows(tensors, resets, ragged), self._operands(tensors))
 
     def with_tangents(
-        self, tensors: Sequence[Tensor], d: Sequence[Tensor | None], resets: Tensor | None, ragged: Rows | None
+        self, tensors: Sequence[Tensor], d: Sequence[Tensor | None], resets: Tensor | None, ragged: Any
     ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        """See `backend.ArrayPasses`. torch computes both."""
+        """The results of a call and their tangents, both computed in torch and differentiable.
+
+        Args:
+            tensors, resets, ragged: as in `forward`.
+            d: the tangents of `tensors`; None for zero.
+        """
         is_moved = [v is not None for v in d]
         moved = tuple(compress(tensors, is_moved))
 

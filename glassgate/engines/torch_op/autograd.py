@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassgate.engines.backend import ArrayPasses, PlannedPasses, RaggedLayout
+from glassgate.engines.arrays.passes import ArrayPasses
+from glassgate.engines.backend import PlannedPasses, RaggedLayout
 from glassgate.engines.contract import Direction, Recording, Steps, is_batched
 from glassgate.engines.plan import (
     differentiable_tensors,
@@ -30,10 +31,10 @@ from glassgate.engines.plan import (
 )
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.symbolic.tangent import is_tangent
-from glassgate.engines.torch_names import dispatch_mode_count, functorch, is_legacy_batch, top_transform
+from glassgate.engines.torch_names import dispatch_mode_count, is_legacy_batch, top_transform
 from glassgate.engines.torch_op.by_group import sum_by_group
 from glassgate.engines.torch_op.calls import RowLayout, SingleCall, flatten_steps, split_steps, transformed_call
-from glassgate.engines.torch_op.function import FlatFunction, is_differentiated, unwrap_dead_wrappers
+from glassgate.engines.torch_op.function import FlatFunction, is_differentiated, pull_back, unwrap_dead_wrappers
 from glassgate.engines.torch_op.tangents import (
     reference_results,
     reference_with_tangents,
@@ -263,7 +264,7 @@ class LayerGradients(FlatFunction):
                 d_results = _run_with_tangents(request.passes, ctx.layout, resets, inputs, d)[1]
                 return tuple([d_results[k].to(v.dtype) for k, v in zip(request.reached, d_reached, strict=True)])
 
-            d_inputs, d_d_reached = _pull_back(tangents, inputs, d_reached)
+            d_inputs, d_d_reached = pull_back(tangents, inputs, d_reached)
         exist = differentiable_tensors(request.passes.plans)
         d_inputs = [v if exists else None for v, exists in zip(d_inputs, exist, strict=True)]
         return None, None, None, *d_inputs, *[None] * len(saved), *d_d_reached
@@ -350,31 +351,6 @@ def _gradients_by_group(
         return tuple([torch.stack(v) if is_weight else torch.cat(v, v[0].dim() - 2) for v, is_weight in by_gradient])
 
     return gradients
-
-
-def _pull_back(
-    function: Callable[..., tuple[Tensor, ...]], inputs: Sequence[Tensor], d_values: Sequence[Tensor]
-) -> tuple[Sequence[Tensor | None], Sequence[Tensor]]:
-    """Return the gradients of the inputs of a function, from the gradients of its values; and the values.
-
-    Outside of transforms, a gradient is None if autograd does not need it.
-    """
-    if functorch is None or top_transform() is not None:
-        values, pullback, *_ = torch.func.vjp(function, *inputs)
-        return pullback(tuple(d_values)), values
-    create_graph = torch.is_grad_enabled()
-    gradients: Iterator[Tensor] = iter(())
-    with torch.enable_grad():
-        leaves = [v.view_as(v) if v.requires_grad else v for v in inputs]
-        values = function(*leaves)
-    needed = [leaf for leaf in leaves if leaf.requires_grad]
-    roots = [(v, d) for v, d in zip(values, d_values, strict=True) if v.requires_grad]
-    if roots and needed:
-        outputs, d_outputs = zip(*roots, strict=True)
-        options = {"create_graph": create_graph, "materialize_grads": True}
-        gradients = iter(torch.autograd.grad(outputs, needed, d_outputs, **options))
-    d_inputs = [next(gradients, None) if leaf.requires_grad else None for leaf in leaves]
-    return d_inputs, values if create_graph else [v.detach() for v in values]
 
 
 def _run_with_tangents(

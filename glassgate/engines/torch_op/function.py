@@ -5,7 +5,7 @@ arguments and results several times. This takes longer than a small kernel. Here
 results must be flat.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -97,3 +97,28 @@ def _single_level_function(function: type[FlatFunction]) -> Any:
         "jvp": staticmethod(function.jvp),
     }
     return type(f"{function.__name__}OfOneLevel", (functorch._SingleLevelFunction,), rules)
+
+
+def pull_back(
+    function: Callable[..., tuple[Tensor, ...]], inputs: Sequence[Tensor], d_values: Sequence[Tensor]
+) -> tuple[Sequence[Tensor | None], Sequence[Tensor]]:
+    """Return the gradients of the inputs of a function, from the gradients of its values; and the values.
+
+    Outside of transforms, a gradient is None if autograd does not need it.
+    """
+    if functorch is None or top_transform() is not None:
+        values, pullback, *_ = torch.func.vjp(function, *inputs)
+        return pullback(tuple(d_values)), values
+    create_graph = torch.is_grad_enabled()
+    gradients: Iterator[Tensor] = iter(())
+    with torch.enable_grad():
+        leaves = [v.view_as(v) if v.requires_grad else v for v in inputs]
+        values = function(*leaves)
+    needed = [leaf for leaf in leaves if leaf.requires_grad]
+    roots = [(v, d) for v, d in zip(values, d_values, strict=True) if v.requires_grad]
+    if roots and needed:
+        outputs, d_outputs = zip(*roots, strict=True)
+        options = {"create_graph": create_graph, "materialize_grads": True}
+        gradients = iter(torch.autograd.grad(outputs, needed, d_outputs, **options))
+    d_inputs = [next(gradients, None) if leaf.requires_grad else None for leaf in leaves]
+    return d_inputs, values if create_graph else [v.detach() for v in values]
