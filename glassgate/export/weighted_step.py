@@ -234,7 +234,7 @@ def _in_order(value: Value, axes: Axes, numbers: np.ndarray) -> np.ndarray:
 
 
 def _merged_sums(values: list[Value], results: Iterable[Value], fixed: set[Value]) -> set[Value]:
-    """The sums of matrix products and constants that become one value. Each product has no other reader."""
+    """The sums of matrix products and constants that become one value. Only this sum reads each product."""
     computed = [value for value in values if value not in fixed]
     products = {v for v in computed if isinstance(v.op, ops.InputHalf | ops.Product | ops.Projection)}
 

@@ -52,7 +52,7 @@ class Layout:
         scheme: the scheme of the labels, see `bio.detect_scheme`; empty if they do not mark entities
         other_label_columns: other columns that may contain labels
         has_leading_comments: whether the first row of each sequence is a comment that begins with #
-        is_clear: whether the columns are no text with equally many words per line
+        is_clear: whether these are columns, and not a text whose lines have equally many words
     """
 
     kind: str
@@ -184,16 +184,16 @@ def detect_layout(path: str | Path, wanted: Wanted = ANY_COLUMNS, separator: str
     width = next((width for width, _ in Counter(map(len, chain.from_iterable(sequences))).most_common(1)), 0)
     if width < (2 if wanted.labelled else 1):
         return None
-    sequences = _without_empty([row for row in rows if len(row) == width or row[0][:1] != "#"] for rows in sequences)
+    sequences = [*filter(None, ([r for r in rows if len(r) == width or r[0][:1] != "#"] for rows in sequences))]
     if separator == "\t" and width == len(CONLLU_COLUMNS) and all(_TOKEN_ID.fullmatch(row[0]) for row in sequences[0]):
         return conllu_layout(wanted.label_column, wanted.labelled)
     sequences = [rows for rows in sequences if all(len(row) == width for row in rows)] or sequences
     has_comments = _have_leading_comments(sequences)
     if has_comments:
-        sequences = _without_empty(rows[1:] for rows in sequences)
+        sequences = [*filter(None, (rows[1:] for rows in sequences))]
     names = find_header(sequences) if sequences else ()
     if names:
-        sequences = _without_empty([sequences[0][1:], *sequences[1:]])
+        sequences = [*filter(None, [sequences[0][1:], *sequences[1:]])]
     sequences = [rows for rows in sequences if all(len(row) == width for row in rows)]
     layout = Layout("columns", separator, width, names=names, has_leading_comments=has_comments)
     if not sequences:
@@ -221,7 +221,7 @@ def detect_table(path: str | Path, wanted: Wanted = ANY_COLUMNS) -> Layout:
     }.isdisjoint(header)
     names = header if is_usual or not sequences else find_header(sequences)
     if names and sequences:
-        sequences = _without_empty([sequences[0][1:], *sequences[1:]])
+        sequences = [*filter(None, [sequences[0][1:], *sequences[1:]])]
     layout = Layout(kind, dialect.separator, len(header), names=names)
     lower_names = [name.lower() for name in names]
     expected: list[tuple[str, str, str | None, Sequence[str]]] = [
@@ -326,10 +326,6 @@ def _have_leading_comments(sequences: Sequence[list[list[str]]]) -> bool:
         return False
     last_cells = {row[-1] for rows in sequences for row in rows[1:]}
     return not any(rows[0][-1] in last_cells for rows in sequences)
-
-
-def _without_empty(sequences: Iterable[list[list[str]]]) -> list[list[list[str]]]:
-    return [rows for rows in sequences if rows]
 
 
 def _are_clear(layout: Layout, rows: Sequence[Sequence[str]], types: set[str]) -> bool:

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from glassgate.tasks.data.detect import are_columns, are_labels_by_text, are_texts_by_label, detect_kind
+from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.dialect import Dialect, detect_dialect
 from glassgate.tasks.data.excel import excel_rows
 from glassgate.tasks.data.files import loading, readable_file
-from glassgate.tasks.data.lines import open_text, read_lines
+from glassgate.tasks.data.json_rows import read_json, read_json_lines
+from glassgate.tasks.data.lines import open_text
 from glassgate.tasks.errors import DataError
 
 TABLE_KINDS = ("csv", "tsv", "xlsx")
@@ -64,7 +65,10 @@ def read_rows(path: str | Path, kind: str = "") -> Iterator[tuple[int, Any, Labe
     kind = kind or detect_kind(path)
     if kind in TABLE_KINDS:
         return _table_rows(path, kind)
-    rows = {"parquet": _parquet, "json": _json}.get(kind, read_json_lines)(path)
+    if kind == "parquet":
+        rows = _parquet(path)
+    else:
+        rows = ((number, row, {}) for number, row in (read_json if kind == "json" else read_json_lines)(path))
     return ((number, flat(row), names) for number, row, names in rows)
 
 
@@ -225,22 +229,6 @@ def _table_rows(path: str | Path, kind: str) -> Iterator[tuple[int, dict[str, An
             yield number, dict(zip(dialect.header, cells, strict=True)), {}
 
 
-def read_json_lines(path: str | Path) -> Iterator[tuple[int, Any, LabelNames]]:
-    """Yield the rows of JSON lines as `read_rows` does, with nested objects."""
-    for number, line in read_lines(path):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(
-                path,
-                number,
-                f"expected a JSON object in one line, but the line does not parse: {error}; correct the line",
-            ) from None
-        yield number, row, {}
-
-
 def flat(row: Any, prefix: str = "") -> Any:
     """Return a row in which members of nested objects are members with joined names, except those of a translation.
 
@@ -260,51 +248,6 @@ def flat(row: Any, prefix: str = "") -> Any:
 def last_name(name: str) -> str:
     """Return the name of a column or of a nested key in lower case, without the keys that lead to it."""
     return name.strip().lower().rpartition(".")[2]
-
-
-def _json(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNames]]:
-    """The rows in a JSON list, in the lists of a JSON object, such as the parts "train" and "test", or in columns.
-
-    Each member of an object from texts to labels is a row `[text, label]`. Each text of an object from labels to texts,
-    or among the patterns of an intent of a chatbot, is a row. So is each string of a list, and each list of tokens and
-    their labels.
-    """
-    rows = load_json(path)
-    if isinstance(rows, dict) and are_texts_by_label(rows):
-        rows = [{"text": text, "label": label} for label, texts in rows.items() for text in texts]
-    if isinstance(rows, dict) and are_labels_by_text(rows):
-        rows = [[text, label] for text, label in rows.items()]
-    if isinstance(rows, dict) and are_columns(rows):
-        rows = [dict(zip(rows, values, strict=True)) for values in zip(*rows.values(), strict=True)]
-    if isinstance(rows, dict):
-        lists = [value for value in rows.values() if isinstance(value, list)]
-        if len(lists) == 1 or (lists and len(lists) == len(rows) and _contain_rows(lists)):
-            rows = [*chain.from_iterable(lists)]
-    if not isinstance(rows, list):
-        raise DataError(
-            path, None, f"expected a list of JSON objects, got {type(rows).__name__}; write one object per row"
-        )
-    if all(isinstance(row, str) for row in rows):
-        rows = [{"text": row} for row in rows]
-    if rows and all(_is_sentence(row) for row in rows):
-        rows = [{"tokens": [token for token, _ in row], "tags": [tag for _, tag in row]} for row in rows]
-    if rows and all(isinstance(row, dict) and {"patterns", "tag"} <= row.keys() for row in rows):
-        rows = [{"text": text, "label": row["tag"]} for row in rows for text in row["patterns"]]
-    for number, row in enumerate(rows, start=1):
-        yield number, row, {}
-
-
-def _is_sentence(row: Any) -> bool:
-    """Whether a row is a list of tokens with a label each."""
-    pairs = row if isinstance(row, list) else []
-    return bool(pairs) and all(
-        isinstance(pair, list) and len(pair) == 2 and all(isinstance(each, str) for each in pair) for pair in pairs
-    )
-
-
-def _contain_rows(lists: Sequence[list[Any]]) -> bool:
-    """Whether lists are parts of the data, each with rows that are objects or lists."""
-    return all(isinstance(row, dict | list) for rows in lists for row in rows)
 
 
 def _parquet(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNames]]:
@@ -377,20 +320,6 @@ def _is_rule(row: Sequence[str], dialect: Dialect) -> bool:
     """Whether a row is the line of dashes below the header of a table in Markdown."""
     text = "".join(row).replace(" ", "")
     return dialect.separator == "|" and "-" in text and not text.strip("-:")
-
-
-def load_json(path: str | Path) -> Any:
-    """Return the content of a JSON file.
-
-    Raises:
-        DataError: see `read_lines`; the file does not parse
-    """
-    with open_text(path) as file:
-        try:
-            return json.load(file)
-        except (ValueError, RecursionError) as error:
-            line = getattr(error, "lineno", None)
-            raise DataError(path, line, f"expected JSON, but it does not parse: {error}; correct the file") from None
 
 
 def load_arrays(path: str | Path, remedy: str) -> dict[str, np.ndarray]:

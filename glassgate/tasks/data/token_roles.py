@@ -22,8 +22,8 @@ Rows = Sequence[Sequence[str]]
 def find_header(sequences: Sequence[Rows]) -> tuple[str, ...]:
     """Return the first row if it names the columns; otherwise nothing.
 
-    It names them if all its cells are usual names. It also does if its cells are words that no other row has in the
-    same column, and either labels of entities occur in other rows alone, or one cell is longer than each label below.
+    It names them if all its cells are usual names. It also names them under two conditions. Each cell is a word that is
+    in its column only once. And labels of entities are only in other rows, or a cell is longer than each label below.
     """
     first, *rest = (row for rows in sequences for row in rows)
     if not rest or len(first) < 2:

@@ -245,7 +245,7 @@ class _Backward(_Kernel):
                 self.write(self.of_job(f"{prefix}_{name}", axes), axes, f"{prefix}_{name}")
 
     def _find_step(self) -> None:
-        """Append the row of step `k`, and the addresses of what the replay keeps."""
+        """Append the row of step `k`, and the addresses of the values that the replay keeps."""
         self.find_row()
         if self.slot:
             self.line(f"slot_ptr = work_ptr + (k - begin) * {self.slot}")

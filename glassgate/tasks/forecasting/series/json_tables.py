@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from glassgate.tasks.data import records
+from glassgate.tasks.data import json_rows
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.forecasting.series.tsf import SERIES, TIME, VALUE
 
@@ -29,7 +29,7 @@ def read_json_table(path: str | Path, kind: str) -> pd.DataFrame:
     Raises:
         DataError: the file does not parse, or contains no table of numbers, or several
     """
-    content = records.load_json(path) if kind == "json" else [row for _, row, _ in records.read_json_lines(path)]
+    content = json_rows.load_json(path) if kind == "json" else [row for _, row in json_rows.read_json_lines(path)]
     if kind == "jsonl" and len(content) == 1:
         content = content[0]
     tables = _tables(content, "")
