@@ -108,8 +108,8 @@ def _fits(
     allowed = relative * expected.double().abs() + 2 * limits.tiny * (1 + size) + 10 * own + absolute
     if name in (CANCELLING_GRADIENT if is_gradient else CANCELLING):
         allowed += 4 * limits.eps * (1.0 if is_gradient else size + y.double().abs().nan_to_num(0.0, 0.0, 0.0))
-    if name == "addcdiv" and not is_gradient:  # cancels; with -ffast-math, GCC multiplies by an approximate reciprocal
-        allowed += 4 * limits.eps * size
+    if name == "addcdiv" and rules.ordinary and not is_gradient:
+        allowed += 4 * limits.eps * size  # cancels; with -ffast-math, GCC multiplies by an approximate reciprocal
     signs = value.signbit() == expected.signbit()
     if is_gradient or not rules.zero_signs or name in UNSIGNED_ZERO:
         signs = torch.ones_like(signs)
