@@ -12,6 +12,9 @@ UNITS = "units"
 FEATURES = "features"
 """The axis of the input that the gates multiply. Without `inputs`, its size is the input size of the layer."""
 
+PROJECTED = "projected"
+"""The axis of the output of a layer with a projection: its size is `proj_size`."""
+
 Axes = tuple[str | int, ...]
 """The axes of a value within a row: names, or sizes. () is one number per row."""
 Shape = tuple[int, ...]

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from glassgate.cell_axes import FEATURES, UNITS, Axes, Declaration, Shape
+from glassgate.cell_axes import FEATURES, PROJECTED, UNITS, Axes, Declaration, Shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,29 +47,50 @@ class Shapes:
         return [prod(self.gates[name]) for name in self.declaration.gates_that_read(half)]
 
 
-def shapes_of(cell: Any, input_size: int, hidden_size: int) -> Shapes:
+def shapes_of(cell: Any, input_size: int, hidden_size: int, proj_size: int = 0) -> Shapes:
     """Return the shapes of the values of a cell that declares axes.
 
     The size of an axis is the attribute of the cell with its name. One axis of the output may have no attribute: its
     size follows from the hidden size. `units` is the hidden size, and `features` the width of the first block of
-    the input.
+    the input. With a projection, the output has the axis `projected`.
 
     Raises:
         ValueError: a size is missing, or does not fit the hidden size or the input size.
     """
-    return _find_shapes(*_key(cell), input_size, None, hidden_size)
+    return _projected(_find_shapes(*_key(cell), input_size, None, hidden_size), proj_size)
 
 
 def shapes_from_weights(cell: Any, weights: Mapping[str, Any], hidden_size: int) -> Shapes:
     """Return the shapes of the values of a cell in a layer with these parameters."""
-    return _find_shapes(*_key(cell), None, int(weights["weight_ih"].shape[1]), hidden_size)
+    shapes = _find_shapes(*_key(cell), None, int(weights["weight_ih"].shape[1]), hidden_size)
+    return _projected(shapes, proj_size_of(weights))
+
+
+def proj_size_of(weights: Mapping[str, Any]) -> int:
+    """Return the width of the projection of a layer, from its parameters; 0 without a projection."""
+    return int(weights["weight_hr"].shape[0]) if "weight_hr" in weights else 0
+
+
+def _projected(shapes: Shapes, proj_size: int) -> Shapes:
+    """The shapes with a projected output."""
+    if not proj_size:
+        return shapes
+    output, declared = next(iter(shapes.state)), shapes.declaration.state
+    return replace(
+        shapes,
+        sizes={**shapes.sizes, PROJECTED: proj_size},
+        state={**shapes.state, output: (proj_size,)},
+        declaration=replace(
+            shapes.declaration, state={**declared, output: replace(declared[output], axes=(PROJECTED,))}
+        ),
+    )
 
 
 def state_shapes(cell: Any, input_size: int, hidden_size: int, proj_size: int = 0) -> dict[str, Shape]:
     """Return the shape of each state within a row as in `hx`, where the output is flat."""
     shapes: dict[str, Shape] = dict.fromkeys(cell.state, (hidden_size,))
     if cell.declaration is not None:
-        shapes = {**shapes_of(cell, input_size, hidden_size).state}
+        shapes = {**shapes_of(cell, input_size, hidden_size, proj_size).state}
     return shapes | {cell.state[0]: (proj_size or hidden_size,)}
 
 

@@ -43,8 +43,7 @@ class Step:
     def _shapes_of_states(self) -> tuple[Shape | None, ...]:
         if self.shapes is None:
             return (None,) * len(self.cell.state)
-        shapes = [None if len(shape) == 1 else shape for shape in self.shapes.state.values()]
-        return (None, *shapes[1:]) if "weight_hr" in self.weights else tuple(shapes)
+        return tuple([None if len(shape) == 1 else shape for shape in self.shapes.state.values()])
 
     def with_axes(self, states: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Flat states (..., width) with the axes that a step reads."""

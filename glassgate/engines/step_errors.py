@@ -33,7 +33,7 @@ def shape_error(error: Exception, cell: Cell, weights: Weights, output_size: int
         return None
     try:
         shapes = shapes_from_weights(cell, weights, hidden_size(cell, weights, len(weights["weight_ih"]), output_size))
-        run_in_new_thread(trace_on, cell, shapes)
+        run_in_new_thread(trace_on, cell, shapes, "weight_hr" in weights)
     except ShapeError as fault:
         place = _place_in_step(fault.__traceback__)
         return ShapeError(f"cell {cell._class_name}: {_line(*place) if place else 'step'}: {fault}")

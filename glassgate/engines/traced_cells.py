@@ -11,7 +11,7 @@ import torch
 
 from glassgate.cell import Cell
 from glassgate.cell_axes import UNITS
-from glassgate.engines.symbolic.arrays.cell import ArrayCell
+from glassgate.engines.symbolic.arrays.cell import ArrayCell, Sizes
 from glassgate.engines.symbolic.arrays.step import ArrayStep, array_step
 from glassgate.engines.symbolic.arrays.text import format_step
 from glassgate.engines.symbolic.equations import Equations
@@ -53,7 +53,7 @@ class TracedCell:
         self.cell, self.type = weakref.ref(cell, partial(_forget, id(cell))), type(cell)
         self.watch = Watch(cell)
         self.cached: dict[bool, Equations | str] = {}
-        self._array_steps: dict[Any, ArrayStep | str] = {}
+        self._array_steps: dict[Sizes, ArrayStep | str] = {}
 
     def is_valid_for(self, cell: Cell) -> bool:
         """Whether this was traced from the cell, and the cell has not changed since."""
@@ -76,26 +76,24 @@ class TracedCell:
             self.cached[projected] = result
         return result
 
-    def array_step(self, input_size: int, hidden_size: int) -> ArrayStep | str:
+    def array_step(self, input_size: int, hidden_size: int, proj_size: int = 0) -> ArrayStep | str:
         """One step of a cell that declares axes, or the reason why no kernel can express it."""
-        key = input_size, hidden_size
+        key = input_size, hidden_size, proj_size
         if key not in self._array_steps:
             cell = self.cell()
             assert cell is not None
             try:
-                self._array_steps[key] = self._verified_array_step(cell, *key)
+                self._array_steps[key] = self._verified_array_step(cell, key)
             except NotTraceable as error:
                 self._array_steps[key] = str(error)
         return self._array_steps[key]
 
-    def _verified_array_step(self, cell: Cell, input_size: int, hidden_size: int) -> ArrayStep:
+    def _verified_array_step(self, cell: Cell, sizes: Sizes) -> ArrayStep:
         def trace() -> ArrayStep:
-            return explain_refusals(
-                cell._class_name, lambda: array_step(cell, input_size, hidden_size, self.watch.contains)
-            )
+            return explain_refusals(cell._class_name, lambda: array_step(cell, *sizes, is_watched=self.watch.contains))
 
         if isinstance(cell, ArrayCell):
-            step = cell.steps.get((input_size, hidden_size))
+            step = cell.steps.get(sizes)
             if step is None:
                 raise _refusal(cell, f"was traced for layers of the sizes {[*cell.steps]}")
             return interned_array_step(step)
@@ -160,14 +158,19 @@ def interned_array_step(step: ArrayStep) -> ArrayStep:
     return _interned_array_steps.setdefault(format_step(step, with_locals=True), step)
 
 
-def traced_array_step(cell: Cell, input_size: int, hidden_size: int) -> ArrayStep | str:
-    """One step of a cell that declares axes, or the reason why no kernel can express it."""
-    return traced_cell(cell).array_step(input_size, hidden_size)
+def traced_array_step(cell: Cell, *sizes: int) -> ArrayStep | str:
+    """One step of a cell that declares axes, or the reason why no kernel can express it.
+
+    Args:
+        cell: the cell.
+        sizes: the input size, the hidden size and the width of the projection, 0 by default.
+    """
+    return traced_cell(cell).array_step(*sizes)
 
 
-def current_array_step(cell: Cell, input_size: int, hidden_size: int) -> ArrayStep:
+def current_array_step(cell: Cell, *sizes: int) -> ArrayStep:
     """The same; a step that no kernel can express raises NotTraceable."""
-    step = traced_array_step(cell, input_size, hidden_size)
+    step = traced_array_step(cell, *sizes)
     if isinstance(step, str):
         raise NotTraceable(step)
     return step

@@ -11,7 +11,7 @@ from glassgate.cell import Cell, Named, PreActivations, RecurrentTerm, Weights
 from glassgate.engines.reference_step import advance
 from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.evaluate import Leaves, new_states
-from glassgate.engines.symbolic.arrays.matrices import BIAS, WEIGHT, with_sums
+from glassgate.engines.symbolic.arrays.matrices import BIAS, PROJECTION, WEIGHT, with_sums
 from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph_cell import GraphCell
@@ -102,7 +102,9 @@ def _new_states_of_cell(cell: Cell, step: ArrayStep, values: Leaves) -> Sequence
     drawn = {name: 1.0 for name in cell.noise} | leaves(ops.Noise).__dict__
     inputs = leaves(ops.Input) if step.inputs else None
     a = PreActivations(ih, hh, Named(drawn, drawn.values()), reads=reads, input=inputs)
-    return cell.new_state(a, s, Named(cell.parameters, map(parameter, cell.parameters)))
+    matrix = values.get(PROJECTION)
+    projection = None if matrix is None else lambda h: h @ matrix[0].T
+    return cell.new_state(a, s, Named(cell.parameters, map(parameter, cell.parameters)), projection)
 
 
 def _array_results(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Cell
-from glassgate.cell_shapes import shapes_from_weights
+from glassgate.engines.symbolic.arrays.cell import Sizes
 from glassgate.engines.symbolic.arrays.step import ArrayStep, array_step
 from glassgate.engines.symbolic.arrays.units import step_of_units
 from glassgate.engines.symbolic.equations import Equations
@@ -26,6 +26,7 @@ from glassgate.engines.traced_cells import current_equations, traced_array_step
 from glassgate.export.errors import ExportError
 from glassgate.layers import levels as walks
 from glassgate.layers.arguments import checked_weights, default_states
+from glassgate.layers.parts import sizes_of
 from glassgate.layers.stack import Recurrent
 
 
@@ -128,8 +129,8 @@ def levels_of(layer: Recurrent, operation: str) -> list[Level]:
     for part, weights, initial in zip(parts, checked_weights(layer), states, strict=True):
         input_size, sizes = part.shapes["weight_ih"][1], {name: prod(form.shape) for name, form in part.forms.items()}
         if equations is None:
-            input_size = shapes_from_weights(cell, weights, part.hidden_size).input_size
-            step = _array_step(layer, cell, (input_size, part.hidden_size), operation)
+            input_size, *_ = layer_sizes = sizes_of(cell, part)
+            step = _array_step(cell, layer_sizes, operation)
         else:
             step = step_of_units(equations, part.hidden_size, sizes[cell.state[0]])
         spec = DirectionSpec(
@@ -157,13 +158,8 @@ def _equations(layer: Recurrent, cell: Cell, operation: str) -> Equations:
         raise _refusal(operation, str(error), cell, trace) from error
 
 
-def _array_step(layer: Recurrent, cell: Cell, sizes: tuple[int, int], operation: str) -> ArrayStep:
-    """The step of a cell that declares axes, in a layer with this input size and this hidden size."""
-    if layer.proj_size:
-        raise ExportError(
-            f"{operation}: cell {type(layer.cell).__name__} declares axes, and exported programs do not project the "
-            "output of such cells; use proj_size=0 and a torch.nn.Linear after the layer"
-        )
+def _array_step(cell: Cell, sizes: Sizes, operation: str) -> ArrayStep:
+    """The step of a cell that declares axes, in a layer of these sizes."""
     step = traced_array_step(cell, *sizes)
     if isinstance(step, str):
         raise _refusal(operation, step, cell, partial(array_step, cell, *sizes))

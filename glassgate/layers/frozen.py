@@ -348,7 +348,7 @@ def freeze_layer(
     if cell.declaration is not None:
         steps = {sizes: traced_array_step(cell, *sizes) for part in internals.parts for sizes in [sizes_of(cell, part)]}
         traced = {sizes: step for sizes, step in steps.items() if not isinstance(step, str)}
-        cell = ArrayCell.like(cell, traced) if len(traced) == len(steps) and not is_projected else deepcopy(cell)
+        cell = ArrayCell.like(cell, traced) if len(traced) == len(steps) else deepcopy(cell)
     elif why_not_traceable(cell, is_projected):
         cell = deepcopy(cell)
     else:

@@ -123,10 +123,11 @@ def parts_of(
         input_sizes = [sum(outputs)] * len(layer_sizes) if merge == "concat" else outputs
 
 
-def sizes_of(cell: Cell, part: Part) -> tuple[int, int]:
-    """Return the input size and the hidden size of a part whose cell declares axes."""
+def sizes_of(cell: Cell, part: Part) -> tuple[int, int, int]:
+    """Return the input size, the hidden size and the width of the projection of a part whose cell declares axes."""
     weights = {"weight_ih": torch.empty(part.shapes["weight_ih"], device="meta")}
-    return shapes_from_weights(cell, weights, part.hidden_size).input_size, part.hidden_size
+    proj_size, *_ = part.shapes.get("weight_hr", (0,))
+    return shapes_from_weights(cell, weights, part.hidden_size).input_size, part.hidden_size, proj_size
 
 
 def state_forms(cell: Cell, input_size: int, hidden_size: int, proj_size: int = 0) -> dict[str, StateForm]:

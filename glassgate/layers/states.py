@@ -68,7 +68,7 @@ def _flat(state: Tensor) -> Tensor:
 
 def with_axes(rows: Tensor, form: StateForm) -> Tensor:
     """Restore the axes of flat rows: (..., width) to (..., *)."""
-    return rows if len(form.shape) == 1 else rows.reshape(*rows.shape[:-1], *form.shape)
+    return rows if len(form.shape) == 1 else rows.reshape((*rows.shape[:-1], *form.shape))
 
 
 def _by_part(operation: str, name: str, value: Any, forms: list[StateForm], layout: Layout) -> Sequence[Tensor]:

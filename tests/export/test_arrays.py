@@ -12,7 +12,8 @@ from glassgate.export.javascript import Weights, emit
 from tests.compare import noise
 from tests.engines.fuzz.drawing import check
 from tests.engines.fuzz.targets import FURTHER_BUILDS, TARGETS, Target, Trial, run_c, trial_of_layer
-from tests.export.cases import ARRAYS, layer_of_arrays
+from tests.engines.llvm_cpu.array_cells import Projectable
+from tests.export.cases import ARRAYS, drawn, layer_of_arrays
 from tests.export.javascript import run_in_node
 
 SELECTED = [target for target in (*TARGETS, *FURTHER_BUILDS) if target.name != "ONNX Runtime"]  # see test_onnx.py
@@ -31,7 +32,8 @@ def trials() -> list[Trial]:
         }
         options |= {} if ARRAYS[name].inputs or k % 4 else {"num_layers": 2, "residual": True}
         trials.append(trial_of_layer(name, layer_of_arrays(name, dtype=torch.float64, **options), L=4))
-    return trials
+    projected = gg.Recurrent(Projectable(), 3, 4, num_layers=2, proj_size=2, bidirectional=True, dtype=torch.float64)
+    return [*trials, trial_of_layer("projected", drawn(projected), L=4)]
 
 
 @pytest.mark.parametrize("target", SELECTED, ids=lambda target: target.name)

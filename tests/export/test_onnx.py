@@ -13,6 +13,7 @@ from glassgate.export import onnx_verify
 from glassgate.export.errors import ExportError
 from glassgate.export.onnx_verify import Session
 from tests.compare import noise
+from tests.engines.llvm_cpu.array_cells import Projectable
 from tests.export.cases import (
     ARRAYS,
     CELLS,
@@ -66,6 +67,11 @@ def test_cells_with_declared_axes(name: str, path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(onnx_verify, "TOLERANCE", 1e-7 if name == "CfC" else 1e-12)
     gg.to_onnx(layer.double(), path, lengths=has_lengths, resets=True)
     assert [node.op_type for node in onnx.load(path).graph.node].count("Scan") == 2 * layer.num_layers
+
+
+def test_projections_of_cells_with_declared_axes(path: Path) -> None:
+    layer = drawn(gg.Recurrent(Projectable(), 3, 6, num_layers=2, proj_size=2, bidirectional=True))
+    gg.to_onnx(layer.double(), path, lengths=True, resets=True)  # compares the model with the layer
 
 
 @pytest.mark.filterwarnings("ignore:cell .* runs on the reference engine")
@@ -146,23 +152,7 @@ class Soft(gg.Cell):
 """
 
 
-class Counted(gg.Cell):
-    """A cell with a number per row."""
-
-    gates = {"i": ("units",)}
-    state = {"h": ("units",), "n": ()}
-
-    def step(self, a: Any, s: Any) -> Any:
-        return torch.tanh(a.i / (1 + s.n)[:, None]), s.n + 1
-
-
 def test_errors(path: Path) -> None:
-    message = (
-        r"to_onnx: cell Counted declares axes, and exported programs do not project the output of such cells; "
-        r"use proj_size=0 and a torch.nn.Linear after the layer"
-    )
-    with pytest.raises(ExportError, match=message):
-        gg.to_onnx(gg.Recurrent(Counted(), 3, 4, proj_size=2), path)
     with pytest.raises(ExportError, match=r"opset must be from 18 to \d+, got 7"):
         gg.to_onnx(gg.LSTM(3, 4), path, opset=7)
     with pytest.raises(ExportError, match="step=True needs one direction, got bidirectional=True"):

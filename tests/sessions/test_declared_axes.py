@@ -10,6 +10,7 @@ from glassgate.engines.symbolic.arrays.cell import ArrayCell
 from glassgate.engines.symbolic.arrays.cell_text import format_cell, parse_cell
 from glassgate.engines.symbolic.equations import NotEquations
 from glassgate.engines.traced_cells import traced_array_step
+from tests.engines.llvm_cpu.array_cells import Projectable
 
 LAYERS = {
     "two layers, two directions": lambda: gg.Recurrent(
@@ -18,6 +19,7 @@ LAYERS = {
     "inputs": lambda: gg.Recurrent(gg.cells.GRUD(), 6, 5),
     "recurrent products": lambda: gg.Recurrent(gg.cells.HyperLSTM(), 5, 8),
     "slices": lambda: gg.Recurrent(gg.cells.S4D(), 5, 8),
+    "projected": lambda: gg.Recurrent(Projectable(), 5, 8, num_layers=2, proj_size=3, zoneout={"c": 0.2}),
 }
 
 
@@ -37,10 +39,10 @@ def test_loaded_sessions_equal_the_saved_ones(name, precision, tmp_path):
 
 def test_a_traced_cell_in_layers_of_other_sizes_runs_on_the_reference_engine():
     cell = gg.cells.MLSTM(2, 4)
-    traced = ArrayCell.like(cell, {(6, 8): traced_array_step(cell, 6, 8)})
+    traced = ArrayCell.like(cell, {(6, 8, 0): traced_array_step(cell, 6, 8)})
     layer = gg.Recurrent(traced, 7, 8)
     x = torch.randn(3, 2, 7)
-    with pytest.warns(UserWarning, match=r"was traced for layers of the sizes \[\(6, 8\)\]"):
+    with pytest.warns(UserWarning, match=r"was traced for layers of the sizes \[\(6, 8, 0\)\]"):
         output, _ = layer(x)
     expected = gg.Recurrent(cell, 7, 8)
     expected.load_state_dict(layer.state_dict())
@@ -48,12 +50,12 @@ def test_a_traced_cell_in_layers_of_other_sizes_runs_on_the_reference_engine():
 
 
 def _text(cell, *sizes):
-    return format_cell(ArrayCell.like(cell, {sizes: traced_array_step(cell, *sizes)}))
+    return format_cell(ArrayCell.like(cell, {(*sizes, 0): traced_array_step(cell, *sizes)}))
 
 
 def _changed(content, op, change):
     """Change the first value with this operation."""
-    next(change(value) for value in content["steps"][0][2]["values"] if value[0] == op)
+    next(change(value) for value in content["steps"][0][-1]["values"] if value[0] == op)
 
 
 DAMAGES = {
@@ -64,9 +66,9 @@ DAMAGES = {
         c, "index", lambda v: v[1][1]["indices"][-1].__setitem__(1, 100) or v
     ),
     "a negative position": lambda c: _changed(c, "index", lambda v: v[1][1]["indices"][-1].__setitem__(1, -1) or v),
-    "another size": lambda c: c["steps"][0][2]["sizes"].update(units=9),
+    "another size": lambda c: c["steps"][0][-1]["sizes"].update(units=9),
     "a name that is no name": lambda c: c["gates"].update({"x; y": [["units"], "x"]}),
-    "another state": lambda c: c["steps"][0][2].update(states=[0, 0]),
+    "another state": lambda c: c["steps"][0][-1].update(states=[0, 0]),
     "another format": lambda c: c.update(arrays=2),
     "a leaf that the cell lacks": lambda c: _changed(c, "state", lambda v: v.__setitem__(1, ["z"]) or v),
 }

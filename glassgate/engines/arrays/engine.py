@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from glassgate.cell import Cell, Weights
-from glassgate.cell_shapes import shapes_from_weights
+from glassgate.cell_shapes import proj_size_of, shapes_from_weights
 from glassgate.engines.arrays.compiled import CompiledArrays
 from glassgate.engines.arrays.parameters import parameters_of
 from glassgate.engines.arrays.passes import ArrayPasses, noise_rows
@@ -29,6 +29,7 @@ from glassgate.engines.contract import (
     result_type,
 )
 from glassgate.engines.memory import COMPUTE_DTYPE
+from glassgate.engines.symbolic.arrays.cell import Sizes
 from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.arrays.text import format_step
 from glassgate.engines.symbolic.step import refusal
@@ -58,8 +59,6 @@ class ArrayEngine(ABC):
     def why_not(self, steps: Steps, directions: Sequence[Direction], all_states: bool) -> Reason | None:
         """See `ArrayKernels.why_not`."""
         for direction in directions:
-            if "weight_hr" in direction.weights:
-                return Reason("kernels of array states have no projection")
             if direction.cell.recurrent and direction.cell.heads > 1:
                 return Reason(
                     "kernels of array states have no blocks in weight_hh, which the attribute heads of the cell makes; "
@@ -69,7 +68,7 @@ class ArrayEngine(ABC):
                 return Reason(
                     "kernels of array states expand noise of sequences of equal length only under torch.compile"
                 )
-            fault, is_general = _fault(direction.cell, *sizes_of(direction), all_states)
+            fault, is_general = _fault(direction.cell, sizes_of(direction), all_states)
             if fault is not None:
                 return Reason(fault, is_general)
         return None
@@ -114,7 +113,7 @@ class ArrayEngine(ABC):
     def _run_in_graph(self, steps: Steps, direction: Direction, all_states: bool) -> Result:
         """Run a direction by the operators `arrays`, which torch.compile and torch.export trace."""
         weights, data, N = direction.weights, steps.data, direction.initial[0].shape[0]
-        text, widths = _text(direction.cell, *sizes_of(direction))
+        text, widths = _text(direction.cell, sizes_of(direction))
         dtype = COMPUTE_DTYPE[data.dtype]
         noise = noise_rows(widths, direction.cell, direction.noise, data, N) if widths else data.new_empty(0)
         gates = linear(*_factors(data, weights, dtype)).to(dtype)
@@ -189,19 +188,19 @@ def _has_noise_per_sequence(direction: Direction) -> bool:
 
 
 @assume_constant
-def _fault(cell: Cell, input_size: int, hidden_size: int, all_states: bool) -> tuple[str | None, bool]:
+def _fault(cell: Cell, sizes: Sizes, all_states: bool) -> tuple[str | None, bool]:
     """Why kernels cannot run a cell, and whether this holds for each of its calls. None if they can."""
     try:
-        program = program_of_cell(cell, input_size, hidden_size, all_states)
+        program = program_of_cell(cell, sizes, all_states)
     except ShapeError:
         return "the shapes in its step do not fit", False  # the reference engine raises an error about them
     return (program, True) if isinstance(program, str) else (None, False)
 
 
 @assume_constant
-def _text(cell: Cell, input_size: int, hidden_size: int) -> tuple[str, tuple[tuple[str, int], ...]]:
+def _text(cell: Cell, sizes: Sizes) -> tuple[str, tuple[tuple[str, int], ...]]:
     """The step as text for the operators, and the name and the width of each random number that it reads."""
-    program = program_of_cell(cell, input_size, hidden_size, False)
+    program = program_of_cell(cell, sizes, False)
     assert isinstance(program, ArrayProgram)
     return format_step(program.traced), program.noise_widths
 
@@ -226,26 +225,26 @@ def rows_of(steps: Steps, N: int) -> Rows:
     return layout_of(len(steps.data), N, batch_sizes)
 
 
-def sizes_of(direction: Direction) -> tuple[int, int]:
-    """The input size and the hidden size of a direction."""
-    cell, columns, hidden_size = direction.cell, direction.weights["weight_ih"].shape[1], direction.initial[0].shape[1]
+def sizes_of(direction: Direction) -> Sizes:
+    """The sizes of a direction."""
+    cell, weights = direction.cell, direction.weights
+    columns, width, proj_size = weights["weight_ih"].shape[1], direction.initial[0].shape[1], proj_size_of(weights)
+    hidden_size = weights["weight_hr"].shape[1] if proj_size else width
     if cell.declaration is None or not cell.declaration.inputs:
-        return columns, hidden_size
-    return shapes_from_weights(cell, direction.weights, hidden_size).input_size, hidden_size
+        return columns, hidden_size, proj_size
+    return shapes_from_weights(cell, weights, hidden_size).input_size, hidden_size, proj_size
 
 
 def program_of(direction: Direction, all_states: bool = False, records: bool = False) -> ArrayProgram:
     """The passes of the cell of a direction that kernels can run, see `why_not`."""
-    program = program_of_cell(direction.cell, *sizes_of(direction), all_states, records)
+    program = program_of_cell(direction.cell, sizes_of(direction), all_states, records)
     assert isinstance(program, ArrayProgram)
     return program
 
 
-def program_of_cell(
-    cell: Cell, input_size: int, hidden_size: int, all_states: bool, records: bool = False
-) -> ArrayProgram | str:
-    """The passes of a cell, or the reason why kernels cannot run them."""
-    step = traced_array_step(cell, input_size, hidden_size)
+def program_of_cell(cell: Cell, sizes: Sizes, all_states: bool, records: bool = False) -> ArrayProgram | str:
+    """The passes of a cell in a layer of these sizes, or the reason why kernels cannot run them."""
+    step = traced_array_step(cell, *sizes)
     return step if isinstance(step, str) else _program_of(step, all_states, records, cell._class_name)
 
 

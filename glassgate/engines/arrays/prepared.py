@@ -17,6 +17,7 @@ from glassgate.engines.arrays.rows import Rows, layout_of
 from glassgate.engines.backend import InputProduct, PackedLengths, RunPasses
 from glassgate.engines.contract import Direction, Recording
 from glassgate.engines.memory import LOW_ADDRESS, readable
+from glassgate.engines.symbolic.arrays.cell import Sizes
 from glassgate.engines.traced_cells import traced_array_step
 
 
@@ -25,13 +26,13 @@ class ArrayPlan(NamedTuple):
 
     Attributes:
         cell: the cell.
-        sizes: the input size and the hidden size.
+        sizes: the sizes of the layer.
         weights, noise: the names of the parameters and of the noise.
         passes: the passes of the recurrence.
     """
 
     cell: Cell
-    sizes: tuple[int, int]
+    sizes: Sizes
     weights: tuple[str, ...]
     noise: tuple[str, ...]
     passes: ArrayPasses

@@ -30,7 +30,7 @@ def why_not(steps: Steps, directions: Sequence[Direction]) -> Reason | None:
         return Reason("inside transforms of torch.func, kernels run on the CPU only")
     if steps.batch_sizes is not None:
         return Reason("inside transforms of torch.func, kernels need sequences of the same length")
-    if any("weight_hr" in direction.weights for direction in directions):
+    if any("weight_hr" in direction.weights and direction.cell.declaration is None for direction in directions):
         return Reason("inside transforms of torch.func, kernels do not support proj_size")
     dtypes = {result_type(steps.data.dtype), *(v.dtype for v in (steps.data, *operands_of(list(directions))))}
     if dtypes not in ({torch.float32}, {torch.float64}):

@@ -3,6 +3,7 @@
 import torch
 
 import glassgate as gg
+from glassgate.cell_axes import Gate
 
 
 class DeltaRule(gg.Cell):
@@ -61,6 +62,25 @@ class Masked(gg.Cell):
         S = torch.where((a.k > 0.1)[..., None], S + a.v[..., None, :], S)
         age = torch.where(a.b > 0, s.age + 1.0, 0.0 * s.age)
         return S.mean(-2) * torch.tanh(age)[..., None], S, age
+
+
+class Projectable(gg.Cell):
+    """One number per unit as the output, which layers can project, beside a matrix and delayed values."""
+
+    gates = {"z": ("units",), "k": ("key",), "f": Gate(("units",), reads="h")}
+    state = {"h": ("units",), "S": ("key", "units"), "c": ("units",), "m": ()}
+    parameters = {"w": gg.Parameter(0.3)}
+    delays = {"old": ("m", 3)}
+    key = 3
+
+    def step(self, a, s, p):
+        S = 0.9 * s.S + a.k[..., None] * torch.tanh(a.z)[..., None, :]
+        read = (a.k[..., None] * S).sum(-2)
+        c = torch.sigmoid(a.f) * s.c + p.w * read + s.old[:, None]
+        return torch.tanh(c), S, c, 0.5 * s.h.mean(-1) + c.mean(-1)
+
+    def project(self, h):
+        return h.clamp(-1.5, 1.5)
 
 
 class Vectors(gg.Cell):

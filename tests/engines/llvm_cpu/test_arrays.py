@@ -17,7 +17,7 @@ from glassgate.engines.llvm_cpu.processor import host, pretend
 from glassgate.engines.symbolic.arrays.step import array_step
 from glassgate.engines.symbolic.arrays.text import format_step, parse_step
 from tests.engines.fuzz.interpreted import interpreted
-from tests.engines.llvm_cpu.array_cells import Decayed, DeltaRule, Masked, Named, Vectors
+from tests.engines.llvm_cpu.array_cells import Decayed, DeltaRule, Masked, Named, Projectable, Vectors
 from tests.engines.test_arrays import STEPS, make_cell
 from tests.layers.test_parameters import Wrapped
 
@@ -61,9 +61,25 @@ def test_equal_to_the_reference(name, dtype):
     _check(layer, x, 1e-9 if dtype == torch.float64 else 2e-4, **options)
 
 
-@pytest.mark.parametrize("cell", [DeltaRule(1, 2, 3), gg.cells.LMU(), gg.cells.HyperLSTM()])
-def test_second_derivatives(cell):
-    layer = gg.Recurrent(cell, 2, 3, dtype=torch.float64)
+def test_projections():
+    """Of an output with one number per unit; kernels run all calls, also those with infinities and NaN."""
+    layer = gg.Recurrent(Projectable(), 5, 6, num_layers=2, proj_size=2, bidirectional=True, dtype=torch.float64)
+    x = torch.randn(6, 3, 5, dtype=torch.float64)
+    options = {"lengths": torch.tensor([6, 0, 4]), "resets": torch.rand(6, 3) < 0.3}
+    with interpreted():
+        _check(layer, x, **options)
+        x[2, 0, 1], x[3, 2, 2] = torch.inf, torch.nan
+        results = [_results(layer, x, engine, **options)[0] for engine in ("cpu", "reference")]
+    assert torch.equal(results[0].isfinite(), results[1].isfinite())
+    assert 0 < results[0].isfinite().sum() < results[0].numel()
+
+
+@pytest.mark.parametrize(
+    ("cell", "options"),
+    [(DeltaRule(1, 2, 3), {}), (gg.cells.LMU(), {}), (gg.cells.HyperLSTM(), {}), (Projectable(), {"proj_size": 2})],
+)
+def test_second_derivatives(cell, options):
+    layer = gg.Recurrent(cell, 2, 3, dtype=torch.float64, **options)
     x = torch.randn(3, 2, 2, dtype=torch.float64)
     options = {"lengths": [3, 1], "resets": torch.tensor([[False, False], [True, False], [False, False]])}
     second = []
@@ -185,6 +201,7 @@ FROZEN = {
     ),
     "the input has more columns than the weights": lambda: gg.Recurrent(gg.cells.GRUD(), 6, 5),
     "recurrent": lambda: gg.Recurrent(gg.cells.HyperLSTM(), 5, 8),
+    "projected": lambda: gg.Recurrent(Projectable(), 5, 8, num_layers=2, proj_size=3),
     "bfloat16": lambda: gg.Recurrent(gg.cells.RetNet(2, 3), 4, 4, dtype=torch.bfloat16),
 }
 
@@ -236,6 +253,7 @@ RECORDED = {
     "two layers": (lambda: gg.Recurrent(gg.cells.GatedDeltaNet(2, 4), 8, 8, num_layers=2, residual=True), False),
     "inputs and zoneout": (lambda: gg.Recurrent(gg.cells.GRUD(), 6, 5, zoneout={"h": 0.4}), True),
     "recurrent": (lambda: gg.Recurrent(gg.cells.HyperLSTM(), 5, 8), True),
+    "projected": (lambda: gg.Recurrent(Projectable(), 5, 6, proj_size=2, zoneout={"c": 0.4}), True),
 }
 
 

@@ -7,7 +7,7 @@ import glassgate as gg
 from glassgate.cell_shapes import example_sizes
 from glassgate.engines.triton_gpu.arrays.engine import GPUArrays
 from tests.compare import check, measure
-from tests.engines.llvm_cpu.array_cells import Decayed, DeltaRule, Masked, Named, Vectors
+from tests.engines.llvm_cpu.array_cells import Decayed, DeltaRule, Masked, Named, Projectable, Vectors
 from tests.engines.llvm_cpu.test_arrays import STRUCTURED
 from tests.engines.test_arrays import STEPS, make_cell
 from tests.simulated_gpu import simulated_gpu, to_cpu, to_gpu
@@ -85,6 +85,10 @@ def test_calls_without_lengths_and_resets():
 def test_all_states_and_noise():
     options = {"zoneout": {"h": 0.3, "c": 0.2}, "recurrent_dropout": 0.4, "recurrent_dropout_on": "state"}
     compare(gg.cells.SCRN(3), 5, 6, options=options, return_states=True)
+
+
+def test_projections():
+    compare(Projectable(), 5, 6, options={"proj_size": 2})
 
 
 def test_second_derivatives():

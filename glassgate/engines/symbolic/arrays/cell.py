@@ -13,8 +13,8 @@ from glassgate.engines.symbolic.arrays.step import ArrayStep, Local
 from glassgate.engines.symbolic.arrays.value import Value
 from glassgate.engines.symbolic.evaluate import argument
 
-Sizes = tuple[int, int]
-"""The input size and the hidden size of a layer."""
+Sizes = tuple[int, int, int]
+"""The input size, the hidden size and the width of the projection of a layer."""
 
 
 class ArrayCell(Cell):
@@ -30,7 +30,7 @@ class ArrayCell(Cell):
         >>> import torch, glassgate as gg
         >>> from glassgate.engines.symbolic.arrays.step import array_step
         >>> cell = gg.cells.RetNet(heads=2, key_size=3)
-        >>> again = ArrayCell.like(cell, {(4, 6): array_step(cell, 4, 6)})
+        >>> again = ArrayCell.like(cell, {(4, 6, 0): array_step(cell, 4, 6)})
         >>> output, (h_n, S_n) = gg.Recurrent(again, 4, 6)(torch.randn(5, 2, 4))
     """
 
@@ -88,6 +88,9 @@ class ArrayCell(Cell):
         output = next(iter(step.state.values()))
 
         def product(value: Value, u: Tensor) -> Tensor:
+            if isinstance(value.op, ops.Projection):
+                projected: Tensor = projection(u.expand(len(like), -1))
+                return projected
             assert isinstance(value.op, ops.RecurrentHalf)
             full = evaluation.over(value.inputs[0], output).expand(len(like), *(step.sizes[axis] for axis in output))
             result: Tensor = getattr(a.hh(full), value.op.gate)

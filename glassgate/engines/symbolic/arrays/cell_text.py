@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Noise, Parameter
-from glassgate.cell_axes import Declaration, Gate, State, check_axes
+from glassgate.cell_axes import UNITS, Declaration, Gate, State, check_axes
 from glassgate.cell_shapes import Shapes, shapes_of
 from glassgate.engines.symbolic import ops
-from glassgate.engines.symbolic.arrays.cell import ArrayCell
+from glassgate.engines.symbolic.arrays.cell import ArrayCell, Sizes
 from glassgate.engines.symbolic.arrays.evaluate import Evaluation
 from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.arrays.text import format_step, parse_step
@@ -24,7 +24,8 @@ from glassgate.engines.symbolic.ops import Index
 FORMAT = 1
 """The version of the text format. `parse_cell` rejects other versions."""
 _LEAVES = ops.InputHalf | ops.State | ops.Noise | ops.Input | ops.Parameter | ops.Constant
-_OTHERS = ops.Sum | ops.Max | ops.CumulativeSum | ops.Gather | ops.Merge | ops.Concatenate | ops.RecurrentHalf
+_PRODUCTS = ops.RecurrentHalf | ops.Projection
+_OTHERS = ops.Sum | ops.Max | ops.CumulativeSum | ops.Gather | ops.Merge | ops.Concatenate | _PRODUCTS
 
 
 def format_cell(cell: ArrayCell) -> str:
@@ -81,7 +82,10 @@ def _parse(content: Any) -> ArrayCell:
     }
     noise = {name: Noise(*fields) for name, fields in content["noise"].items()}
     sizes = {axis: int(size) for axis, size in content["axis_sizes"].items()}
-    steps = {(int(i), int(h)): parse_step(json.dumps(step)) for i, h, step in content["steps"]}
+    steps: dict[Sizes, ArrayStep] = {}
+    for input_size, hidden_size, *proj_size, step in content["steps"]:  # older texts have no `proj_size`
+        (width,) = proj_size or [0]
+        steps[int(input_size), int(hidden_size), int(width)] = parse_step(json.dumps(step))
     rest = bool(content["recurrent"]), int(content["heads"]), sizes
     cell = ArrayCell(declaration, parameters, noise, *rest, steps)
     for layer_sizes, step in steps.items():
@@ -121,7 +125,7 @@ def _check(cell: ArrayCell, step: ArrayStep, shapes: Shapes) -> None:
             if not isinstance(value.op, ops.Noise) and blocks.get(value.op) != shape(value.axes):
                 raise ValueError(f"a leaf {value.op} of the shape {shape(value.axes)}")
             leaves[value.op] = torch.zeros(1, *shape(value.axes))
-    _check_shapes(step, leaves)
+    _check_shapes(step, leaves, shapes.sizes[UNITS])
 
 
 def _check_value(cell: ArrayCell, value: Value, sizes: Mapping[str, int]) -> None:
@@ -149,12 +153,17 @@ def _check_index(each: Index, sizes: Mapping[str, int], size: int) -> None:
         raise ValueError(f"the positions {first} to {last} of an axis of size {size}")
 
 
-def _check_shapes(step: ArrayStep, leaves: Mapping[ops.Leaf, Tensor]) -> None:
+def _check_shapes(step: ArrayStep, leaves: Mapping[ops.Leaf, Tensor], units: int) -> None:
     """Raise unless every value has the axes that it claims to have."""
 
     def product(value: Value, u: Tensor) -> Tensor:
+        axes = next(iter(step.state.values()))
+        if isinstance(value.op, ops.Projection):
+            if u.shape != (1, units):
+                raise ValueError("a projection of a value that has not one number per unit")
+            return torch.zeros(1, *(step.sizes[axis] for axis in axes))
         assert isinstance(value.op, ops.RecurrentHalf)
-        if {*value.inputs[0].axes} != {*next(iter(step.state.values()))}:
+        if {*value.inputs[0].axes} != {*axes}:
             raise ValueError("a recurrent product of a value that has not the axes of the output")
         return torch.zeros(1, *(step.sizes[axis] for axis in step.gates[value.op.gate]))
 

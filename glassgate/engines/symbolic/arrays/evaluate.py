@@ -16,7 +16,7 @@ from glassgate.engines.symbolic.values import topological_order
 Leaves = Mapping[ops.Leaf, Tensor]
 """The values of leaves by their operations, (N, *axes). Parameters have a leading axis of size 1."""
 Products = Callable[[Value, Tensor], Tensor]
-"""Computes a recurrent product or its transpose, from the value and the tensor of its argument."""
+"""Computes a recurrent product, its transpose or a projection, from the value and the tensor of its argument."""
 
 
 class Evaluation:
@@ -78,7 +78,7 @@ class Evaluation:
         (x,) = value.inputs
         tensor = self._values[x]
         match value.op:
-            case ops.RecurrentHalf() | ops.RecurrentTranspose():
+            case ops.RecurrentHalf() | ops.RecurrentTranspose() | ops.Projection():
                 assert self.products is not None
                 return self.products(value, tensor)
             case ops.Sum(axes):

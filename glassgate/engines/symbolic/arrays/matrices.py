@@ -1,4 +1,4 @@
-"""Expands the products with the recurrent weights of a step into sums, with the rows of each gate as a parameter."""
+"""Expands the products with the recurrent weights and the projection of a step into sums of parameters."""
 
 from dataclasses import replace
 
@@ -9,15 +9,17 @@ from glassgate.engines.symbolic.rewrite import rewrite_graph
 
 WEIGHT, BIAS = "weight_hh", "bias_hh"
 """The names of the parameters; each is a parameter per gate that reads h."""
+PROJECTION = ops.Parameter("weight_hr")
+"""The matrix of the projection."""
 
 
 def with_sums(step: ArrayStep) -> ArrayStep:
-    """The step without recurrent products: with sums of products of the parameters `WEIGHT` and `BIAS` instead.
+    """The step without products and projections: with sums of products of `WEIGHT`, `BIAS` and `PROJECTION` instead.
 
     The parameter `WEIGHT` of a gate has the axes of the gate, then those of the output, which are renamed. Its
     elements are those of the gate's rows.
     """
-    if not any(isinstance(value.op, ops.RecurrentHalf) for value in step.values):
+    if not any(isinstance(value.op, ops.RecurrentHalf | ops.Projection) for value in step.values):
         return step
     sizes, leaves = dict(step.sizes), dict[ops.Parameter, Value]()
 
@@ -28,6 +30,10 @@ def with_sums(step: ArrayStep) -> ArrayStep:
         return axis
 
     def expand(value: Value, copy: Value) -> Value | None:
+        if isinstance(value.op, ops.Projection):
+            (u,), axes = copy.inputs, (*value.axes, *copy.inputs[0].axes)
+            matrix = leaves.setdefault(PROJECTION, leaf(PROJECTION, axes, PROJECTION.name))
+            return Value(ops.Sum(u.axes), (Value("mul", (matrix, u), axes),), value.axes)
         if not isinstance(value.op, ops.RecurrentHalf):
             return None
         gate, (u,) = value.op.gate, copy.inputs

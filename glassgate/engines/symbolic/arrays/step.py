@@ -7,13 +7,13 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from glassgate.cell import Cell, Named, PreActivations, RecurrentTerm
-from glassgate.cell_axes import Axes, Declaration
+from glassgate.cell_axes import PROJECTED, UNITS, Axes, Declaration
 from glassgate.cell_locals import trace_locals
 from glassgate.cell_shapes import Shapes, shapes_of
 from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.functions import FUNCTIONS
 from glassgate.engines.symbolic.arrays.tensor import ROWS, Scope, TracedTensor
-from glassgate.engines.symbolic.arrays.value import Value, index, leaf
+from glassgate.engines.symbolic.arrays.value import Value, constant, index, leaf
 from glassgate.engines.symbolic.operations import MASKS
 from glassgate.engines.symbolic.ops import Index
 from glassgate.engines.symbolic.purity import NoRandomNumbers, refuse_impure
@@ -74,13 +74,19 @@ class ArrayStep:
 
 
 def array_step(
-    cell: Cell, input_size: int, hidden_size: int, is_watched: Callable[[CodeType], bool] | None = None
+    cell: Cell,
+    input_size: int,
+    hidden_size: int,
+    proj_size: int = 0,
+    *,
+    is_watched: Callable[[CodeType], bool] | None = None,
 ) -> ArrayStep:
     """Trace one step of a cell.
 
     Args:
         cell: the cell. A cell with one number per unit everywhere has the axis "units".
         input_size, hidden_size: the sizes of the layer.
+        proj_size: the width of the projection of the output; 0 without one.
         is_watched: as in `refuse_impure`.
 
     Raises:
@@ -100,13 +106,13 @@ def array_step(
         >>> h.op, h.axes, S.axes
         (Sum(axes=('key',)), ('value',), ('key', 'value'))
     """
-    shapes = shapes_of(cell, input_size, hidden_size)
-    return run_in_new_thread(_trace, cell, shapes, is_watched)
+    shapes = shapes_of(cell, input_size, hidden_size, proj_size)
+    return run_in_new_thread(_trace, cell, shapes, bool(proj_size), is_watched)
 
 
-def _trace(cell: Cell, shapes: Shapes, is_watched: Callable[[CodeType], bool] | None) -> ArrayStep:
+def _trace(cell: Cell, shapes: Shapes, projected: bool, is_watched: Callable[[CodeType], bool] | None) -> ArrayStep:
     with tracing(), NoRandomNumbers(), without_garbage_collection():
-        return trace_on(cell, shapes, partial(refuse_impure, is_watched=is_watched))
+        return trace_on(cell, shapes, projected, partial(refuse_impure, is_watched=is_watched))
 
 
 class _Leaves:
@@ -155,18 +161,36 @@ class _Leaves:
 
         return RecurrentTerm(product, output) if self.cell.recurrent else None
 
+    def projection(self, h: Any) -> TracedTensor:
+        ones = self.with_axes(constant(1.0, self.axes((UNITS,))))
+        if not isinstance(h, TracedTensor) or h.shape != ones.shape:
+            raise NotTraceable("a projection of something that has not one number per unit")
+        value = _over_axes(h, ones)
+        value = value if value.axes else value * ones.value
+        return self.with_axes(Value(ops.Projection(), (value,), self.axes((PROJECTED,))))
+
     def with_axes(self, value: Value) -> TracedTensor:
         return TracedTensor(self.scope, value, (ROWS, *value.axes))
 
 
-def trace_on(cell: Cell, shapes: Shapes, on_call: Callable[[Any, Any], None] | None = None) -> ArrayStep:
-    """Run a step on traced tensors. The arguments are those of `array_step`, with the shapes of the layer's values."""
+def trace_on(
+    cell: Cell, shapes: Shapes, projected: bool, on_call: Callable[[Any, Any], None] | None = None
+) -> ArrayStep:
+    """Run a step on traced tensors.
+
+    Args:
+        cell: the cell.
+        shapes: the shapes of the layer's values.
+        projected: whether the output goes through `weight_hr`.
+        on_call: called before each function runs, as in `trace_locals`.
+    """
     leaves = _Leaves(cell, shapes)
     declaration, scope = shapes.declaration, leaves.scope
     states = [leaves.tensor(ops.State(name), s.axes, f"{name}_prev") for name, s in declaration.state.items()]
     ih = leaves.gates("x", lambda name, axes: leaves.tensor(ops.InputHalf(name), axes, f"{name}_ih"))
+    output = (UNITS,) if projected else declaration.state[cell.state[0]].axes
     noise = [
-        leaves.tensor(ops.Noise(name), declaration.state[n.state or cell.state[0]].axes)
+        leaves.tensor(ops.Noise(name), declaration.state[n.state].axes if n.state else output)
         for name, n in cell.noise.items()
     ]
     inputs = {name: leaves.tensor(ops.Input(name), axes) for name, axes in declaration.inputs.items()}
@@ -188,7 +212,7 @@ def trace_on(cell: Cell, shapes: Shapes, on_call: Callable[[Any, Any], None] | N
             variables.setdefault(name, value)
 
     with trace_locals(note_name, None, on_call):
-        new = cell.new_state(a, Named(cell.state, states), p)
+        new = cell.new_state(a, Named(cell.state, states), p, leaves.projection if projected else None)
     results = [_as_state(cell, name, v, old) for name, v, old in zip(cell.state, new, states, strict=True)]
     merged = rewrite_graph(results)
     results = [merged[value] for value in results]

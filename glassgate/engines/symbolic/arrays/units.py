@@ -15,8 +15,7 @@ AXES = {UNITS: ("u",), PROJECTED: ("p",), PER_ROW: ()}
 def step_of_units(equations: Equations, hidden_size: int, output_size: int) -> ArrayStep:
     """Return the step of a direction with H_cell units and H_out outputs.
 
-    Its local variables are the values that recordings store for each gate. It may contain `ops.Projection`, the product
-    of `weight_hr` and a vector, which steps of cells with declared axes lack.
+    Its local variables are the values that recordings store for each gate.
     """
     sizes = {UNITS.name: hidden_size, PROJECTED.name: output_size}
     values: dict[Node, Value] = {}

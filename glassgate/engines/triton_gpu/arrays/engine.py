@@ -16,6 +16,7 @@ from glassgate.engines.arrays.rows import Operands, Rows
 from glassgate.engines.backend import InputProduct, RunPasses, Signature
 from glassgate.engines.contract import Direction, Reason, Steps
 from glassgate.engines.memory import move_to_device
+from glassgate.engines.symbolic.arrays.cell import Sizes
 from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.engines.traced_cells import assume_constant
 from glassgate.engines.triton_gpu.arrays.kernel import KernelText, print_backward, print_forward
@@ -111,7 +112,7 @@ class GPUArrayEngine(ArrayEngine):
         if (reason := super().why_not(steps, directions, all_states)) is not None:
             return reason
         for direction in directions:
-            fault = _fault(direction.cell, *sizes_of(direction), all_states)
+            fault = _fault(direction.cell, sizes_of(direction), all_states)
             if fault is not None:
                 return Reason(fault)
         return None
@@ -132,9 +133,9 @@ class GPUArrayEngine(ArrayEngine):
 
 
 @assume_constant
-def _fault(cell: Cell, input_size: int, hidden_size: int, all_states: bool) -> str | None:
+def _fault(cell: Cell, sizes: Sizes, all_states: bool) -> str | None:
     """Why the kernels cannot run a cell whose step has an array program; None if they can."""
-    program = program_of_cell(cell, input_size, hidden_size, all_states)
+    program = program_of_cell(cell, sizes, all_states)
     assert isinstance(program, ArrayProgram)
     try:
         largest = _compiled(program).largest
