@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from glassgate.engines.contract import Steps
+from glassgate.engines.contract import Steps, is_plain
 from glassgate.engines.memory import in_memory, move_to_device
 from glassgate.shapes import ArgumentTypeError, ShapeError, check_dense, check_like, check_shape
 
@@ -240,5 +240,12 @@ def _flatten_resets(layout: Layout, resets: Tensor, data: Tensor) -> Tensor:
     if resets.device != data.device:
         check_like(layout.operation, "resets", resets, resets.dtype, data.device, "input")
     in_memory([resets])
-    resets = resets if resets.dtype == torch.bool else resets != 0
+    if resets.dtype != torch.bool:
+        others = resets[(resets != 0) & (resets != 1)] if is_plain(resets) else None
+        if others is not None and len(others):
+            raise ValueError(
+                f"{layout.operation}: resets must be a mask (bool or 0 and 1), got the value {others[0].item()}; "
+                "compare it with a threshold, such as resets > 0.5"
+            )
+        resets = resets != 0
     return resets if layout.packed is not None else layout.flatten(resets)

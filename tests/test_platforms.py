@@ -227,7 +227,7 @@ def test_folders_of_caches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_other_systems_have_the_defaults(tmp_path: Path) -> None:
     for system in (Windows(), MacOS()):
-        assert system.processors() == (os.cpu_count() or 1)
+        assert system.processor_counter()() == (os.cpu_count() or 1)
         assert system.current_processor() is None
         assert system.openmp() is None
         assert system.processor_name()

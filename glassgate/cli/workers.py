@@ -21,7 +21,7 @@ def run(argv: Sequence[str], devices: int) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     # More threads than processors would make training many times slower.
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, SYSTEM.processors() // devices)))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, SYSTEM.processor_counter()() // devices)))
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # errors are reported below
     words = ["--standalone", f"--nproc-per-node={devices}", *_entry_point(), "train", *argv]
     try:

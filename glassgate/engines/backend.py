@@ -166,6 +166,10 @@ class PreparedCalls(Protocol):
     def plans(self) -> Sequence[CallPlan]:
         """One per direction."""
 
+    @property
+    def depends_on_threads(self) -> bool:
+        """Whether the calls are only valid for the `processors.thread_setting` for which they were prepared."""
+
     def forward(
         self, tensors: Sequence[Tensor], resets: Tensor | None, ragged: Any, recordings: Sequence[Recording] | None
     ) -> Sequence[Sequence[Tensor]]:

@@ -10,7 +10,7 @@ from typing import NamedTuple, NoReturn, Protocol
 import torch
 from torch import Tensor
 
-from glassgate.engines import processors, reference, torch_kernels
+from glassgate.engines import reference, torch_kernels
 from glassgate.engines.backend import PreparedCalls, Signature, Train
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps, is_transformed, result_type
 from glassgate.engines.kernels import KernelEngine
@@ -121,10 +121,9 @@ def requested_engine() -> str:
 
 
 def global_setting() -> tuple[object, ...]:
-    """The requested engine, autocast, precision and threads. Prepared calls are valid while these are unchanged."""
+    """The requested engine, autocast and precision. Prepared calls are valid while these are unchanged."""
     cast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
-    precision = float32_precision("mkldnn", "rnn"), torch.get_float32_matmul_precision()
-    return _requested.name, cast, *precision, *processors.thread_setting()
+    return _requested.name, cast, float32_precision("mkldnn", "rnn"), torch.get_float32_matmul_precision()
 
 
 class EngineError(RuntimeError):

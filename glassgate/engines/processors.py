@@ -42,7 +42,7 @@ def threads_for(work: int, grain: int) -> int:
 
 
 def thread_setting() -> tuple[int, bool]:
-    """The state on which the results of `threads_for` depend. A change of this state makes prepared calls invalid."""
+    """The state on which `threads_for` depends for large calls. A prepared large call is valid for one state."""
     # As in `threads` and `Contention.__bool__`, with fewer function calls.
     requested, now = torch.get_num_threads(), monotonic()
     if requested > 1:
@@ -97,6 +97,6 @@ class Limit:
         return self.cached
 
 
-_affinity = SYSTEM.processors
+_affinity = SYSTEM.processor_counter()
 _limit = Limit()
 contention = Contention()

@@ -50,14 +50,14 @@ class TracedCell:
     """
 
     def __init__(self, cell: Cell) -> None:
-        self.cell, self.type = weakref.ref(cell, partial(_forget, id(cell))), type(cell)
+        self.cell = weakref.ref(cell, partial(_forget, id(cell)))
         self.watch = Watch(cell)
         self.cached: dict[bool, Equations | str] = {}
         self._array_steps: dict[Sizes, ArrayStep | str] = {}
 
     def is_valid_for(self, cell: Cell) -> bool:
         """Whether this was traced from the cell, and the cell has not changed since."""
-        return self.cell() is cell and type(cell) is self.type and self.watch.conditions.hold(cell)
+        return self.cell() is cell and self.watch.conditions.hold(cell)
 
     def equations(self, projected: bool) -> Equations | str:
         """The equations of one step, or the reason why no kernel can express them.

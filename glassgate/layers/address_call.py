@@ -34,10 +34,11 @@ class AddressCall(Call):
         self._default = self._split(starts) if self._is_stack else starts
         self._fixed = self._weights + self._default
         self._levels = list[tuple[Any, ...]]()
-        """Each level, the function that runs it (see `PreparedCalls.by_address`), the functions that select its
-        operands and its final states, the function that merges its outputs, and whether its input is added.
+        """For each level, the function that runs it (see `PreparedCalls.by_address`), the functions that select its
+        operands and its final states, its parts, the function that merges its outputs, and whether its input is added.
         """
         for level, _, calls, _, _ in levels:
+            parts = slice(level.start, level.start + len(level.parts))
             selects: tuple[Callable[[Any], Any] | None, ...] = None, None
             if P > 1:
                 own, end = range(level.start, level.start + len(level.parts)), W + P * len(self._bytes)
@@ -46,9 +47,9 @@ class AddressCall(Call):
                 # With one index, the function must return a list, too.
                 select_final = itemgetter(*final) if len(final) > 1 else itemgetter(slice(final[0], final[0] + 1))
                 selects = itemgetter(*chain(*operands)), select_final
-            self._levels.append((level, calls.by_address, *selects, merge_of(level), level.residual[0]))
+            self._levels.append((calls.by_address, *selects, parts, merge_of(level), level.residual[0]))
 
-    def __call__(
+    def run(
         self,
         layer: BaseLayer | None,
         input: Tensor,
@@ -66,17 +67,18 @@ class AddressCall(Call):
             resets = (mask[0].transpose(0, 1) if self._transposed else mask[0]).contiguous()
             reset_address = resets.data_ptr()
             lowest = min(address, reset_address)
-        given = (*weights, *states, *restart_states)
-        if given:
+        if weights or states or restart_states:
+            given = (*weights, *states, *restart_states)
             if not all(map(Tensor.is_contiguous, given)):
                 given = tuple([v.contiguous() for v in given])
-            addresses, n = [*map(Tensor.data_ptr, given)], len(weights)
-            lowest = min(lowest, *addresses)
+            operands, n = [*map(Tensor.data_ptr, given)], len(weights)
+            lowest = min(lowest, *operands)
             if self._is_stack:
-                addresses[n:] = self._split(addresses[n:])
-            operands = [*self._weights, *addresses[:n], *self._default, *addresses[n:]]
+                operands[n:] = self._split(operands[n:])
+            operands[n:n] = self._default
+            operands = self._weights + operands
         if lowest < LOW_ADDRESS:
-            return self._with_tensors(layer, input, weights, states, restart_states, mask, lengths)
+            return self._with_tensors.run(layer, input, weights, states, restart_states, mask, lengths)
         final = [*map(call, self._new_final)]
         final_addresses = [*map(Tensor.data_ptr, final)]
         if self._is_stack:
@@ -84,16 +86,16 @@ class AddressCall(Call):
         recordings = [Recording() for _ in self._parts] if self._records else ()
         source = data
         visible_by_level: list[Sequence[Tensor]] = []
-        for level, run, select, select_final, merge, adds_input in self._levels:
+        for run, select, select_final, parts, merge, adds_input in self._levels:
             below = data
-            if level.depth:
-                data = data if self._drop is None else self._drop(data)
-                address = data.data_ptr()
-            own = recordings and recordings[level.start : level.start + len(level.parts)]
             if select is None:
-                visible = run(address, operands, final_addresses, reset_address, own)
+                visible = run(address, operands, final_addresses, reset_address, recordings)
             else:
-                visible = run(address, select(operands), select_final(final_addresses), reset_address, own)
+                if visible_by_level:
+                    data = data if self._drop is None else self._drop(data)
+                    address = data.data_ptr()
+                own, own_final = select(operands), select_final(final_addresses)
+                visible = run(address, own, own_final, reset_address, recordings and recordings[parts])
             visible_by_level.append(visible)
             data = visible[0] if merge is None else merge(visible[:: self._visible_count])
             if adds_input:

@@ -3,7 +3,7 @@
 `prepared_calls.py` and `frozen.py` prepare and find them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
 from typing import Any, NamedTuple
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Cell
+from glassgate.engines import processors
 from glassgate.engines.backend import CallPlan, PackedLengths, PreparedCalls, Train
 from glassgate.engines.contract import Recording, Result, Steps
-from glassgate.engines.symbolic.conditions import CHANGES
 from glassgate.engines.traced_cells import traced_cell
 from glassgate.layers.base import BaseLayer
 from glassgate.layers.levels import Level
@@ -68,25 +68,8 @@ class CallOptions(NamedTuple):
         return self.returns_states or self.records
 
 
-class _CheckedCell(NamedTuple):
-    """A cell whose equations must not change between the calls of one signature."""
-
-    cell: Cell
-    plan: CallPlan
-    type: type
-    """Its class when it was traced."""
-    holds: Callable[[Cell], bool]
-    """Whether the values that its step reads are unchanged; see `Conditions.function`."""
-
-    @staticmethod
-    def of(cell: Cell, plan: CallPlan) -> "_CheckedCell":
-        """Return a cell with the conditions of its latest trace."""
-        traced = traced_cell(cell)
-        return _CheckedCell(cell, plan, traced.type, traced.watch.conditions.function)
-
-
 class Call:
-    """Runs the calls of a layer that have the same signature. Subclasses define `__call__`.
+    """Runs the calls of a layer that have the same signature. Subclasses define `run`.
 
     Args:
         levels: the levels of the stack.
@@ -96,7 +79,13 @@ class Call:
         new_final: allocate each final state, with all parts stacked.
         has_restart: whether calls have states after a reset.
         fixed_weights: all parameters, in torch's order, if they are the same in all calls; otherwise empty.
+
+    Attributes:
+        is_current: returns whether all values that the steps of the cells read are unchanged.
+        thread_setting: the `processors.thread_setting` for which the calls are valid; None if they always are.
     """
+
+    is_current: Callable[[], bool]
 
     def __init__(
         self,
@@ -110,6 +99,8 @@ class Call:
     ) -> None:
         self._arguments = levels, options, transposed, default_states, new_final, has_restart, fixed_weights
         self._options, self._drop, self._transposed = options, options.drop, transposed
+        depends = any([level.calls.depends_on_threads for level in levels])
+        self.thread_setting = processors.thread_setting() if depends else None
         self._records, self._returns_output = options.records, not options.all_states
         self._default_states = default_states
         self._parts = [part for level_call in levels for part in level_call.level.parts]
@@ -118,10 +109,10 @@ class Call:
         self._visible_count = self._state_count if options.all_states else 1
         """How many states of each direction a level returns for all steps, not only for the last."""
         pairs = [pair for v in levels for pair in zip(v.cells, v.calls.plans, strict=bool(v.cells))]
-        distinct = {id(cell): (cell, plan) for cell, plan in pairs}
-        self._cells = [_CheckedCell.of(cell, plan) for cell, plan in distinct.values()]
+        self._cells: Collection[tuple[Cell, CallPlan]] = {id(cell): (cell, plan) for cell, plan in pairs}.values()
+        self._watch_cells()
 
-    def __call__(
+    def run(
         self,
         layer: BaseLayer | None,
         input: Tensor,
@@ -143,23 +134,18 @@ class Call:
         """
         raise NotImplementedError
 
-    def is_valid(self) -> bool:
-        """Whether the cells still have the equations for which the calls were prepared."""
-        try:
-            for cell, _, cell_type, holds in self._cells:
-                if type(cell) is not cell_type or not holds(cell):
-                    return self._have_same_equations()
-        except CHANGES:
-            return self._have_same_equations()
-        return True
-
-    def _have_same_equations(self) -> bool:
+    def have_same_equations(self) -> bool:
         """Whether the cells still have the equations of the plans, although their attributes have changed.
 
         False if a cell has not been traced since its change. The next call without preparation traces this cell.
         """
-        self._cells = [_CheckedCell.of(cell, plan) for cell, plan, *_ in self._cells]
-        return all([plan.describes(cell) for cell, plan, *_ in self._cells])
+        self._watch_cells()
+        return all([plan.describes(cell) for cell, plan in self._cells])
+
+    def _watch_cells(self) -> None:
+        checks = [partial(traced_cell(cell).watch.conditions.hold, cell) for cell, _ in self._cells]
+        # One check is called without a function of ours in between.
+        self.is_current = checks[0] if len(checks) == 1 else lambda: all([check() for check in checks])
 
     def _finish(
         self,

@@ -6,7 +6,7 @@ Its weights are packed: copied into blocks in the order in which kernels read th
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -79,7 +79,7 @@ class FrozenLayer(nn.Module):
             for _, own in by_level(spec.levels, pairs)
         ]
         self._flat_weights = tuple([v for part_weights in weights for v in part_weights.values()])
-        self._prepared: dict[Any, Call | None] = {}
+        self._prepared: dict[Any, Call | _ConvertedCall | None] = {}
         """The prepared calls by signature; None for a signature that takes the general path."""
         self.training = False
 
@@ -131,10 +131,10 @@ class FrozenLayer(nn.Module):
         key = key, return_states
         call = self._prepared.get(key)
         if isinstance(call, AddressCall):
-            return call(None, data, (), given_states, restart_states, mask, None)
+            return call.run(None, data, (), given_states, restart_states, mask, None)
         if call is not None:
             with torch.no_grad():
-                results = call(None, data, (), given_states, restart_states, mask, read_lengths)
+                results = call.run(None, data, (), given_states, restart_states, mask, read_lengths)
             return results if data is input else (PackedSequence(results[0], *input[1:]), results[1])
         results = self._run_general(input, hx, lengths, resets, restart, return_states, None)
         if key not in self._prepared:
@@ -277,14 +277,10 @@ class FrozenLayer(nn.Module):
         checked = states.from_hx(self.spec.name, self.spec.parts, hx, data, layout, argument)
         return [tuple([v.to(self.compute_dtype) for v in part]) for part in checked]
 
-    def _prepare(self, arguments: Arguments, return_states: bool) -> Call | None:
+    def _prepare(self, arguments: Arguments, return_states: bool) -> "Call | _ConvertedCall | None":
         """Prepare the calls like one that has run; None if they must take the general path."""
         spec = self.spec
-        if not (
-            spec.dtype == self.compute_dtype
-            and arguments.are_readable(spec.dtype)
-            and can_prepare(spec.levels, arguments, return_states)
-        ):
+        if not (arguments.are_readable(spec.dtype) and can_prepare(spec.levels, arguments, return_states)):
             return None
         _, layout = arrange(spec.name, arguments.input, spec.input_size, spec.batch_first)
         has_restart = bool(arguments.restart_states)
@@ -295,11 +291,40 @@ class FrozenLayer(nn.Module):
                 yield None if calls is None else LevelCall(level, None, calls)
 
         initial, options = self.default_states(layout.rows), CallOptions(layout, returns_states=return_states)
-        return prepare_call(spec.levels, arguments, initial, options, prepare_levels, self._flat_weights)
+        call = prepare_call(spec.levels, arguments, initial, options, prepare_levels, self._flat_weights)
+        if call is None or spec.dtype == self.compute_dtype:
+            return call
+        return _ConvertedCall(call, self.compute_dtype, spec.dtype)
 
     @property
     def _device(self) -> torch.device:
         return self.weights[0]["weight_ih"].device
+
+
+class _ConvertedCall(NamedTuple):
+    """Prepared calls of a layer whose tensors have another dtype than the computation."""
+
+    call: Call
+    compute_dtype: torch.dtype
+    dtype: torch.dtype
+    """The dtype of input, output and states."""
+
+    def run(
+        self,
+        layer: None,
+        input: Tensor,
+        weights: tuple[Tensor, ...],
+        states: tuple[Tensor, ...],
+        restart_states: tuple[Tensor, ...],
+        *others: Any,
+    ) -> tuple[Any, ...]:
+        """See `Call.run`."""
+        states, restart_states = (tuple([v.to(self.compute_dtype) for v in own]) for own in (states, restart_states))
+        input = input.to(self.compute_dtype)
+        output, hx, *rest = self.call.run(layer, input, weights, states, restart_states, *others)
+        final = tuple([v.to(self.dtype) for v in hx]) if isinstance(hx, tuple) else hx.to(self.dtype)
+        by_name = [{name: v.to(self.dtype) for name, v in own.items()} for own in rest]
+        return output.to(self.dtype), final, *by_name
 
 
 def freeze_layer(

@@ -16,7 +16,7 @@ from torch.autograd import profiler
 from torch.nn.utils.rnn import PackedSequence
 
 from glassgate.cell import Cell
-from glassgate.engines import choose
+from glassgate.engines import choose, processors
 from glassgate.engines.backend import Signature
 from glassgate.engines.contract import PLAIN_TYPES, Direction, Steps, is_eager, result_type
 from glassgate.engines.memory import allocator, to_contiguous
@@ -88,13 +88,18 @@ class PreparedCalls:
         )
         key = key, needs_grad, return_states, recorded, layer.training, choose.global_setting()
         call = cache.calls.get(key)
+        if call is not None and call.thread_setting is not None:
+            setting = processors.thread_setting()
+            if setting != call.thread_setting:
+                key = key, setting
+                call = cache.calls.get(key)
         if call is None:
             call = cache.prepare(
                 layer, key, Arguments(input, hx, restart, *arguments), needs_grad, return_states, recorded
             )
-        if call is None or not call.is_valid():
+        if call is None or not (call.is_current() or call.have_same_equations()):
             return None
-        run: Any = call
+        run: Any = call.run
         if profiler._is_profiler_enabled:  # torch.compile does not reach this line, so it adds no guard
             run = profiler.record_function(layer.profile_row)(run)
         results = run(layer, data, cache.weights, states, restart_states, mask, read_lengths)

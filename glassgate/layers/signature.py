@@ -56,28 +56,34 @@ def read_arguments(
     """
     is_packed = type(input) is PackedSequence
     data = input.data if is_packed else input
-    states = () if hx is None else hx if type(hx) is tuple else (hx,)
-    restart_states = () if restart is None else restart if type(restart) is tuple else (restart,)
-    mask = () if resets is None else (resets,)
-    tensors = data, *states, *restart_states, *mask
+    states: tuple[Any, ...] = ()
+    restart_states: tuple[Any, ...] = ()
+    mask: tuple[Any, ...] = ()
+    form: Any = type(hx)
+    tensors: tuple[Any, ...] = (data,)
+    if hx is not None:
+        states = hx if form is tuple else (hx,)
+        tensors = (data, *states)
+    if resets is not None or restart is not None:
+        mask = () if resets is None else (resets,)
+        restart_states = () if restart is None else restart if type(restart) is tuple else (restart,)
+        tensors, form = (*tensors, *mask, *restart_states), (form, len(states), len(mask), type(restart))
     for v in tensors:  # torch negates lazily negated tensors when it reads them, and kernels do not
         if type(v) not in PLAIN_TYPES or v.is_neg():
             return None
-    read_lengths: Sequence[int] | PackedLengths | None = None
     try:
-        if is_packed or lengths is not None:
-            read_lengths = (
-                _packed_lengths(input, lengths) if is_packed else _padded_lengths(lengths, input, batch_first)
-            )
-            if read_lengths is None:
-                return None
-        key = (*map(_metadata, tensors), len(states), type(hx), type(restart), resets is None, bool(read_lengths))
+        key = (form, *map(_metadata, tensors))
+        if not is_packed and lengths is None:
+            return data, states, restart_states, mask, None, key
+        read_lengths = _packed_lengths(input, lengths) if is_packed else _padded_lengths(lengths, input, batch_first)
     except RuntimeError:  # a nested tensor has no shape
+        return None
+    if read_lengths is None:
         return None
     if isinstance(read_lengths, PackedLengths):
         # Only the order of magnitude of the number of rows matters: very different sizes use different kernels.
-        key = (data.shape[1:], len(data).bit_length(), len(read_lengths.order), *_metadata(data)[1:], *key[1:])
-    return data, states, restart_states, mask, read_lengths or None, key
+        key = (data.shape[1:], len(data).bit_length(), len(read_lengths.order), *_metadata(data)[1:], form, *key[2:])
+    return data, states, restart_states, mask, read_lengths or None, (*key, bool(read_lengths))
 
 
 def _padded_lengths(lengths: Any, input: Tensor, batch_first: bool) -> list[int] | None:

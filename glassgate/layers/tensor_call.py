@@ -37,7 +37,7 @@ class TensorCall(Call):
             merge, (adds_input, *_) = merge_of(level_call.level), level_call.level.residual
             self._levels.append((level_call, select, D * self._visible_count, merge, adds_input))
 
-    def __call__(
+    def run(
         self,
         layer: BaseLayer | None,
         input: Tensor,

@@ -31,18 +31,15 @@ class Linux(Posix):
     def __init__(self) -> None:
         self._library = ctypes.CDLL(None)
         self._current_processor = getattr(self._library, "sched_getcpu", None)
-        self._counter: Callable[[], int] | None = None
 
-    def processors(self) -> int:
-        """The number of processors in the affinity of the caller.
+    def processor_counter(self) -> Callable[[], int]:
+        """A function that returns the number of processors in the affinity of the caller.
 
         OpenMP's own count is preferred, because it is correct even if OpenMP has bound the caller to one processor
-        (OMP_PROC_BIND).
+        (OMP_PROC_BIND). It exists after torch has been imported.
         """
-        if self._counter is None:
-            with suppress(AttributeError):
-                self._counter = ctypes.PyDLL(None).omp_get_num_procs
-        return self._counter() if self._counter is not None else len(os.sched_getaffinity(0))
+        counter = getattr(ctypes.PyDLL(None), "omp_get_num_procs", None)
+        return counter or (lambda: len(os.sched_getaffinity(0)))
 
     def processor_limits(self) -> Iterable[float]:
         """The limits of the control groups that contain the process."""

@@ -30,9 +30,9 @@ class System:
 
     # Processors and threads
 
-    def processors(self) -> int:
-        """The number of processors on which the calling thread may run."""
-        return os.cpu_count() or 1
+    def processor_counter(self) -> Callable[[], int]:
+        """A function that returns the number of processors on which the calling thread may run."""
+        return lambda: os.cpu_count() or 1
 
     def processor_limits(self) -> Iterable[float]:
         """The limits of this process's use of processors, in seconds of processor time per second."""

@@ -363,6 +363,12 @@ OWN_CALLS = {
         TypeError,
         "LSTM: resets must be a mask (bool or 0 and 1), got list",
     ),
+    "resets of a probability": (
+        LSTM,
+        lambda f: f(X, resets=torch.full((5, 2), 0.5)),
+        ValueError,
+        "LSTM: resets must be a mask (bool or 0 and 1), got the value 0.5; compare it with a threshold",
+    ),
     "restart without resets": (
         LSTM,
         lambda f: f(X, restart=(torch.zeros(1, 2, 4),) * 2),

@@ -5,7 +5,6 @@ import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 import glassgate as gg
-from glassgate.layers.call import Call
 from tests.sessions.test_session import flat, made, noise
 
 KINDS = ("lstm", "gru", "projected", "residual", "summed", "mean", "norm", "minimal", "zoneout", "narrow")
@@ -18,7 +17,7 @@ def general(session, x, hx=None, lengths=None, resets=None, restart=None, return
 
 
 def is_prepared(session) -> bool:
-    return any(isinstance(call, Call) for call in session.module._prepared.values())
+    return any(call is not None for call in session.module._prepared.values())
 
 
 def equal(results, expected) -> bool:
@@ -58,6 +57,20 @@ def test_prepared_calls_with_resets_and_all_states_have_the_bits_of_the_general_
 
 def session_results(session, x, hx, resets, restart, return_states=False):
     return session(x, hx, resets=resets, restart=restart, return_states=return_states)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_prepared_calls_of_layers_in_half_precision_have_the_bits_of_the_general_path(dtype):
+    layer = gg.LSTM(5, 6, num_layers=2, bidirectional=True, dtype=dtype).eval()
+    session, x, resets = gg.freeze(layer), noise(1, 6, 4, 5).to(dtype), noise(3, 6, 4) > 0.3
+    hx, restart = (tuple(noise(seed + k, 4, 4, 6).to(dtype) for k in range(2)) for seed in (2, 4))
+    for options in ((), (hx,), (None, [3, 6, 0, 2]), (hx, None, resets, restart, True)):
+        names = dict(zip(("hx", "lengths", "resets", "restart", "return_states"), options, strict=False))
+        for _ in range(2):
+            results = flat(session(x, **names))
+            assert equal(session(x, **names), general(session, x, **names))
+        assert {v.dtype for v in results.values()} == {dtype}
+    assert None not in session.module._prepared.values()
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64", "int8"])

@@ -83,7 +83,7 @@ class PreparedArrays:
     ) -> None:
         self.plans, self._products, self._run_passes = plans, products, run_passes
 
-    by_address = None
+    by_address, depends_on_threads = None, True
     """See `PreparedCalls`."""
 
     def ragged(self, lengths: Sequence[int] | PackedLengths) -> RaggedRows:

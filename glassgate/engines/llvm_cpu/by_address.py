@@ -37,11 +37,12 @@ def run_by_address(
     in_kernel_order: Callable[[Sequence[int]], Sequence[int]] | None = None
     if [*returned] != sorted(returned):
         in_kernel_order = itemgetter(*[returned.index(k) for k in sorted(returned)])
-    executable = None if isinstance(prepared, Template) else prepared
     is_template = isinstance(prepared, Template)
     if isinstance(prepared, Template):
         function, fixed_values, workspace, weights, _, size, _ = prepared
         run_function = function.run
+    else:
+        executable = prepared
 
     def run(
         data: int, operands: Sequence[int], final: Sequence[int], resets: int, recordings: Sequence[Recording]

@@ -17,7 +17,7 @@ from glassgate.engines.llvm_cpu.by_address import run_by_address
 from glassgate.engines.llvm_cpu.executable import MAX_LAYOUTS, Executable
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout
 from glassgate.engines.llvm_cpu.partition import fits_one_thread
-from glassgate.engines.llvm_cpu.passes import BackwardPass, Shape, cached_backward_pass, cached_forward_pass
+from glassgate.engines.llvm_cpu.passes import BackwardPass, LayerPass, Shape, cached_backward_pass, cached_forward_pass
 from glassgate.engines.llvm_cpu.plan import have_few_rows
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.ragged import (
@@ -99,10 +99,9 @@ class PreparedPasses:
         self._packed, self._saves = packed, save
         few_rows = have_few_rows(rows, sizes) if packed is None else (False,) * len(sizes)
         self._forward = cached_forward_pass(plans, sizes, dtype, save or all_states, save, few_rows, host())
-        self._prepared: Prepared = None
         # The calls of a session outlast changes of the number of threads.
-        if packed is None or fits_one_thread(self._forward.kernel_plans, layout):
-            self._prepared = self._forward.prepare(layout, packed)
+        self.depends_on_threads = packed is None and not fits_one_thread(self._forward.kernel_plans, layout)
+        self._prepared = self._forward.prepare(layout, packed) if self._is_fixed(self._forward) else None
         self._compute_dtype = torch.float64 if sizes[0].bits == 64 else torch.float32
         self._result_dtype, self._rows = dtype, rows
         self._backward_passes: dict[tuple[tuple[bool, ...], tuple[bool, ...]], _Backward] = {}
@@ -153,6 +152,10 @@ class PreparedPasses:
         self._kernel_allocators, self._user_allocators = (
             [allocator(*spec) for spec in specs] for specs in (kernel_specs, user_specs)
         )
+
+    def _is_fixed(self, passes: LayerPass) -> bool:
+        """Whether all calls divide a pass among threads in the same way."""
+        return self.depends_on_threads or fits_one_thread(passes.kernel_plans, self._layout)
 
     def by_direction(self, values: Sequence[T]) -> Iterator[tuple[Sequence[T], Sequence[T]]]:
         """See `backend.Passes`."""
@@ -337,7 +340,9 @@ class PreparedPasses:
             self._backward_passes.clear()
         copied = self._copied_gradients(needed, *ragged) if ragged else None
         is_packed = bool(ragged and ragged[0])
-        prepared = None if is_packed else backward.prepare(self._layout, copies=copied and copied.plan)
+        prepared = None
+        if not is_packed and self._is_fixed(backward):
+            prepared = backward.prepare(self._layout, copies=copied and copied.plan)
         entry = self._backward_passes[needed, ragged] = _Backward(backward, prepared, copied)
         return entry
 

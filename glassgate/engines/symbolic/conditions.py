@@ -9,8 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-CHANGES = (KeyError, AttributeError, ValueError, RuntimeError)
-"""Errors of a condition whose value was deleted, or is changed by another thread in this moment."""
+_FUNCTION = """
+def hold({parameters}):
+    try:
+        return {condition}
+    except (KeyError, AttributeError, ValueError, RuntimeError):
+        return False  # a value was deleted, or another thread changes it in this moment
+"""
 
 
 class Conditions:
@@ -24,6 +29,7 @@ class Conditions:
         self._root, self._values, self._names = id(root), dict[str, Any](), dict[int, str]()
         self._conditions: dict[str, str] = {}
         self._compiled: Callable[[Any], bool] | None = None
+        self.add("type({cell}) is {cls}", "the class of the cell", cell=root, cls=type(root))
 
     def __len__(self) -> int:
         return len(self._conditions)
@@ -47,34 +53,25 @@ class Conditions:
         return name
 
     @property
-    def function(self) -> Callable[[Any], bool]:
-        """A function of the cell that returns whether all conditions hold. It may raise one of `CHANGES` instead."""
+    def hold(self) -> Callable[[Any], bool]:
+        """A function of the cell that returns whether all conditions still hold."""
         if self._compiled is None:
-            self._compiled = self._compile(" and ".join(self._conditions) or "True")
+            self._compiled = self._compile(" and ".join(self._conditions))
         return self._compiled
-
-    def hold(self, cell: Any) -> bool:
-        """Whether all conditions still hold."""
-        try:
-            return self.function(cell)
-        except CHANGES:
-            return False
 
     def first_change(self, cell: Any) -> str | None:
         """The description of the first condition that no longer holds; None if all hold."""
         if self.hold(cell):
             return None
         for condition, where in self._conditions.items():
-            try:
-                if not self._compile(condition)(cell):
-                    return where
-            except CHANGES:
+            if not self._compile(condition)(cell):
                 return where
         return None  # another thread has undone its change
 
     def _compile(self, condition: str) -> Callable[[Any], bool]:
-        parameters = ", ".join(["cell", *(f"{name}={name}" for name in self._values)])
-        function: Callable[[Any], bool] = eval(f"lambda {parameters}: {condition}", _GLOBALS, self._values)
+        parameters, names = ", ".join(["cell", *(f"{name}={name}" for name in self._values)]), {**self._values}
+        exec(_FUNCTION.format(parameters=parameters, condition=condition), _GLOBALS, names)
+        function: Callable[[Any], bool] = names["hold"]
         return function
 
 
