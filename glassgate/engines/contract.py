@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from glassgate.cell import Cell, Weights
 from glassgate.engines.torch_names import (
@@ -140,7 +141,7 @@ def is_batched(gradient: Tensor) -> bool:
 
 def is_intercepted() -> bool:
     """Whether tensor operations are traced or transformed, so that tensors may have no memory."""
-    return torch.compiler.is_compiling() or is_transformed() or dispatch_mode_count() > 0
+    return is_compiling() or is_transformed() or dispatch_mode_count() > 0
 
 
 def is_eager() -> bool:
@@ -149,12 +150,12 @@ def is_eager() -> bool:
     Hooks on tensors that are saved for the backward pass must be absent too. `torch.utils.checkpoint` sets such hooks.
     """
     return not (
-        torch.compiler.is_compiling()
+        is_compiling()
         or forward_ad._current_level >= 0
-        or top_transform() is not None
-        or dispatch_mode_count() > 0
-        or tracing_state() is not None
-        or saved_tensor_hooks(False) is not None
+        or top_transform()
+        or dispatch_mode_count()
+        or tracing_state()
+        or saved_tensor_hooks(False)
     )
 
 
@@ -189,6 +190,6 @@ def allowed_bfloat16_terms() -> int:
 
 def is_transformed() -> bool:
     """Whether the caller runs inside a transform of torch.func or in forward-mode differentiation."""
-    if torch.compiler.is_compiling():
+    if is_compiling():
         return False
     return top_transform() is not None or forward_ad._current_level >= 0

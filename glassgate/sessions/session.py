@@ -117,7 +117,6 @@ class Session:
     and each thread keeps working memory for its largest call. Calls build no autograd graph.
 
     Attributes:
-        module: the frozen copy: a frozen layer, or a model with frozen layers.
         source: the original module; None if the session was loaded from a file, or is a clone of such a session.
         precision, keep: the arguments of `gg.freeze`.
     """
@@ -127,13 +126,20 @@ class Session:
     ) -> None:
         self.source, self.module, self.precision, self.keep = source, module, precision, keep
 
+    @property
+    def module(self) -> nn.Module:
+        """The frozen copy: a frozen layer, or a model with frozen layers."""
+        return self._module
+
+    @module.setter
+    def module(self, module: nn.Module) -> None:
+        # A frozen layer has no hooks and disables gradients itself.
+        run = module.forward if isinstance(module, FrozenLayer) else torch.no_grad()(module.__call__)
+        self._module, self._run = module, run
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model. The arguments and results are those of its `forward`."""
-        module = self.module
-        if isinstance(module, FrozenLayer):
-            return module.forward(*args, **kwargs)
-        with torch.no_grad():
-            return module(*args, **kwargs)
+        return self._run(*args, **kwargs)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
