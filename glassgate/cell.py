@@ -266,8 +266,11 @@ class Cell(Drawable):
         """Yield each delayed state after the step: the newest value, and the earlier ones without the oldest."""
         for name, (source, _) in self.delays.items():
             rest = [slice(None)] * len(self._declared.state[source].axes)
-            newest = new[self.state.index(source)][(..., None, *rest)]
-            yield torch.cat([newest, s.__dict__[name][(..., slice(-1), *rest)]], -1 - len(rest))
+            # Recordings contain the local variables of a cell, so the newest value has no name here.
+            yield torch.cat(
+                [new[self.state.index(source)][(..., None, *rest)], s.__dict__[name][(..., slice(-1), *rest)]],
+                -1 - len(rest),
+            )
 
     def shapes(
         self, input_size: int, hidden_size: int, proj_size: int = 0, bias: bool = True

@@ -1,7 +1,7 @@
 """The calls of the kernels of a cell whose states are arrays; `passes.py` differentiates them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -45,15 +45,22 @@ class CompiledArrays(ABC):
     def run_backward(self, rows: Rows, operands: Operands, saved: Tensor, arguments: Sequence[Tensor]) -> None:
         """Run the backward kernel. The last argument are the tensors of `ArrayProgram.backward_arguments`."""
 
-    def forward(self, rows: Rows, operands: Operands, save: bool) -> tuple[tuple[Tensor, ...], Tensor]:
-        """Run the forward pass. Return its results, and the saved states."""
+    def forward(
+        self, rows: Rows, operands: Operands, save: bool
+    ) -> tuple[tuple[Tensor, ...], Tensor, Mapping[str, Tensor]]:
+        """Run the forward pass. Return its results, the saved states, and the local variables that it stores."""
         gates, final, program = operands.gates, [v.clone() for v in operands.initial], self.program
         make = gates.new_empty if rows.is_dense else gates.new_zeros
         results = [make(*rows.shape, program.width(program.step.state[name])) for name in program.outputs]
         saved = gates.new_empty(self.saved_shape(len(rows.starts), len(rows.lengths)) if save else 0)
-        arguments = [*results, *final, *operands.restart, *operands.parameters]
+        local = self._new_locals(rows, make)
+        arguments = [*results, *local.values(), *final, *operands.restart, *operands.parameters]
         self.run_forward(rows, operands, saved, arguments)
-        return (*results, *final), saved
+        return (*results, *final), saved, local
+
+    def _new_locals(self, rows: Rows, make: Callable[..., Tensor]) -> dict[str, Tensor]:
+        """New memory for each local variable that the passes store, or for its gradients, (S, width)."""
+        return {name: make(prod(rows.shape), self.program.width(axes)) for name, axes in self.program.locals.items()}
 
     def saved_shape(self, steps: int, N: int) -> tuple[int, int, int]:
         """The shape of the saved states of N sequences: (chunks, N, width)."""
@@ -61,8 +68,8 @@ class CompiledArrays(ABC):
 
     def backward(
         self, rows: Rows, operands: Operands, saved: Tensor, d_results: Sequence[Tensor | None], groups: int = 0
-    ) -> tuple[Operands, list[Tensor]]:
-        """Run the backward pass. Return the gradients of the operands, and of all states if these are stored.
+    ) -> tuple[Operands, dict[str, Tensor]]:
+        """Run the backward pass. Return the gradients of the operands, and of all values whose gradients are stored.
 
         The gradient of noise is empty. A gradient in `d_results` of None is zero.
 
@@ -96,9 +103,11 @@ class CompiledArrays(ABC):
             if key not in program.products
         ]
         arguments = [d_gates, d_inputs, d_shared, *d_outputs, *d_initial, *operands.restart, *d_restart]
-        widths = map(program.width, program.step.state.values()) if program.records else ()
-        d_states = [make(*rows.shape, width) for width in widths]
-        arguments += [*operands.parameters, *d_by_job, *d_states, *factors]
+        d_states = {}
+        if program.records:
+            d_states = {name: make(*rows.shape, program.width(axes)) for name, axes in program.step.state.items()}
+        d_locals = self._new_locals(rows, make)
+        arguments += [*operands.parameters, *d_by_job, *d_states.values(), *d_locals.values(), *factors]
         self.run_backward(rows, operands, saved, arguments)
         self._add_heads(d_shared, d_gates, d_inputs)
         if groups:
@@ -106,7 +115,10 @@ class CompiledArrays(ABC):
         d_parameters = self._of_parameters(operands.parameters, d_by_job, factors, groups)
         if rows.resets is None:
             d_restart = [torch.zeros_like(v) for v in d_initial]
-        return Operands(d_gates, d_inputs, operands.noise[:0], d_initial, d_restart, d_parameters), d_states
+        return Operands(d_gates, d_inputs, operands.noise[:0], d_initial, d_restart, d_parameters), {
+            **d_locals,
+            **d_states,
+        }
 
     def _add_heads(self, d_shared: Tensor, d_gates: Tensor, d_inputs: Tensor) -> None:
         """Write the gradients of gates and inputs that the heads share: the sums over the heads."""

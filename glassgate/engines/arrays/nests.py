@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from glassgate.engines.lowering.nests import Axes, Division, Memory, Move, Nest, Store
 from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.value import Value, leaf
+from glassgate.engines.symbolic.operations import MASKS
 from glassgate.engines.symbolic.values import topological_order
 
 
@@ -137,3 +138,26 @@ class _Division(Division):
 def _copied(store: Store) -> Store:
     """The store of a copy, for a value that is read from memory and could be overwritten meanwhile."""
     return store._replace(value=Value("add", (store.value, -0.0), store.value.axes))
+
+
+def with_number_masks(stores: Sequence[Store]) -> list[Store]:
+    """The stores, with ones and zeros instead of masks in values that nests with other axes read."""
+    new: dict[Value, Value] = {}
+
+    def argument(arg: Value | float, user: Value) -> Value | float:
+        if not isinstance(arg, Value):
+            return arg
+        if new[arg].op not in MASKS or {*arg.axes} == {*user.axes}:
+            return new[arg]
+        number = Value("where", (new[arg], 1.0, 0.0), arg.axes)
+        return Value("ne", (number, 0.0), user.axes)
+
+    for value in topological_order([store.value for store in stores]):
+        if (is_view(value) or is_moved(value)) and any(new[arg].op in MASKS for arg in value.inputs):
+            numbers = tuple([Value("where", (new[arg], 1.0, 0.0), arg.axes) for arg in value.inputs])
+            new[value] = Value("ne", (value.with_args(numbers), 0.0), value.axes)
+            continue
+        args = tuple([argument(arg, value) for arg in value.args])
+        changed = any(a is not b for a, b in zip(args, value.args, strict=True))
+        new[value] = value.with_args(args) if changed else value
+    return [store._replace(value=new[store.value]) for store in stores]

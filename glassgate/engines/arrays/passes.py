@@ -80,15 +80,17 @@ class ArrayPasses:
     ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
         """See `Passes`. `ragged` replaces the rows."""
         results, saved = self._forward(tensors, resets, ragged, True)
-        return results, [*(results if self.recorder else ()), saved]
+        return results, [*(() if self.recorder is None or self.compiled.program.stores_locals else results), saved]
 
     def _forward(
         self, tensors: Sequence[Tensor], resets: Tensor | None, ragged: Rows | None, save: bool
     ) -> tuple[Sequence[Tensor], Tensor]:
         rows, operands = self._rows(tensors, resets, ragged), self._operands(tensors)
-        results, saved = self.compiled.forward(rows, operands, save)
-        if self.recorder is not None:
-            self.recorder.record_values(rows, operands, results)
+        results, saved, local = self.compiled.forward(rows, operands, save)
+        if self.recorder is not None and self.compiled.program.stores_locals:
+            self.recorder.store_values(self.compiled.program, local)
+        elif self.recorder is not None:
+            self.recorder.compute_values(rows, operands, results)
         return results, saved
 
     def backward(
@@ -108,9 +110,13 @@ class ArrayPasses:
         present = iter(in_memory([d for d in d_visible if d is not None]))
         d_results = [None if d is None else next(present).contiguous() for d in d_visible]
         rows, operands = self._rows(tensors, resets, ragged), self._operands(tensors)
-        d, d_states = self.compiled.backward(rows, operands, saved[-1], d_results, groups)
+        d, d_values = self.compiled.backward(rows, operands, saved[-1], d_results, groups)
         if self.recorder is not None:
-            self.recorder.record_gradients(rows, operands, saved[:-1], d_results, d_states)
+            self.recorder.pass_gradients(d_results, len(program.states))
+            if program.stores_locals:
+                self.recorder.recording.add({name: v.flatten(0, -2) for name, v in d_values.items()})
+            else:
+                self.recorder.compute_gradients(rows, operands, saved[:-1], [*d_values.values()])
         initial = d.initial
         if not self.restarts and resets is not None:
             initial = [v + w for v, w in zip(d.initial, d.restart, strict=True)]

@@ -10,7 +10,9 @@ Names of memories, each followed by the name of a gate, a block of the input, a 
     s_, n_, d_: a state before and after the step, and its gradient.
     p_, q_: a parameter, and its gradient, to which each step adds.
     o_, u_: a state in the results of each step, and its gradient.
-    t_: the whole gradient of a state after a step: from the results, and from later steps.
+    t_: the gradient of a state after a step: from the results, and from later steps; if local variables are stored,
+        from the same step too.
+    l_, m_: a local variable, and its gradient.
     k_0, k_1, ...: the kept sums.
     f_0, f_1, ...: the factors of gradients of parameters.
 """
@@ -19,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from glassgate.engines.arrays.nests import is_moved, is_sum, is_view, memory_of, read
+from glassgate.engines.arrays.nests import is_sum, memory_of, read, with_number_masks
 from glassgate.engines.lowering.nests import Memory, Store
 from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.differentiate import gradient
@@ -46,7 +48,7 @@ class ArrayProgram:
     Args:
         step: the step.
         all_states: whether every state at every step is a result, or only the output.
-        records: whether the backward pass stores the gradient of every state after each step.
+        records: whether the passes store the local variables, and their gradients and those of the states.
 
     Attributes:
         traced, records: the arguments `step` and `records`.
@@ -64,6 +66,9 @@ class ArrayProgram:
         invariant_leaves: the shape of each of the cell's own parameters that `invariants` read.
         own_parameters: the keys of the cell's own parameters that the kernels or `invariants` read.
         order: the axes of values in a job, in the order of loops, outermost first.
+        stores_locals: whether the passes store the local variables. If not, torch has to compute their values.
+        locals: the axes of each local variable that the passes store.
+        in_rows: the axes of each state and of `locals`, with `head`.
         kept_states: the states that the backward pass reads.
         kept_sums: the axes of each sum that the replay keeps.
         factors: the axes of each factor of gradients of parameters, which the backward pass stores at each step.
@@ -100,11 +105,18 @@ class ArrayProgram:
         self.shared = {name: axes for name, axes in rows.items() if self.head and self.head not in axes}
         self.parameters = {key: self._in_job(axes) for key, axes in self.parameter_axes.items()}
         self.order = self._order_of_axes()
-        d = gradient(step).leaves
+        local = self._locals() if records else None
+        self.stores_locals, self.locals = local is not None, local or {}
+        self.in_rows = {**step.state, **self.locals}
+        derived = gradient(step)
+        d = derived.leaves
         keys = [*map(ops.InputHalf, self.gates), *map(ops.Input, self.inputs), *map(ops.State, step.state)]
         zero = constant(0.0)
         d_new = [leaf(ops.Gradient(s), axes) for s, axes in step.state.items()] if records else []
-        self._build([*step.states], [*(d.get(key, zero) for key in (*keys, *self.parameters)), *d_new])
+        named = [step.locals[name].value for name in self.locals]
+        if self.stores_locals:
+            d_new = [zero if _is_noise(v) else derived.values.get(v, zero) for v in (*step.states, *named)]
+        self._build([*step.states, *named], [*(d.get(key, zero) for key in (*keys, *self.parameters)), *d_new])
 
     def size(self, axes: Sequence[str]) -> int:
         """The number of elements in a job of a value with these axes."""
@@ -117,7 +129,8 @@ class ArrayProgram:
     @property
     def forward_arguments(self) -> list[str]:
         """The names of the tensors of the forward pass besides the rows: `r_` is a state after a reset."""
-        names = [("o", s) for s in self.outputs] + [(prefix, s) for prefix in ("s", "r") for s in self.states]
+        names = [("o", s) for s in self.outputs] + [("l", name) for name in self.locals]
+        names += [(prefix, s) for prefix in ("s", "r") for s in self.states]
         names += [("p", parameter_name(key)) for key in self.parameter_axes]
         return [f"{prefix}_{name}" for prefix, name in names]
 
@@ -130,6 +143,7 @@ class ArrayProgram:
         names = [("u", s) for s in self.outputs] + [(prefix, s) for prefix in ("d", "r", "e") for s in self.states]
         names += [("p", parameter_name(key)) for key in self.parameter_axes] + [("q", name) for name in self.summed]
         names += [("t", s) for s in self.states] if self.records else []
+        names += [("m", name) for name in self.locals]
         return [
             "gate_rows",
             "input_rows",
@@ -160,6 +174,17 @@ class ArrayProgram:
         is_vector = all(len(axes) < 2 for axes in states)
         return "" if is_vector or any(_depends_on_others(value, axis) for value in self.step.values) else axis
 
+    def _locals(self) -> dict[str, Axes] | None:
+        """The axes of each local variable; None if the jobs do not compute the elements of all variables once."""
+        values, found = {*self.step.values}, dict[str, Axes]()
+        for name, (value, dims) in self.step.locals.items():
+            axes = found[name] = tuple([axis for axis in dims if axis is not None])
+            if value not in values or {*value.axes} != {*axes} or (self.head and axes[:1] != (self.head,)):
+                return None
+        pairs = zip(self.step.states, self.step.state.values(), strict=True)
+        is_whole = all({*value.axes} == {*axes} for value, axes in pairs)
+        return found if is_whole and not self.step.unread else None
+
     def _order_of_axes(self) -> Axes:
         rows = map(self._in_job, (*self.gates.values(), *self.inputs.values(), *self.noise.values()))
         blocks = [*self.states.values(), *self.parameters.values(), *rows]
@@ -173,17 +198,19 @@ class ArrayProgram:
         """Set the stores of all passes.
 
         Args:
-            new: the new states.
+            new: the new states, then the local variables that are stored.
             d_leaves: the gradients of gates, blocks of the input, old states and parameters. With `records`, those of
-                the new states follow.
+                `new` follow.
         """
         in_memory = rewrite_graph([*new, *d_leaves], self._read)
         primitive = in_primitives([in_memory[value] for value in (*new, *d_leaves)])
         values = [primitive[in_memory[value]] for value in (*new, *d_leaves)]
-        new, d = values[: len(new)], values[len(new) :]
-        by_name = dict(zip(self.states, new, strict=True))
+        new, d, count = values[: len(new)], values[len(new) :], len(self.states)
+        by_name = dict(zip(self.states, new, strict=False))
+        local = {name: self._in_job(axes) for name, axes in self.locals.items()}
         results = _stores("o_", self.outputs, [by_name[name] for name in self.outputs])
-        self.forward = _with_number_masks([*results, *_stores("s_", self.states, new)])
+        results += _stores("l_", local, new[count:])
+        self.forward = with_number_masks([*results, *_stores("s_", self.states, new)])
 
         self.kept_states = _states_read(d, by_name)
         kept = {name: self.states[name] for name in self.kept_states}
@@ -195,15 +222,15 @@ class ArrayProgram:
         leaves = [read(Memory(name, axes)) for name, axes in self.kept_sums.items()]
         d = _substitute(d, dict(zip(sums, leaves, strict=True)))
         replay = _stores("n_", kept, [by_name[name] for name in kept]) + _stores("", self.kept_sums, sums)
-        self.replay = _with_number_masks(replay)
+        self.replay = with_number_masks(replay)
         blocks = {f"g_{name}": self._in_job(axes) for name, axes in self.gates.items()}
         blocks |= {f"y_{name}": self._in_job(axes) for name, axes in self.inputs.items()}
         blocks |= {f"d_{name}": axes for name, axes in self.states.items()}
         first, end = len(blocks), len(blocks) + len(self.parameters)
         backward = _stores("", blocks, d) + self._stores_of_parameters(d[first:end])
         if self.records:
-            backward += _stores("t_", self.states, d[end:])
-        self.backward = _with_number_masks(backward)
+            backward += _stores("t_", self.states, d[end:]) + _stores("m_", local, d[end + count :])
+        self.backward = with_number_masks(backward)
 
     def _stores_of_parameters(self, d: Sequence[Value]) -> list[Store]:
         """The stores of the gradients of parameters, or of their factors."""
@@ -277,6 +304,11 @@ def _depends_on_others(value: Value, axis: str) -> bool:
     return False
 
 
+def _is_noise(value: Value) -> bool:
+    """Whether a value depends on random numbers only, of which nothing is differentiated."""
+    return all(isinstance(v.op, ops.Noise | ops.Constant) for v in topological_order([value]) if not v.inputs)
+
+
 def _reads(index: Index, axis: str) -> bool:
     return any(own == axis for own, _ in index.terms)
 
@@ -326,8 +358,10 @@ def _without_invariants(step: ArrayStep) -> tuple[ArrayStep, dict[str, Value]]:
                 name += "_"
             invariants[name] = value
             new[value] = leaf(ops.Parameter(name), value.axes)
-    states = _substitute(step.states, new)
-    return replace(step, states=tuple(states)), invariants
+    count = len(step.states)
+    values = _substitute([*step.states, *(local.value for local in step.locals.values())], new)
+    local = {name: each._replace(value=v) for (name, each), v in zip(step.locals.items(), values[count:], strict=True)}
+    return replace(step, states=tuple(values[:count]), locals=local), invariants
 
 
 def parameter_name(parameter: ops.Parameter) -> str:
@@ -356,26 +390,3 @@ def _states_read(results: Sequence[Value], new: Mapping[str, Value]) -> tuple[st
         read |= found
         pending = [new[name] for name in found]
     return tuple(name for name in new if name in read)
-
-
-def _with_number_masks(stores: Sequence[Store]) -> list[Store]:
-    """The stores, with ones and zeros instead of masks in values that nests with other axes read."""
-    new: dict[Value, Value] = {}
-
-    def argument(arg: Value | float, user: Value) -> Value | float:
-        if not isinstance(arg, Value):
-            return arg
-        if new[arg].op not in MASKS or {*arg.axes} == {*user.axes}:
-            return new[arg]
-        number = Value("where", (new[arg], 1.0, 0.0), arg.axes)
-        return Value("ne", (number, 0.0), user.axes)
-
-    for value in topological_order([store.value for store in stores]):
-        if (is_view(value) or is_moved(value)) and any(new[arg].op in MASKS for arg in value.inputs):
-            numbers = tuple([Value("where", (new[arg], 1.0, 0.0), arg.axes) for arg in value.inputs])
-            new[value] = Value("ne", (value.with_args(numbers), 0.0), value.axes)
-            continue
-        args = tuple([argument(arg, value) for arg in value.args])
-        changed = any(a is not b for a, b in zip(args, value.args, strict=True))
-        new[value] = value.with_args(args) if changed else value
-    return [store._replace(value=new[store.value]) for store in stores]

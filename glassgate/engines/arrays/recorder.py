@@ -1,16 +1,17 @@
 """Records the named values of a step, and their gradients.
 
-Kernels compute the states after all steps, and the gradients of these states. The states
-are all that a step reads of earlier steps. torch therefore computes the named values of all steps at once, with one row
-per step and sequence.
+Kernels store the values and the gradients of the local variables that the new states depend on; see
+`ArrayProgram.stores_locals`. Otherwise torch computes the variables of all steps at once, with one row per step and
+sequence, because the states, which kernels always store, are all that a step reads of earlier steps.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from glassgate.engines.arrays.program import ArrayProgram
 from glassgate.engines.arrays.rows import Operands, Rows
 from glassgate.engines.contract import Direction, Recording
 from glassgate.engines.reference import record_step, step_of
@@ -27,7 +28,26 @@ class Recorder(NamedTuple):
     recording: Recording
     direction: Direction
 
-    def record_values(self, rows: Rows, operands: Operands, states: Sequence[Tensor]) -> None:
+    def store_values(self, program: ArrayProgram, values: Mapping[str, Tensor]) -> None:
+        """Record the values that kernels have stored, (S, width), gates first."""
+        sizes, dims = program.sizes, {name: program.step.locals[name].dims for name in values}
+        names = [*(name for name in self.direction.cell.gates if name in values), *values]
+        self.recording.values = {name: values[name] for name in names}
+        self.recording.shapes = {
+            name: tuple([1 if axis is None else sizes[axis] for axis in dims[name]]) for name in self.recording.values
+        }
+
+    def pass_gradients(self, d: Sequence[Tensor | None], states: int) -> None:
+        """Pass the gradients of the output and of the final states, from outside the loop, to the recording.
+
+        Args:
+            d: the gradients of every state after each step, then those of the final states.
+            states: the number of states.
+        """
+        if self.recording.on_gradients is not None:
+            self.recording.on_gradients([d[0], *d[states:]])
+
+    def compute_values(self, rows: Rows, operands: Operands, states: Sequence[Tensor]) -> None:
         """Record the values of all steps.
 
         Args:
@@ -37,23 +57,15 @@ class Recorder(NamedTuple):
         with torch.no_grad():
             self._run(self.recording, rows, operands, states)
 
-    def record_gradients(
-        self,
-        rows: Rows,
-        operands: Operands,
-        states: Sequence[Tensor],
-        d: Sequence[Tensor | None],
-        d_states: Sequence[Tensor],
+    def compute_gradients(
+        self, rows: Rows, operands: Operands, states: Sequence[Tensor], d_states: Sequence[Tensor]
     ) -> None:
         """Add the gradients of a backward pass.
 
         Args:
-            rows, operands, states: as in `record_values`.
-            d: the gradients of every state after each step, from outside the loop, then those of the final states.
+            rows, operands, states: as in `compute_values`.
             d_states: the whole gradients of every state after each step.
         """
-        if self.recording.on_gradients is not None:
-            self.recording.on_gradients([d[0], *d[len(d_states) :]])
         again = Recording()
         with torch.enable_grad():
             new = self._run(again, rows, operands, states)

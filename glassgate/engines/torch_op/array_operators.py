@@ -76,7 +76,7 @@ def forward(
     """Run the forward pass."""
     compiled = _compiled(step, all_states, rows[0].dtype)
     layout, prepared, _ = _prepare(rows, operands, batch_sizes, resets, compiled.program, weights, reverse)
-    results, saved = compiled.forward(layout, prepared, save)
+    results, saved, _ = compiled.forward(layout, prepared, save)
     return [*results, *([saved.flatten()] if save else [])]
 
 

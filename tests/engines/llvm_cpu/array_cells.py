@@ -23,6 +23,28 @@ class DeltaRule(gg.Cell):
         return (a.q[..., None] * S).sum(-2), S
 
 
+class Surprised(DeltaRule):
+    """A variable that no state reads, for recordings."""
+
+    def step(self, a, s):
+        surprise = a.v - (a.k[..., None] * s.S).sum(-2)
+        assert surprise.dim() == 3
+        return super().step(a, s)
+
+
+class OneValue(gg.Cell):
+    """A variable that all heads share."""
+
+    gates = {"k": ("heads", "key"), "v": ("value",)}
+    state = {"h": ("heads", "value"), "S": ("heads", "key", "value")}
+    recurrent, heads, key, value = False, 2, 3, 4
+
+    def step(self, a, s):
+        v = torch.tanh(a.v)
+        S = 0.9 * s.S + a.k[..., None] * v[:, None, None]
+        return S.mean(-2), S
+
+
 class Decayed(gg.Cell):
     """A decay per head and key, a normaliser as a second state, and parameters of several shapes."""
 

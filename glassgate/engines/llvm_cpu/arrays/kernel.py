@@ -3,7 +3,7 @@
 A job is one head of one sequence. It keeps its states in the first-level cache, from the first step to the last.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import NamedTuple
@@ -173,10 +173,10 @@ class _Kernel:
     def _of_head(self, axes: Sequence[str]) -> str:
         return f" + _h * {self.program.size(axes)} * BYTES" if self.program.head in axes else ""
 
-    def of_results(self, prefix: str) -> None:
-        """Append the addresses of the row of each state that is a result, or of its gradient."""
-        for name in self.program.outputs:
-            self.of_row(f"_{prefix}_{name}", f"{prefix}_", {name: self.step.state[name]})
+    def of_results(self, prefix: str, names: Iterable[str]) -> None:
+        """Append the addresses of the rows of states and local variables, or of their gradients."""
+        for name in names:
+            self.of_row(f"_{prefix}_{name}", f"{prefix}_", {name: self.program.in_rows[name]})
 
     def read_rows(self) -> None:
         """Append the addresses of all that a step reads from the rows of a call."""
@@ -214,7 +214,8 @@ class _Forward(_Kernel):
                 for name, axes in step.state.items():
                     self.copy(f"s_{name}", f"r_{name}", self.program.size(axes))
             self.read_rows()
-            self.of_results("o")
+            self.of_results("o", self.program.outputs)
+            self.of_results("l", self.program.locals)
             self.print_stores(self.program.forward)
 
 
@@ -262,9 +263,10 @@ class _Backward(_Kernel):
                 self._of_row_and_job("_shared_rows", self.program.shared)
                 for name, axes in self.program.factors.items():
                     self._of_row_and_job(f"_{name}", {name: axes})
-                self.of_results("u")
+                self.of_results("u", self.program.outputs)
                 if self.program.records:
-                    self.of_results("t")
+                    self.of_results("t", self.program.states)
+                self.of_results("m", self.program.locals)
                 self.print_stores(self.program.backward)
                 with self.loop("if _is_reset:"):
                     for name, axes in step.state.items():

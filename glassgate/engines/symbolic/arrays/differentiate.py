@@ -22,12 +22,12 @@ class Gradient:
         leaves: the gradient of each leaf of the step for each row, by its operation. The gradient of a parameter is the
             sum over rows. A gradient is constant along the axes of its leaf that it lacks. It reads the values of the
             step, which a kernel may save or recompute, and the leaves `ops.Gradient`, the gradients of the new states.
-        products: the gradient of each recurrent product.
+        values: the gradient of each value on which the new states depend smoothly.
     """
 
     sizes: Mapping[str, int]
     leaves: Mapping[ops.Leaf, Value]
-    products: Mapping[Value, Value]
+    values: Mapping[Value, Value]
 
 
 def gradient(step: ArrayStep) -> Gradient:
@@ -36,20 +36,19 @@ def gradient(step: ArrayStep) -> Gradient:
     for name, state in zip(step.state, step.states, strict=True):
         terms[state].append(leaf(ops.Gradient(name), step.state[name]))
     leaves: dict[ops.Leaf, Value] = {}
-    products: dict[Value, Value] = {}
+    values: dict[Value, Value] = {}
     for value in reversed(step.values):
         if value not in terms:
             continue
         d = reduce(operator.add, terms[value])
         if value.name is not None and d.name is None and not isinstance(d.op, ops.Gradient):
             d.name = f"d_{value.name}"
-        if isinstance(value.op, ops.RecurrentHalf):
-            products[value] = d
-        elif isinstance(value.op, ops.Leaf):
+        values[value] = d
+        if isinstance(value.op, ops.Leaf):
             leaves[value.op] = _sum_to(d, value, value, step.sizes)
         for arg, term in _terms(value, d, step.sizes):
             terms[arg].append(term)
-    return Gradient(step.sizes, leaves, products)
+    return Gradient(step.sizes, leaves, values)
 
 
 def _terms(value: Value, d: Value, sizes: Mapping[str, int]) -> list[tuple[Value, Value]]:

@@ -60,4 +60,5 @@ def with_sums(step: ArrayStep) -> ArrayStep:
     states = tuple(merged[new[state]] for state in step.states)
     for old, state in zip(step.states, states, strict=True):
         state.name = state.name or old.name
-    return replace(step, sizes=sizes, states=states)
+    local = {name: each._replace(value=merged[new[each.value]]) for name, each in step.locals.items()}
+    return replace(step, sizes=sizes, states=states, locals=local)

@@ -51,6 +51,7 @@ class ArrayStep:
         inputs: the axes of each block of the input that a step reads, by name.
         locals: the local variables that the new states depend on, except those with the name of a state. Of several
             values, a variable has the first.
+        unread: the names of the other local variables with a value per row.
     """
 
     sizes: Mapping[str, int]
@@ -62,6 +63,7 @@ class ArrayStep:
     reads: Mapping[str, str]
     inputs: Mapping[str, tuple[str, ...]]
     locals: Mapping[str, Local] = field(default_factory=dict)
+    unread: frozenset[str] = frozenset()
 
     @cached_property
     def values(self) -> list[Value]:
@@ -216,10 +218,9 @@ def trace_on(
     results = [_as_state(cell, name, v, old) for name, v, old in zip(cell.state, new, states, strict=True)]
     merged = rewrite_graph(results)
     results = [merged[value] for value in results]
-    is_local = {name: v.dims[:1] == (ROWS,) and name not in cell.state for name, v in variables.items()}
-    local = {
-        name: v for name, v in variables.items() if is_local[name] and v.value in merged and v.value.op not in MASKS
-    }
+    own = {name: v for name, v in variables.items() if v.dims[:1] == (ROWS,) and name not in cell.state}
+    own = {name: v for name, v in own.items() if v.value.op not in MASKS}
+    local = {name: v for name, v in own.items() if v.value in merged}
     for name, value in zip(cell.state, results, strict=True):
         value.name = value.name or name
     return ArrayStep(
@@ -232,6 +233,7 @@ def trace_on(
         {name: gate.reads for name, gate in declaration.gates.items()},
         {name: leaves.axes(axes) for name, axes in declaration.inputs.items()},
         {name: Local(merged[v.value], v.dims[1:]) for name, v in local.items()},
+        frozenset(own.keys() - local.keys()),
     )
 
 

@@ -37,6 +37,7 @@ def format_step(step: ArrayStep, with_locals: bool = False) -> str:
     }
     if with_locals:
         content["locals"] = {name: [numbers[local.value], local.dims] for name, local in step.locals.items()}
+        content |= {"unread": sorted(step.unread)} if step.unread else {}
     return json.dumps(content)
 
 

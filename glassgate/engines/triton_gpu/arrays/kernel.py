@@ -3,7 +3,7 @@
 A program is a job: one head of one sequence. It keeps its states in registers, from the first step to the last.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -145,10 +145,10 @@ class _Kernel:
             of_head = "" if per_job else self._of_head(axes)
             self.rows[f"{prefix}{name}"] = _plus(f"{tensor}_ptr + {row} * {sum(widths)}", sum(widths[:k])) + of_head
 
-    def of_results(self, prefix: str, names: Sequence[str]) -> None:
-        """Set the addresses of the rows of states, or of their gradients."""
+    def of_results(self, prefix: str, names: Iterable[str]) -> None:
+        """Set the addresses of the rows of states and local variables, or of their gradients."""
         for name in names:
-            self.of_row(f"{prefix}_{name}", f"{prefix}_", {name: self.program.step.state[name]})
+            self.of_row(f"{prefix}_{name}", f"{prefix}_", {name: self.program.in_rows[name]})
 
     def _of_head(self, axes: Axes) -> str:
         if self.program.head not in axes:
@@ -204,7 +204,8 @@ class _Forward(_Kernel):
                         self.write(address, program.states[name], f"s_{name}")
             self.find_row()
             self.reset([*program.states])
-            self.of_results("o", [*program.outputs])
+            self.of_results("o", program.outputs)
+            self.of_results("l", program.locals)
             self.print_step(program.forward, {f"s_{name}": f"s_{name}" for name in program.states})
         for name, axes in program.states.items():
             self.write(self.of_job(f"s_{name}", axes), axes, f"s_{name}")
@@ -280,9 +281,10 @@ class _Backward(_Kernel):
         self.of_row("shared_rows", "", program.shared, per_job=True)
         for name, axes in program.factors.items():
             self.of_row(name, "", {name: axes}, per_job=True)
-        self.of_results("u", [*program.outputs])
+        self.of_results("u", program.outputs)
         if program.records:
-            self.of_results("t", [*program.states])
+            self.of_results("t", program.states)
+        self.of_results("m", program.locals)
         registers = [*(f"d_{name}" for name in program.states), *(f"q_{name}" for name in summed)]
         self.print_step(program.backward, {name: name for name in registers})
         with self.inside("if RESETS:"):
