@@ -199,13 +199,14 @@ class _CallCache:
 
 
 def _new_cache(layer: BaseLayer) -> _CallCache | None:
-    """Return an empty cache for the parameters of a layer. None if they are not plain CPU tensors of one dtype."""
+    """Return an empty cache for the parameters of a layer. None if they are not plain tensors of one kind."""
     names = tuple([name for part in layer.glassgate.parts for name in part.names.values()])
     present = [weight for name in names if (weight := layer._parameters.get(name)) is not None]
     weights = tuple([v for v in present if type(v) in PLAIN_TYPES and v.is_leaf and not v.is_neg()])
     if len(weights) < len(names):
         return None
-    is_supported = {(v.dtype, v.is_cpu, v.layout) for v in weights} == {(weights[0].dtype, True, torch.strided)}
+    first = weights[0]
+    is_supported = {(v.dtype, v.device, v.layout) for v in weights} == {(first.dtype, first.device, torch.strided)}
     return _CallCache(names, weights) if is_supported else None
 
 

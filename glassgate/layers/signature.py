@@ -35,11 +35,12 @@ class Arguments(NamedTuple):
     """The signature of the arguments."""
 
     def are_readable(self, *dtypes: torch.dtype) -> bool:
-        """Whether all tensors are dense CPU tensors, in one of these dtypes, and `restart` comes with `resets`."""
-        tensors = self.data, *self.states, *self.restart_states
+        """Whether all tensors are dense, on a CPU or one GPU, in one of these dtypes, and `restart` has `resets`."""
+        tensors, device = (self.data, *self.states, *self.restart_states), self.data.device
         return (
             {*dtypes}.issuperset([v.dtype for v in tensors])
-            and all([v.is_cpu and v.layout is torch.strided for v in (*tensors, *self.mask)])
+            and device.type in ("cpu", "cuda")
+            and all([v.device == device and v.layout is torch.strided for v in (*tensors, *self.mask)])
             and all([v.dtype is torch.bool for v in self.mask])
             and (bool(self.mask) or not self.restart_states)
         )
@@ -73,6 +74,9 @@ def read_arguments(
             return None
     try:
         key = (form, *map(_metadata, tensors))
+        if not data.is_cpu:
+            device = data.device
+            key = (*key, device, torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type))
         if not is_packed and lengths is None:
             return data, states, restart_states, mask, None, key
         read_lengths = _packed_lengths(input, lengths) if is_packed else _padded_lengths(lengths, input, batch_first)

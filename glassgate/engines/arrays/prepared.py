@@ -16,7 +16,7 @@ from glassgate.engines.arrays.recorder import Recorder
 from glassgate.engines.arrays.rows import Rows, layout_of
 from glassgate.engines.backend import InputProduct, PackedLengths, RunPasses
 from glassgate.engines.contract import Direction, Recording
-from glassgate.engines.memory import LOW_ADDRESS, readable
+from glassgate.engines.memory import LOW_ADDRESS, move_to_device, readable
 from glassgate.engines.symbolic.arrays.cell import Sizes
 from glassgate.engines.traced_cells import traced_array_step
 
@@ -150,6 +150,7 @@ class PreparedArrays:
             if weight.shape[1] < features.shape[1]:  # the cell reads the other columns itself
                 features = features[:, : weight.shape[1]].contiguous()
             if order is not None:
+                order = move_to_device(order, data.device)
                 states = [_select(v, order) for v in states]
             gates = product(features, weight, weights.get("bias_ih"))
             operands = [gates, *parameters_of(program, weights), *states]
@@ -170,7 +171,10 @@ class PreparedArrays:
                 results = run_passes(passes, rows, None, [], resets, *operands)
             split = len(program.outputs)
             visible += results[:split]
-            final += results[split:] if ranks is None else [_select(v, ranks) for v in results[split:]]
+            if ranks is not None:
+                ranks = move_to_device(ranks, data.device)
+                results = [*results[:split], *(_select(v, ranks) for v in results[split:])]
+            final += results[split:]
         return visible + final
 
 

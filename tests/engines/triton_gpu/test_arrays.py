@@ -5,12 +5,15 @@ import torch
 
 import glassgate as gg
 from glassgate.cell_shapes import example_sizes
-from glassgate.engines.triton_gpu.arrays.engine import GPUArrays
+from glassgate.engines.arrays import prepared as prepared_arrays
+from glassgate.engines.contract import PLAIN_TYPES
+from glassgate.engines.triton_gpu.arrays.engine import GPUArrayEngine, GPUArrays
+from glassgate.layers import prepared_calls, signature
 from tests.compare import check, measure
 from tests.engines.llvm_cpu.array_cells import Decayed, DeltaRule, Masked, Named, Projectable, Vectors
 from tests.engines.llvm_cpu.test_arrays import STRUCTURED
 from tests.engines.test_arrays import STEPS, make_cell
-from tests.simulated_gpu import simulated_gpu, to_cpu, to_gpu
+from tests.simulated_gpu import OnGPU, simulated_gpu, to_cpu, to_gpu
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 """Numbers beyond the size of an axis have no meaning, so that NumPy may warn about them."""
@@ -181,6 +184,30 @@ def test_a_training_call_does_not_wait_for_the_gpu(options, monkeypatch):
         output.square().sum().backward()
         assert all(float(to_cpu(v.grad).abs().sum()) > 0 for v in layer.parameters())
     torch.testing.assert_close(to_cpu(output), expected.detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"lengths": [4, 0, 2]}], ids=["", "lengths"])
+def test_repeated_calls_are_prepared(options, monkeypatch):
+    """On a simulated GPU, whose tensors are not plain tensors and whose operations are dispatched in Python."""
+    layer, x = gg.Recurrent(gg.cells.MLSTM(2, 3), 5, 8, bidirectional=True), torch.randn(4, 3, 5)
+    monkeypatch.setattr(signature, "PLAIN_TYPES", {*PLAIN_TYPES, OnGPU})
+    monkeypatch.setattr(prepared_calls, "PLAIN_TYPES", {*PLAIN_TYPES, OnGPU})
+    monkeypatch.setattr(prepared_calls, "is_eager", lambda: True)
+    monkeypatch.setattr(prepared_arrays, "readable", lambda tensors: tensors)
+    results, prepared = [], []
+    prepare = GPUArrayEngine.prepare
+    monkeypatch.setattr(GPUArrayEngine, "prepare", lambda *args: prepared.append(prepare(*args)) or prepared[-1])
+    with simulated_gpu(monkeypatch):
+        layer._apply(to_gpu)
+        for _ in range(3):
+            output, final = layer(to_gpu(x), **options)
+            output.square().sum().backward()
+            results.append([to_cpu(v) for v in (output, *final, *(w.grad for w in layer.parameters()))])
+            layer.zero_grad()
+    assert len(prepared) == 1
+    assert prepared[0] is not None
+    for again in results[1:]:
+        torch.testing.assert_close(again, results[0])
 
 
 @pytest.mark.parametrize(("cell", "sizes"), [(gg.cells.DeltaNet(2, 3), (5, 8)), (gg.cells.GRUD(), (6, 4))])

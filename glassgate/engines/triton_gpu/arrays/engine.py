@@ -13,7 +13,6 @@ from glassgate.engines.arrays.compiled import CompiledArrays
 from glassgate.engines.arrays.engine import ArrayEngine, program_of_cell, sizes_of
 from glassgate.engines.arrays.program import ArrayProgram
 from glassgate.engines.arrays.rows import Operands, Rows
-from glassgate.engines.backend import InputProduct, RunPasses, Signature
 from glassgate.engines.contract import Direction, Reason, Steps
 from glassgate.engines.memory import move_to_device
 from glassgate.engines.symbolic.arrays.cell import Sizes
@@ -120,16 +119,6 @@ class GPUArrayEngine(ArrayEngine):
     def multiplies_faster(self, rows: int, products: int) -> bool:
         """See `ArrayKernels.multiplies_faster`."""
         return False
-
-    def prepare(
-        self,
-        steps: Steps,
-        directions: Sequence[Direction],
-        signature: Signature,
-        products: Sequence[InputProduct],
-        run_passes: RunPasses | None = None,
-    ) -> None:
-        """See `ArrayKernels.prepare`."""
 
 
 @assume_constant
