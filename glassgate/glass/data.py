@@ -42,7 +42,7 @@ def page_data(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
     data = {
         "starts": study.starts,
         "steps": [list(each.steps) for each in study.passages],
-        "answers": [[[each.step, _choices(each.best), each.target] for each in p.answers] for p in study.passages],
+        "answers": [[[each.step, each.best, each.target] for each in p.answers] for p in study.passages],
         "parts": [_part(each, bits, fraction, named_units(study, all_findings, each)) for each in study.directions],
         "connections": [
             {
@@ -78,10 +78,6 @@ def decode_array(packed: dict[str, Any]) -> np.ndarray:
     if packed["type"] == "<f4":
         return numbers
     return packed["low"] + numbers.astype(np.float64) * packed["spacing"]
-
-
-def _choices(best: Any) -> list[list[Any]]:
-    return [[name, chance] for name, chance in best]
 
 
 def _places(places: Places) -> dict[str, Any]:

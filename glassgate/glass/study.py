@@ -20,19 +20,26 @@ from glassgate.glass.retention import retentions
 _LONGEST_LAG = 200
 
 
-class PassageAnswer(NamedTuple):
+class Choice(NamedTuple):
+    """A possible answer with its probability, or a number, whose probability is None."""
+
+    name: str
+    probability: float | None
+
+
+class Answer(NamedTuple):
     """One answer of a model.
 
     Attributes:
         step: the step of the answer, from 0; None for an answer about the whole sequence
-        best: the most likely choices and their probabilities, the prediction first. The probability of a number is None
-        target: the correct answer and its probability; None without a reference
+        best: the most likely choices in descending order; the first is the prediction
+        target: the correct answer; None without a reference
         agreement: for sets, such as chords, the F1 score of the prediction against the target; None for single choices
     """
 
     step: int | None
-    best: Sequence[tuple[str, float | None]]
-    target: tuple[str, float | None] | None
+    best: Sequence[Choice]
+    target: Choice | None
     agreement: float | None = None
 
     @property
@@ -65,6 +72,7 @@ class Passage:
     """One sequence: the text or numbers that its steps read, and the model's answers.
 
     Attributes:
+        steps: each step as text
         series: the numbers of a series, (L * rows_per_step, C)
         rows_per_step: the number of rows of the series per step
         names: the names of the C channels; the first channel is forecast
@@ -72,7 +80,7 @@ class Passage:
     """
 
     steps: Sequence[str]
-    answers: Sequence[PassageAnswer] = ()
+    answers: Sequence[Answer] = ()
     series: np.ndarray | None = None
     title: str = ""
     rows_per_step: int = 1

@@ -8,7 +8,7 @@ from glassgate.glass import figures
 from glassgate.glass.elements import Section, colour_scale, figure_element
 from glassgate.glass.followers import best_followers
 from glassgate.glass.languages import clauses, say, say_html, sentences
-from glassgate.glass.study import Passage, PassageAnswer, Study
+from glassgate.glass.study import Answer, Choice, Passage, Study
 from glassgate.glass.svg import number
 from glassgate.glass.wording import data_name, fixed, percent, quoted
 
@@ -125,7 +125,7 @@ def _mistakes(study: Study) -> str:
 
 def _passage(study: Study, passage_index: int, start: int, values: np.ndarray, are_letters: tuple[bool, bool]) -> str:
     passage, (letters, whole_letters) = study.passages[passage_index], are_letters
-    by_step: dict[int, PassageAnswer] = {each.step: each for each in passage.answers if each.step is not None}
+    by_step: dict[int, Answer] = {each.step: each for each in passage.answers if each.step is not None}
     whole = [each for each in passage.answers if each.step is None]
     parts = []
     for step, (words, value) in enumerate(zip(passage.steps, values, strict=True)):
@@ -153,7 +153,7 @@ def _passage(study: Study, passage_index: int, start: int, values: np.ndarray, a
     return f'<div class="passage">{title}{content}{_answers(passage, passage_index, whole, whole_letters)}</div>'
 
 
-def _answers(passage: Passage, passage_index: int, whole: list[PassageAnswer], letters: bool) -> str:
+def _answers(passage: Passage, passage_index: int, whole: list[Answer], letters: bool) -> str:
     """The answers about a whole passage: a sentence for one answer, a text for several, with corrections if needed."""
     if passage.forecasts:
         return ""
@@ -174,7 +174,7 @@ def _answers(passage: Passage, passage_index: int, whole: list[PassageAnswer], l
     return html
 
 
-def _under(answer: PassageAnswer) -> str:
+def _under(answer: Answer) -> str:
     """The answer beneath a word, with the correct answer if it is wrong."""
     right = f'<small class="right">{escape(answer.target[0])}</small>' if answer.is_wrong and answer.target else ""
     return f"<small>{escape(answer.best[0][0])}</small>{right}"
@@ -189,11 +189,11 @@ def _ending(name: str) -> str:
     return " end" if name == end() else ""
 
 
-def _wrong(answer: PassageAnswer) -> str:
+def _wrong(answer: Answer) -> str:
     return " w" if answer.is_wrong else ""
 
 
-def sentence_about(answer: PassageAnswer) -> str:
+def sentence_about(answer: Answer) -> str:
     """A sentence about an answer. script/words.js has the same function."""
     first, *others = answer.best
     words = say("answers.predicts", choice=_choice(first))
@@ -205,7 +205,7 @@ def sentence_about(answer: PassageAnswer) -> str:
     return say("answers.and_second", answer=words, second=_choice(others[0])) if others else words
 
 
-def _choice(choice: tuple[str, float | None]) -> str:
+def _choice(choice: Choice) -> str:
     name, chance = choice
     name = quoted(name) if len(name) == 1 else name
     return name if chance is None else f"{name} {percent(chance)}"

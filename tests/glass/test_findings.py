@@ -15,7 +15,7 @@ from glassgate.glass.effects.answers import f1_score
 from glassgate.glass.findings import RULES, Finding, findings, markdown_table
 from glassgate.glass.followers import best_followers
 from glassgate.glass.gradients import flow_from_backward
-from glassgate.glass.study import Cause, Direction, Flow, Passage, PassageAnswer, Study, WindowCause, directions
+from glassgate.glass.study import Answer, Cause, Direction, Flow, Passage, Study, WindowCause, directions
 from glassgate.glass.text_section import text_section
 
 L, H = 60, 8
@@ -181,7 +181,7 @@ def test_lags_count_from_the_step_that_the_loss_reads() -> None:
 def answered(labels: list[str], best: list[str], targets: bool = True) -> Study:
     made = study()
     made.passages[0].answers = [
-        PassageAnswer(step, [(name, 0.9), ("other", 0.1)], (label, 0.9) if targets else None)
+        Answer(step, [(name, 0.9), ("other", 0.1)], (label, 0.9) if targets else None)
         for step, (label, name) in enumerate(zip(labels, best, strict=True))
     ]
     return made
@@ -200,7 +200,7 @@ def test_sets_are_scored_by_f1() -> None:
     chords = [f"{60 + k % 7} {64 + k % 5}" for k in range(L)]
     made = study()
     made.passages[0].answers = [
-        PassageAnswer(step, [(chord.split()[0], 0.5)], (chord, 0.5), f1_score({chord.split()[0]}, set(chord.split())))
+        Answer(step, [(chord.split()[0], 0.5)], (chord, 0.5), f1_score({chord.split()[0]}, set(chord.split())))
         for step, chord in enumerate(chords)
     ]
     assert not any(each.is_wrong for each in made.passages[0].answers)
@@ -284,7 +284,7 @@ def test_causes_are_compared_with_shuffled_targets() -> None:
 def test_the_most_important_window_is_found() -> None:
     def sentence_on(windows: list[WindowCause], answers: int = 10) -> str:
         made = caused([], windows)
-        made.passages[0].answers = [PassageAnswer(step, [("1.0", None)], None) for step in range(answers)]
+        made.passages[0].answers = [Answer(step, [("1.0", None)], None) for step in range(answers)]
         return sentences(made)
 
     windows = [WindowCause(0, k, k + 10, 0.05, 0, 0.0, 0.1) for k in range(0, 60, 10)]

@@ -8,7 +8,7 @@ from glassgate.glass import bootstrap
 from glassgate.glass.bootstrap import Interval
 from glassgate.glass.effects.effect import Effect
 from glassgate.glass.languages import say
-from glassgate.glass.study import Cause, PassageAnswer, Study, WindowCause
+from glassgate.glass.study import Answer, Cause, Study, WindowCause
 from glassgate.glass.wording import capitalised, fixed, percent, place, quoted, rounded
 
 # The minimum number of answers for an estimate of the spread.
@@ -47,18 +47,18 @@ def no_better(study: Study) -> Iterator[Effect]:
         yield Effect("no_better", float(lead.mean()), lambda: bootstrap.mean_interval(lead, groups), of_answers.words)
 
 
-def _graded_answers(study: Study) -> tuple[list[PassageAnswer], np.ndarray]:
+def _graded_answers(study: Study) -> tuple[list[Answer], np.ndarray]:
     """The answers with a reference, and the resampling group of each answer."""
     by_passage = [[each for each in passage.answers if each.is_correct is not None] for passage in study.passages]
     groups = bootstrap.resampling_groups([len(known) for known in by_passage])
     return [each for known in by_passage for each in known], groups
 
 
-def _scores(graded: list[PassageAnswer]) -> np.ndarray:
+def _scores(graded: list[Answer]) -> np.ndarray:
     return np.array([float(each.is_correct or 0) if each.agreement is None else each.agreement for each in graded])
 
 
-def _guesses(graded: list[PassageAnswer]) -> np.ndarray:
+def _guesses(graded: list[Answer]) -> np.ndarray:
     """The scores of the null model: always the most common answer, or for sets the correct sets of other steps."""
     targets = [each.target[0] for each in graded if each.target]
     if all(each.agreement is None for each in graded):
@@ -69,7 +69,7 @@ def _guesses(graded: list[PassageAnswer]) -> np.ndarray:
     return np.array([f1_score(set(a.split()), set(b.split())) for a, b in zip(targets, moved, strict=True)])
 
 
-def _most_common(graded: list[PassageAnswer]) -> str:
+def _most_common(graded: list[Answer]) -> str:
     targets = [each.target[0] for each in graded if each.target]
     return max(set(targets), key=lambda each: (targets.count(each), each))
 

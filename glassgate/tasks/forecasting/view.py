@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from glassgate.glass.languages import say
+from glassgate.glass.study import Passage
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.forecasting.network import Output, Recursive
 from glassgate.tasks.forecasting.series import Series, series_of
 from glassgate.tasks.forecasting.task import Forecasting
-from glassgate.tasks.report.answers import AnswerGroup, BatchAnswers, LayerInput, number_answers
+from glassgate.tasks.report.answers import AnswerGroup, BatchAnswers, number_answers
 from glassgate.tasks.report.task_view import TaskView
 
 
@@ -62,7 +63,7 @@ class View(TaskView[Forecasting]):
     def excerpt(self, example: Series, default: tuple[int, int]) -> tuple[int, int]:
         return max(0, len(example) - self.task.context - self.task.options.horizon), len(example)
 
-    def layer_input(self, example: Series, start: int, stop: int) -> LayerInput:
+    def layer_input(self, example: Series, start: int, stop: int) -> Passage:
         """Return the input of the layers, which depends on the model.
 
         - direct: the look-back window
@@ -76,7 +77,7 @@ class View(TaskView[Forecasting]):
         input = super().layer_input(example, window_start, end)
         stamps = example.frequency.times(example.start, np.arange(window_start, stop))
         times = [example.frequency.text(each) for each in stamps] if example.frequency.has_dates else []
-        input = input._replace(names=[example.name or options.target or say("series.the_series")], times=times)
+        input = replace(input, names=[example.name or options.target or say("series.the_series")], times=times)
         if options.model != "segments":
             return input
         length = options.segment
@@ -84,4 +85,4 @@ class View(TaskView[Forecasting]):
         segments = [
             say("words.range", low=input.steps[first], high=input.steps[first + length - 1]) for first in starts
         ]
-        return input._replace(steps=segments, rows_per_step=length)
+        return replace(input, steps=segments, rows_per_step=length)

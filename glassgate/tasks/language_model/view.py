@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from glassgate.glass.languages import say
+from glassgate.glass.study import Answer, Choice
 from glassgate.tasks.data import texts
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.texts import Text
@@ -12,7 +13,7 @@ from glassgate.tasks.data.vocabulary import UNKNOWN
 from glassgate.tasks.language_model.music import Roll, parse_roll
 from glassgate.tasks.language_model.options import NOTES
 from glassgate.tasks.language_model.task import LanguageModel, notes_of, surprise
-from glassgate.tasks.report.answers import Answer, AnswerGroup, BatchAnswers, Choice, answers_of, visible
+from glassgate.tasks.report.answers import AnswerGroup, BatchAnswers, answers_of, visible
 from glassgate.tasks.report.task_view import TaskView
 
 

@@ -3,37 +3,14 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from glassgate.glass.languages import say
+from glassgate.glass.study import Answer, Choice
 from glassgate.tasks.data.unknown_labels import mask_unknown
 
 _MAX_CHOICES = 3  # per answer
-
-
-class Choice(NamedTuple):
-    """A possible answer with its probability, or a number, whose probability is None."""
-
-    name: str
-    probability: float | None
-
-
-class Answer(NamedTuple):
-    """One answer of a model.
-
-    Attributes:
-        step: the step of the answer, from 0; None for an answer about the whole sequence
-        best: the most probable choices in descending order; the first is the prediction
-        target: the right answer; None without a reference
-        agreement: for sets, such as chords, the F1 score of the prediction against the target; otherwise None
-    """
-
-    step: int | None
-    best: tuple[Choice, ...]
-    target: Choice | None
-    agreement: float | None = None
 
 
 class BatchAnswers(NamedTuple):
@@ -57,24 +34,6 @@ class BatchAnswers(NamedTuple):
     scores: Tensor
     unit: str = "nats"
     score_name: str = ""
-
-
-class LayerInput(NamedTuple):
-    """The input of the recurrent layers.
-
-    Attributes:
-        steps: each step as text
-        series: `(L * rows_per_step, C)`, the numbers of a series; None for text
-        rows_per_step: the number of rows of the series that one step reads
-        names: the names of the C channels
-        times: the time stamps of the rows, then of the forecasts
-    """
-
-    steps: Sequence[str]
-    series: np.ndarray | None
-    rows_per_step: int = 1
-    names: Sequence[str] = ()
-    times: Sequence[str] = ()
 
 
 class AnswerGroup(NamedTuple):

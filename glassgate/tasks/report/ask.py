@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from glassgate.tasks.report.answers import Answer
+from glassgate.glass.study import Answer
 from glassgate.tasks.report.study import Excerpt, excerpts_of_text
 from glassgate.tasks.report.task_view import view_of
 from glassgate.tasks.task import Task

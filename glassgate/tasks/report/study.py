@@ -1,6 +1,7 @@
 """The study of a trained run on a text or on examples: it computes all numbers of the report."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from glassgate.glass.cost import cost, describe
 from glassgate.glass.gradients import differentiate
 from glassgate.glass.languages import listed, say
 from glassgate.glass.recorded import Recorded
-from glassgate.glass.study import Direction, Passage, PassageAnswer, Study, directions
+from glassgate.glass.study import Answer, Direction, Passage, Study, directions
 from glassgate.glass.wording import percent
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.pieces import Piece
@@ -186,7 +187,7 @@ def _average_excerpt(view: TaskView[Any], examples: Sequence[Any], metrics: Mapp
     return min(reruns, key=lambda each: (each.excess < -0.5, abs(each.excess), -each.variety)).excerpt
 
 
-def _candidate(excerpt: Excerpt, answers: Sequence[PassageAnswer], average: float) -> _Candidate:
+def _candidate(excerpt: Excerpt, answers: Sequence[Answer], average: float) -> _Candidate:
     judged = [each for each in answers if each.is_correct is not None]
     counts = np.unique([each.target[0] for each in judged if each.target], return_counts=True)[1]
     frequencies = counts / max(1, counts.sum())
@@ -194,9 +195,9 @@ def _candidate(excerpt: Excerpt, answers: Sequence[PassageAnswer], average: floa
     return _Candidate(excerpt, excess, round(float(-(frequencies * np.log(frequencies)).sum()), 6))
 
 
-def _answers(view: TaskView[Any], example: Any, start: int, stop: int) -> list[PassageAnswer]:
+def _answers(view: TaskView[Any], example: Any, start: int, stop: int) -> list[Answer]:
     """The answers for the steps from `start` to `stop`; their `step` is counted from the start of the example."""
-    answers = [PassageAnswer(*answer) for answer in view.answers_for_example(example, start, stop).answers]
+    answers = view.answers_for_example(example, start, stop).answers
     return [each if each.step is None else each._replace(step=each.step + start) for each in answers]
 
 
@@ -302,13 +303,12 @@ def study(
 
 
 def _passage(view: TaskView[Any], excerpt: Excerpt, batch_answers: BatchAnswers) -> Passage:
-    answers = [PassageAnswer(*answer) for answer in batch_answers.answers]
+    answers = batch_answers.answers
     if not excerpt.has_targets:
         answers = [each._replace(target=None, agreement=None) for each in answers]
     input = view.layer_input(excerpt.example, excerpt.start, excerpt.stop)
     steps = [visible(step) if step != "\n" else "\n" for step in input.steps]
-    title = _passage_title(excerpt, len(steps))
-    return Passage(steps, answers, input.series, title, input.rows_per_step, input.names, input.times)
+    return replace(input, steps=steps, answers=answers, title=_passage_title(excerpt, len(steps)))
 
 
 def _passage_title(excerpt: Excerpt, length: int) -> str:

@@ -8,13 +8,14 @@ import numpy as np
 import torch
 from torch import nn
 
+from glassgate.glass.study import Passage
 from glassgate.tasks import part_of
 from glassgate.tasks.data.batches import Batch, Encoded, collate, to_device
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.errors import UserError
 from glassgate.tasks.labelled_task import LabelledTask
-from glassgate.tasks.report.answers import BatchAnswers, LayerInput
+from glassgate.tasks.report.answers import BatchAnswers
 from glassgate.tasks.task import Task
 
 TaskType = TypeVar("TaskType", bound=Task[Any, Any, Any])
@@ -95,10 +96,10 @@ class TaskView(Generic[TaskType]):
         """Return the range of steps that the report shows of a long example: `default`, or a subclass's choice."""
         return default
 
-    def layer_input(self, example: Any, start: int, stop: int) -> LayerInput:
-        """Return the input of the recurrent layers for an excerpt."""
+    def layer_input(self, example: Any, start: int, stop: int) -> Passage:
+        """Return the input of the recurrent layers for an excerpt, as a passage without answers."""
         series = self.series(example)
-        return LayerInput(self.steps(example)[start:stop], None if series is None else series[start:stop])
+        return Passage(self.steps(example)[start:stop], series=None if series is None else series[start:stop])
 
 
 class LabelledView(TaskView[LabelledTaskType]):
