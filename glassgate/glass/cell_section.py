@@ -5,7 +5,9 @@ import re
 from html import escape
 
 from glassgate.engines.symbolic.values import NotTraceable
-from glassgate.glass.diagrams.draw import diagram
+from glassgate.glass.diagrams.cell import draw_cell
+from glassgate.glass.diagrams.layer import draw_layer
+from glassgate.glass.diagrams.svg import Diagram
 from glassgate.glass.elements import Section
 from glassgate.glass.languages import say, say_html
 from glassgate.glass.study import Study
@@ -16,24 +18,17 @@ _WIDE_DIAGRAM = 720  # pixels
 
 def diagrams(layer: Recurrent) -> list[tuple[str, str]]:
     """The captions and diagrams of the cell and of the layer, without style elements."""
-    result = []
     name = type(layer.cell).__name__
-    for caption, drawable, projected in (
-        (say("cell.step_caption", cell=name), layer.cell, layer.proj_size > 0),
-        (say("cell.layer_caption"), layer, False),
-    ):
-        try:
-            drawn = str(diagram(drawable, projected=projected))
-        except NotTraceable as error:
-            result.append((say("cell.not_drawn", cell=name, reason=error), ""))
-            continue
-        result.append((caption, without_style(drawn)))
-    return result
+    try:
+        step = say("cell.step_caption", cell=name), without_style(draw_cell(layer.cell, layer.proj_size > 0))
+    except NotTraceable as error:
+        step = say("cell.not_drawn", cell=name, reason=error), ""
+    return [step, (say("cell.layer_caption"), without_style(draw_layer(layer)))]
 
 
-def without_style(drawn: str) -> str:
+def without_style(diagram: Diagram) -> str:
     """Remove the style from a diagram, so that the style of the page applies."""
-    drawn = re.sub(r"<style>.*?</style>", "", drawn, flags=re.DOTALL)
+    drawn = re.sub(r"<style>.*?</style>", "", str(diagram), flags=re.DOTALL)
     drawn = re.sub(r'(<svg[^>]*?) style="[^"]*"', r"\1", drawn)
     return re.sub(r'<text style="text-anchor: (\w+)"([^>]*?) class="', r'<text\2 class="at-\1 ', drawn)
 

@@ -1,7 +1,9 @@
 """`gg.draw` draws the diagram of a cell or a layer. For a cell, it can also make an interactive page."""
 
 from glassgate.cell import Cell
-from glassgate.glass.diagrams.draw import diagram
+from glassgate.conversion import description
+from glassgate.glass.diagrams.cell import draw_cell
+from glassgate.glass.diagrams.layer import draw_layer
 from glassgate.glass.diagrams.svg import Diagram
 from glassgate.glass.live.cell import CellDiagram
 from glassgate.layers.cells import RecurrentCell
@@ -32,7 +34,9 @@ def draw(drawable: Cell | Recurrent | RecurrentCell, *, projected: bool = False)
         >>> "c = f * c_prev + i * g" in str(picture)
         True
     """
-    drawn = diagram(drawable, projected=projected)
     if isinstance(drawable, Recurrent):
-        return drawn
-    return CellDiagram(drawn, drawable if isinstance(drawable, Cell) else drawable.cell)
+        return draw_layer(drawable)
+    cell = drawable.cell if isinstance(drawable, RecurrentCell) else drawable
+    if not isinstance(cell, Cell):
+        raise TypeError(f"draw: expected a cell or a layer of glassgate, got {description(drawable)}")
+    return CellDiagram(draw_cell(cell, projected), cell)

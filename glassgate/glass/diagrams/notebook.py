@@ -5,7 +5,7 @@ from html import escape
 from glassgate.cell import Cell
 from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.glass.diagrams.cell import draw_cell
-from glassgate.glass.diagrams.draw import diagram
+from glassgate.glass.diagrams.layer import draw_layer
 from glassgate.layers.cells import RecurrentCell
 from glassgate.layers.stack import Recurrent
 
@@ -28,7 +28,7 @@ def _cell_html(cell: Cell) -> str:
 
 def _layer_html(layer: Recurrent | RecurrentCell) -> str:
     """The diagrams of a layer and of its cell, and a table of the parameters."""
-    pictures = str(diagram(layer)) if isinstance(layer, Recurrent) else ""
+    pictures = str(draw_layer(layer)) if isinstance(layer, Recurrent) else ""
     pictures += _step_diagram(layer.cell, isinstance(layer, Recurrent) and layer.proj_size > 0)
     rows = [(name, str(tuple(p.shape)), p.numel()) for name, p in layer.named_parameters()]
     rows.append(("total", "", sum(count for *_, count in rows)))
@@ -36,11 +36,9 @@ def _layer_html(layer: Recurrent | RecurrentCell) -> str:
         f"<tr><td><code>{escape(name)}</code></td><td>{shape}</td><td style='text-align: right'>{count:,}</td></tr>"
         for name, shape, count in rows
     )
+    summary = "<summary>Parameters</summary>"
     table = f"<table><tr><th>parameter</th><th>shape</th><th>numbers</th></tr>{table_rows}</table>"
-    return f"<div><p><code>{escape(repr(layer))}</code></p>{pictures}<details open>{_SUMMARY}{table}</details></div>"
-
-
-_SUMMARY = "<summary>Parameters</summary>"
+    return f"<div><p><code>{escape(repr(layer))}</code></p>{pictures}<details open>{summary}{table}</details></div>"
 
 
 def _step_diagram(cell: Cell, projected: bool = False) -> str:

@@ -114,7 +114,7 @@ def cell_page(cells: Sequence[Cell], units: int, seed: int) -> LivePage:
     title = listed_with_and(names)
     sections = "".join(
         f'<section id="cell-{number}">{f"<h2>{escape(name)}</h2>" if len(cells) > 1 else ""}'
-        f"<figure>{without_style(str(draw_cell(cell)))}</figure></section>"
+        f"<figure>{without_style(draw_cell(cell))}</figure></section>"
         for number, (cell, name) in enumerate(zip(cells, names, strict=True))
     )
     return LivePage(
