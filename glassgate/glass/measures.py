@@ -1,7 +1,6 @@
-"""Measures of a recording: saturation, half-life, memory, gradient flow and connectivity."""
+"""Measures of the gates and states of one direction: ranges, saturation, half-life and memory."""
 
 import math
-from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -13,8 +12,8 @@ from glassgate.cell_locals import trace_locals
 from glassgate.cell_shapes import example_sizes, state_shapes
 from glassgate.engines.reference_step import advance
 from glassgate.glass.recorded import Recorded
-from glassgate.glass.retention import retentions
 from glassgate.layers.regularisers import without_noise
+from glassgate.layers.stack import LayerCall
 
 # A gate is closed below the first number and open above the second (Karpathy, Johnson and Fei-Fei 2015,
 # arXiv:1506.02078).
@@ -87,28 +86,15 @@ def _range(values: Tensor) -> str:
     return "gate" if bool((values >= 0).all()) else "signed"
 
 
-def saturation(tape: Recorded) -> dict[str, Saturation]:
-    """See `Tape.saturation`."""
-    result = {}
-    for label, call, _ in tape.directions():
-        unpadded = tape.unpadded(label)
-        for name, kind in ranges(call.layer.cell).items():
-            if kind != "unbounded" and f"{label}.{name}" in tape:
-                values = tape[f"{label}.{name}"][unpadded].flatten(1)
-                low = CLOSED if kind == "gate" else -OPEN
-                result[f"{label}.{name}"] = Saturation(
-                    (values < low).double().mean(0), (values > OPEN).double().mean(0)
-                )
+def saturation_of(tape: Recorded, label: str, call: LayerCall) -> dict[str, Saturation]:
+    """The saturation of each gate of a recorded direction, by its name in `step`. Unbounded values are omitted."""
+    result, unpadded = {}, tape.unpadded(label)
+    for name, kind in ranges(call.layer.cell).items():
+        if kind != "unbounded" and f"{label}.{name}" in tape:
+            values = tape[f"{label}.{name}"][unpadded].flatten(1)
+            low = CLOSED if kind == "gate" else -OPEN
+            result[name] = Saturation((values < low).double().mean(0), (values > OPEN).double().mean(0))
     return result
-
-
-def half_life(tape: Recorded) -> dict[str, Tensor]:
-    """See `Tape.half_life`."""
-    return {
-        f"{label}.{name}": half_life_of(each.by_step[tape.unpadded(label)])
-        for label, call, index in tape.directions()
-        for name, each in retentions(call, index).items()
-    }
 
 
 def half_life_of(retained: Tensor) -> Tensor:
@@ -131,24 +117,10 @@ def lags(longest: int) -> list[int]:
     return [*chosen, longest]
 
 
-def memory(tape: Recorded, longest: int = 100) -> dict[str, Memory]:
-    """See `Tape.memory`."""
-    result = {}
-    for label, call, index in tape.directions():
-        unpadded, reverse = tape.unpadded(label), call.layer.glassgate.parts[index].direction == 1
-        for name, each in retentions(call, index).items():
-            result[f"{label}.{name}"] = memory_of(each.by_step, unpadded, reverse, longest)
-    return result
-
-
 def memory_of(retained: Tensor, unpadded: Tensor, reverse: bool, longest: int) -> Memory:
     """The memory of a state. `retained` (L, N, H) is the fraction of the state that each step keeps."""
     rows = [retained[unpadded[:, n], n].double().abs() for n in range(unpadded.shape[1])]
-    return _memory_of_rows([row.flip(0) if reverse else row for row in rows], longest)
-
-
-def _memory_of_rows(rows: Sequence[Tensor], longest: int) -> Memory:
-    """The memory of a state. Each item of `rows` (L, H) is the fraction that each step of one sequence keeps."""
+    rows = [row.flip(0) if reverse else row for row in rows]
     longest = min(longest, max(len(row) for row in rows) - 1)
     steps = lags(max(longest, 1))
     sums = [torch.cat([row.new_zeros(1, row.shape[1]), row.clamp(min=1e-300).log().cumsum(0)]) for row in rows]
@@ -160,54 +132,3 @@ def _memory_of_rows(rows: Sequence[Tensor], longest: int) -> Memory:
         quantiles.append(logs.exp().quantile(levels) if k else torch.ones(3, dtype=torch.float64))
     median, low, high = torch.stack(quantiles, 1)
     return Memory(torch.tensor(steps), median, low, high)
-
-
-def connectivity(tape: Recorded, target: Tensor) -> Tensor:
-    """See `Tape.connectivity`."""
-    call, rows = tape.first_call(), []
-    for each in _scalars(target):
-        if not each.requires_grad or not call.source.requires_grad:
-            raise ValueError(
-                "connectivity: target must be computed from the recorded output with gradients, got one without; "
-                "compute it outside torch.no_grad() and torch.inference_mode()"
-            )
-        grad = call.input_gradient(each)
-        if grad is None:
-            raise ValueError("connectivity: target does not depend on the recorded input; compute it from the output")
-        rows.append(call.layout.by_step((grad * call.steps.data.detach()).sum(-1, keepdim=True))[..., 0])
-    matrix = torch.stack(rows)
-    return matrix if target.dim() else matrix[0]
-
-
-def gradient_flow(tape: Recorded, target: Tensor | None = None) -> dict[str, Tensor]:
-    """See `Tape.gradient_flow`."""
-    if target is None:
-        if not len(tape.grad):
-            raise ValueError("gradient_flow: no gradient was recorded; give a target, or call backward() first")
-        return _norms(tape)
-    by_target = []
-    for each in _scalars(target):
-        if not each.requires_grad:
-            raise ValueError(
-                "gradient_flow: target must be computed from the recorded output with gradients, got one without; "
-                "compute it outside torch.no_grad() and torch.inference_mode()"
-            )
-        tape.zero_gradients()
-        torch.autograd.grad(each, tape.first_call().source, retain_graph=True, allow_unused=True)
-        by_target.append(_norms(tape))
-    tape.zero_gradients()
-    stacked = {name: torch.stack([norms[name] for norms in by_target]) for name in by_target[0]}
-    return stacked if target.dim() else {name: value[0] for name, value in stacked.items()}
-
-
-def _scalars(target: Tensor) -> list[Tensor]:
-    if target.dim() > 1 or not target.numel():
-        raise ValueError(f"target must have shape () or (A,), got {tuple(target.shape)}")
-    return list(target.reshape(-1))
-
-
-def _norms(tape: Recorded) -> dict[str, Tensor]:
-    """The norm over units of the gradient of each state at each step, (L, N)."""
-    states = {f"{label}.{name}" for label, call, _ in tape.directions() for name in call.layer.cell.state}
-    grads = {name: grad for name, grad in tape.grad.items() if name in states}
-    return {name: grad.reshape(*grad.shape[:2], -1).norm(dim=-1) for name, grad in grads.items()}

@@ -5,11 +5,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
-from glassgate.glass import measures
-from glassgate.glass.measures import Memory, Saturation
+from glassgate.glass.measures import Memory, Saturation, half_life_of, memory_of, saturation_of
 from glassgate.glass.recorded import Recorded, Watch
+from glassgate.glass.retention import retentions
 
 if TYPE_CHECKING:
     from glassgate.glass.diagrams.svg import Picture
@@ -27,7 +28,11 @@ class Tape(Recorded):
         A unit is closed below 0.1 and open above 0.9, as in Karpathy, Johnson and Fei-Fei 2015, arXiv:1506.02078. For
         values between -1 and 1, such as tanh, the limits are -0.9 and 0.9. Unbounded values are omitted.
         """
-        return measures.saturation(self)
+        return {
+            f"{label}.{name}": each
+            for label, call, _ in self.directions()
+            for name, each in saturation_of(self, label, call).items()
+        }
 
     def half_life(self) -> dict[str, Tensor]:
         """The half-life of each unit's state in steps: ln(1/2) over the mean of ln f, (H,).
@@ -36,7 +41,11 @@ class Tape(Recorded):
         the recurrent weights. For an LSTM, f is the forget gate, and for a GRU it is z. For a cell without a direct
         path, such as a plain RNN, f is the diagonal of the Jacobian ds_t/ds_{t-1}.
         """
-        return measures.half_life(self)
+        return {
+            f"{label}.{name}": half_life_of(each.by_step[self.unpadded(label)])
+            for label, call, index in self.directions()
+            for name, each in retentions(call, index).items()
+        }
 
     def memory(self, longest: int = 100) -> dict[str, Memory]:
         """The fraction of a state that remains after 0 to `longest` steps.
@@ -44,7 +53,12 @@ class Tape(Recorded):
         Every step is a starting point. The result contains the median and the 10th and 90th percentile over all
         starting points and units.
         """
-        return measures.memory(self, longest)
+        result = {}
+        for label, call, index in self.directions():
+            unpadded, is_reverse = self.unpadded(label), call.layer.glassgate.parts[index].direction == 1
+            for name, each in retentions(call, index).items():
+                result[f"{label}.{name}"] = memory_of(each.by_step, unpadded, is_reverse, longest)
+        return result
 
     def connectivity(self, target: Tensor) -> Tensor:
         """The contribution of each step's input to a target: gradient times input, summed over features.
@@ -55,7 +69,16 @@ class Tape(Recorded):
         Returns:
             `(L, N)` for one number, `(A, L, N)` for several.
         """
-        return measures.connectivity(self, target)
+        call, rows = self.first_call(), []
+        for each in self._scalars("connectivity", target):
+            grad = call.input_gradient(each)
+            if grad is None:
+                raise ValueError(
+                    "connectivity: target does not depend on the recorded input; compute it from the output"
+                )
+            rows.append(call.layout.by_step((grad * call.steps.data.detach()).sum(-1, keepdim=True))[..., 0])
+        matrix = torch.stack(rows)
+        return matrix if target.dim() else matrix[0]
 
     def gradient_flow(self, target: Tensor | None = None) -> dict[str, Tensor]:
         """The norm of the gradient of each state at each step, by the name of the state.
@@ -66,7 +89,35 @@ class Tape(Recorded):
         Returns:
             `(L, N)` for one number or None, `(A, L, N)` for several, by names such as "layer0.forward.h".
         """
-        return measures.gradient_flow(self, target)
+        if target is None:
+            if not len(self.grad):
+                raise ValueError("gradient_flow: no gradient was recorded; give a target, or call backward() first")
+            return self._gradient_norms()
+        by_target = []
+        for each in self._scalars("gradient_flow", target):
+            self.zero_gradients()
+            torch.autograd.grad(each, self.first_call().source, retain_graph=True, allow_unused=True)
+            by_target.append(self._gradient_norms())
+        self.zero_gradients()
+        stacked = {name: torch.stack([norms[name] for norms in by_target]) for name in by_target[0]}
+        return stacked if target.dim() else {name: value[0] for name, value in stacked.items()}
+
+    def _scalars(self, operation: str, target: Tensor) -> list[Tensor]:
+        """The numbers of a target that is computed from the recorded output."""
+        if target.dim() > 1 or not target.numel():
+            raise ValueError(f"target must have shape () or (A,), got {tuple(target.shape)}")
+        if not target.requires_grad or not self.first_call().source.requires_grad:
+            raise ValueError(
+                f"{operation}: target must be computed from the recorded output with gradients, got one without; "
+                "compute it outside torch.no_grad() and torch.inference_mode()"
+            )
+        return list(target.reshape(-1))
+
+    def _gradient_norms(self) -> dict[str, Tensor]:
+        """The norm over units of the gradient of each state at each step, (L, N)."""
+        states = {f"{label}.{name}" for label, call, _ in self.directions() for name in call.layer.cell.state}
+        grads = {name: grad for name, grad in self.grad.items() if name in states}
+        return {name: grad.reshape(*grad.shape[:2], -1).norm(dim=-1) for name, grad in grads.items()}
 
     def plot(self, name: str, row: int = 0) -> "Picture":
         """A heat map of a gate or state, such as "layer0.forward.f", for one row of the batch, as SVG."""

@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from glassgate.glass import measures
 from glassgate.glass.diagrams.values import recorded_wire_values
 from glassgate.glass.dynamics import Dynamics
-from glassgate.glass.measures import Memory, Saturation, ranges
+from glassgate.glass.measures import Memory, Saturation, half_life_of, memory_of, ranges, saturation_of
 from glassgate.glass.places import Places
 from glassgate.glass.recorded import Recorded
 from glassgate.glass.retention import retentions
@@ -328,7 +327,7 @@ def directions(tape: Recorded, layer: str = "", brief: bool = False) -> list[Dir
         layer: the name of the layer in the recorded module; all layers if empty
         brief: whether to omit the memory and the wires, for a network that is only compared with another
     """
-    saturated, result = measures.saturation(tape), []
+    result = []
     for label, call, index in tape.directions():
         if layer and not label.startswith(f"{layer}."):
             continue
@@ -340,28 +339,25 @@ def directions(tape: Recorded, layer: str = "", brief: bool = False) -> list[Dir
             rows = torch.cat([value[unpadded[:, n], n] for n in range(unpadded.shape[1])])
             return np.asarray(rows.reshape(len(rows), -1).detach().float().cpu())
 
-        def select(by_name: dict[str, Any], label: str = label) -> dict[str, Any]:
-            return {name.removeprefix(f"{label}."): v for name, v in by_name.items() if name.startswith(f"{label}.")}
-
-        retained, reverse = retentions(call, index), part.direction == 1
+        retained = retentions(call, index)
         direction = Direction(
             label=short,
-            reverse=reverse,
+            reverse=part.direction == 1,
             cell=cell,
             states=cell.state,
             kinds=ranges(cell),
             sizes=(part.shapes["weight_ih"][1], part.hidden_size, part.widths[cell.state[0]]),
-            values={name: concatenate(value) for name, value in select(dict(tape)).items()},
-            saturation=select(saturated),
-            half_life={
-                name: np.asarray(measures.half_life_of(each.by_step[unpadded])) for name, each in retained.items()
+            values={
+                name.removeprefix(f"{label}."): concatenate(tape[name]) for name in tape if name.startswith(f"{label}.")
             },
+            saturation=saturation_of(tape, label, call),
+            half_life={name: np.asarray(half_life_of(each.by_step[unpadded])) for name, each in retained.items()},
             memory={},
             retained={name: (concatenate(each.by_step), each.direct) for name, each in retained.items()},
         )
         if not brief:
             for name, each in retained.items():
-                direction.memory[name] = measures.memory_of(each.by_step, unpadded, reverse, _LONGEST_LAG)
+                direction.memory[name] = memory_of(each.by_step, unpadded, direction.reverse, _LONGEST_LAG)
             wire_values = recorded_wire_values(call, index)
             direction.wires = {name: concatenate(each) for name, each in wire_values.items()}
         result.append(direction)
