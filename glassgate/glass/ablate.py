@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from html import escape
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +13,6 @@ from glassgate.glass.contexts import eval_mode
 from glassgate.glass.edit import apply_edits, editable_values, hold
 from glassgate.layers.edits import Edit, Edits, Selection, positions
 from glassgate.layers.stack import LayerCall, Recurrent
-
-T = TypeVar("T")
 
 
 class Ablation(Mapping[str, float]):
@@ -82,42 +80,23 @@ def ablate(
     """
     batches = list(data)
 
-    def loss(_: str) -> float:
+    def loss() -> float:
         return sum(float(metric(model, batch)) for batch in batches) / max(len(batches), 1)
 
-    losses = run_with_parts_held(model, loss, partial(hold_parts, groups=groups, steps=steps), steps is not None)
-    unchanged = losses.pop("")
-    return Ablation(unchanged, {name: changed - unchanged for name, changed in losses.items()})
+    editable, increase = editable_values(model), {}
+    with torch.no_grad(), eval_mode(model):
+        with _means(editable) as means:
+            unchanged = loss()
+        for name, edits in hold_parts(editable, means(), groups, steps).items():
+            with apply_edits(_with_neutral_edits(editable, edits, steps is not None)):
+                increase[name] = loss() - unchanged
+    return Ablation(unchanged, increase)
 
 
 Editable = Mapping[str, tuple[Recurrent, str, str, int]]
 """The values that can be edited, by name: the layer, the direction, the short name and the width of each."""
 HeldPart = dict[str, Edit]
 """Edits that hold a part at its mean, by the names of gates and states."""
-
-
-def run_with_parts_held(
-    model: nn.Module,
-    run: Callable[[str], T],
-    edits_by_part: Callable[[Editable, Mapping[str, Tensor]], Mapping[str, HeldPart]],
-    per_step: bool = False,
-) -> dict[str, T]:
-    """Run a model with each part held at its mean. Return the results by part; "" is the unchanged model.
-
-    Args:
-        model: a layer, or a model that contains layers.
-        run: called with the name of each part, and with "" for the unchanged model.
-        edits_by_part: takes the editable values and their means by name. Returns the edits for each part.
-        per_step: whether parts are held at selected steps only.
-    """
-    editable = editable_values(model)
-    with torch.no_grad(), eval_mode(model):
-        with _means(editable) as means:
-            results = {"": run("")}
-        for name, edits in edits_by_part(editable, means()).items():
-            with apply_edits(_with_neutral_edits(editable, edits, per_step)):
-                results[name] = run(name)
-    return results
 
 
 def _add_rows(rows: list[int], call: LayerCall) -> None:

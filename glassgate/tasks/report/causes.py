@@ -20,7 +20,6 @@ from glassgate.glass.ablate import (
     hold_parts,
     hold_window,
     measure_means,
-    run_with_parts_held,
 )
 from glassgate.glass.edit import editable_values
 from glassgate.glass.languages import say
@@ -82,7 +81,7 @@ def add_causes(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study
         rows = zip(*(each.double().cpu().numpy() for each in comparison), strict=True)
         return [PassageComparison(*row) for row in rows]
 
-    def compare_all(_: str = "") -> list[PassageComparison]:
+    def compare_all() -> list[PassageComparison]:
         return [compare_passage(index)[0] for index in range(len(lengths))]
 
     # For a short text, a loop in plain torch takes less time than compiling a kernel that can be edited.
@@ -94,8 +93,11 @@ def add_causes(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study
         decoder_values = {name: each for name, each in editable.items() if name.startswith("decoder.")}
         hold = partial(hold_parts, means=means, groups=4 if len(study.directions) <= 2 else 1)
         held_parts = hold(encoder_values)
-        by_part = run_with_parts_held(network, compare_all, lambda *_: hold(decoder_values)) if decoder_values else {}
-        by_part = {name: each for name, each in by_part.items() if name} | {name: [] for name in held_parts}
+        by_part: dict[str, list[PassageComparison]] = {}
+        for name, held_part in hold(decoder_values).items():
+            with hold_in_rows(network, decoder_values, [held_part], None):
+                by_part[name] = compare_all()
+        by_part |= {name: [] for name in held_parts}
         by_window: list[tuple[int, Window, PassageComparison]] = []
         for index, length in enumerate(lengths):
             held_windows = {each: hold_window(encoder_values, means, each) for each in _windows(length, sum(lengths))}
