@@ -30,8 +30,7 @@ class Plan:
 
     def column(self, value: Value) -> int:
         """The column at which a value leaves its item."""
-        first, last = self.span[value.item]
-        return first + (value.port * (last - first) // max(value.item.results - 1, 1) if last > first else 0)
+        return _column(value, self.span)
 
 
 def place(flow: Flow) -> Plan:
@@ -168,7 +167,7 @@ class _Placing:
         for each in sorted(inputs, key=self._placing_order):
             self._place_column(each)
         row = self._row.setdefault(item, 1)
-        before = [self._column(value) for value in item.inputs if value.item in self._span]
+        before = [_column(value, self._span) for value in item.inputs if value.item in self._span]
         if item in self._rail_of:
             spine = self._spines[self._rail_of[item]]
             k = spine.index(item)
@@ -207,9 +206,10 @@ class _Placing:
         self._taken |= {(column, row) for column in range(first, last + 1)}
         self._columns = max(self._columns, last + 1)
 
-    def _column(self, value: Value) -> int:
-        first, last = self._span[value.item]
-        return first + (value.port * (last - first) // max(value.item.results - 1, 1) if last > first else 0)
+
+def _column(value: Value, span: dict[Item, tuple[int, int]]) -> int:
+    first, last = span[value.item]
+    return first + value.port * (last - first) // max(value.item.results - 1, 1)
 
 
 def _spine(flow: Flow, name: str) -> list[Item] | None:
