@@ -8,11 +8,11 @@ from rich.text import Text
 
 from glassgate.glass.findings import findings
 from glassgate.glass.followers import best_followers
+from glassgate.glass.heat_map import GATE, HIGH, LOW
+from glassgate.glass.languages import say
 from glassgate.glass.study import Direction, Study
-from glassgate.glass.text_section import end
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
-_POSITIVE, _NEGATIVE, _GATE = (230, 116, 24), (58, 134, 214), (14, 150, 136)
 _MAX_UNITS, _MAX_WIDTH = 3, 100  # maximum numbers of units to show, and of characters in a line
 
 
@@ -39,10 +39,10 @@ def strips(study: Study, console: Console) -> Group:
             for name, values, kind in series:
                 strip = Text(f"{name:<{margin}}", style="dim")
                 for step in line:
-                    block = _block(float(values[start + step]), kind, console.color_system is not None)
                     token = _token_text(passage.steps[step], separator)
                     width_of_token = len(token.rstrip()) or 1
-                    strip.append_text(_repeat(block, width_of_token))
+                    block, style = _block(float(values[start + step]), kind)
+                    strip.append(block * width_of_token, style if console.color_system else "")
                     strip.append(" " * (len(token) - width_of_token))
                 parts.append(strip)
         whole_answers = [each.best[0][0] for each in passage.answers if each.step is None and not passage.forecasts]
@@ -86,8 +86,9 @@ def _join(tokens: Sequence[str]) -> str:
         >>> _join(["1", "4", "the end"]), _join(["well", "done", "the end"])
         ('14 [the end]', 'well done [the end]')
     """
-    words = [token for token in tokens if token != end()]
-    return _separator(words).join(words) + (f" [{end()}]" if end() in tokens else "")
+    end = say("answers.end")
+    words = [token for token in tokens if token != end]
+    return _separator(words).join(words) + (f" [{end}]" if end in tokens else "")
 
 
 def _separator(tokens: Sequence[str]) -> str:
@@ -119,13 +120,7 @@ def _token_text(step: str, separator: str) -> str:
     return "↵" if step == "\n" else f"{step}{separator}"
 
 
-def _block(value: float, kind: str, coloured: bool) -> Text:
-    block = _BLOCKS[round(8 * min(1.0, abs(value)))]
-    if not coloured:
-        return Text(block)
-    colour = _GATE if kind == "gate" else _POSITIVE if value > 0 else _NEGATIVE
-    return Text(block, style=f"rgb({colour[0]},{colour[1]},{colour[2]})")
-
-
-def _repeat(block: Text, count: int) -> Text:
-    return Text(block.plain * count, style=block.style)
+def _block(value: float, kind: str) -> tuple[str, str]:
+    """The block of a value, and its style."""
+    red, green, blue = GATE if kind == "gate" else HIGH if value > 0 else LOW
+    return _BLOCKS[round(8 * min(1.0, abs(value)))], f"rgb({red},{green},{blue})"

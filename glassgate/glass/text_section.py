@@ -63,7 +63,7 @@ def text_section(study: Study) -> Section:
     numbered = all(step.isdigit() for step in first.steps)
     series = first.series is not None
     title = say("text.series_title") if series else say("text.steps_title") if numbered else say("text.title")
-    accuracy = f'<p class="source">{escape(_accuracy_sentence(study))}</p>' if _accuracy_sentence(study) else ""
+    accuracy = f'<p class="source">{escape(sentence)}</p>' if (sentence := _accuracy_sentence(study)) else ""
     side = f'<div class="aside">{table}{_mistakes(study)}</div>' if table or has_wrong else ""
     body = f'<div class="reading"><div class="passages">{accuracy}{legend}{"".join(blocks)}</div>{side}</div>'
     return Section("text", title, intro, body)
@@ -76,7 +76,7 @@ def _are_letters(study: Study) -> tuple[bool, bool]:
         len(each.best[0][0])
         for passage in study.passages
         for each in passage.answers
-        if each.step is None and each.best[0][0] != end()
+        if each.step is None and not _ending(each.best[0][0])
     ]
     return float(np.mean(steps)) < 1.5, bool(whole) and float(np.mean(whole)) < 1.5
 
@@ -180,13 +180,9 @@ def _under(answer: Answer) -> str:
     return f"<small>{escape(answer.best[0][0])}</small>{right}"
 
 
-def end() -> str:
-    """The text of the answer that ends a translation."""
-    return say("answers.end")
-
-
 def _ending(name: str) -> str:
-    return " end" if name == end() else ""
+    """The CSS class of the answer that ends a translation."""
+    return " end" if name == say("answers.end") else ""
 
 
 def _wrong(answer: Answer) -> str:
