@@ -21,9 +21,9 @@ _ONLY_FLOAT = {"tan", "atan", "erf"}
 """The operators that ONNX Runtime does not implement in float64."""
 
 
-def number(op: Operators, value: float, dtype: ir.DataType, name: str | None = None) -> ir.Value:
+def number(op: Operators, value: float, dtype: ir.DataType) -> ir.Value:
     """Emit a constant."""
-    return op.constant(np.asarray(value, dtype.numpy()), name)
+    return op.constant(np.asarray(value, dtype.numpy()))
 
 
 def elementwise(

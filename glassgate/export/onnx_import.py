@@ -1,7 +1,7 @@
 """`gg.from_onnx` reads the recurrent nodes of an ONNX model as layers, with their weights."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -9,8 +9,7 @@ import torch
 
 from glassgate import cells
 from glassgate.cell import Cell
-from glassgate.export.errors import ExportError, import_optional
-from glassgate.export.onnx_weights import Weights
+from glassgate.export.errors import ExportError
 from glassgate.layers.drop_in import GRU, LSTM, RNN
 from glassgate.layers.stack import Recurrent
 
@@ -46,9 +45,11 @@ def from_onnx(path: str | os.PathLike[str]) -> dict[str, Recurrent]:
         >>> list(gg.from_onnx(path).values())
         [LSTM(3, 4)]
     """
-    for package in ("onnx", "onnxruntime"):
-        import_optional(package, "from_onnx")
-    ir, optimizer = import_optional("onnx_ir", "from_onnx"), import_optional("onnxscript.optimizer", "from_onnx")
+    import onnx_ir as ir
+    from onnxscript import optimizer
+
+    from glassgate.export.onnx_weights import Weights
+
     try:
         model = ir.load(path)
         optimizer.inline(model)
@@ -56,8 +57,8 @@ def from_onnx(path: str | os.PathLike[str]) -> dict[str, Recurrent]:
         raise ExportError(f"from_onnx: cannot read {path}: {error.strerror or error}") from error
     except Exception as error:  # protobuf raises different errors in different versions
         raise ExportError(f"from_onnx: {path} is not an ONNX model ({type(error).__name__}: {error})") from error
-    weights = Weights(model)
-    nodes = [_Node(node, k, weights) for k, node in enumerate(model.graph.all_nodes()) if _is_recurrent(node)]
+    read = Weights(model).read
+    nodes = [_Node(node, k, read) for k, node in enumerate(model.graph.all_nodes()) if _is_recurrent(node)]
     if not nodes:
         raise ExportError(
             f"from_onnx: {path} has no RNN, GRU or LSTM node, only {_operators(model)}; an exporter may have unrolled "
@@ -81,9 +82,9 @@ def _operators(model: Any) -> str:
 class _Node:
     """A recurrent node, with the equivalent cell and the parameters."""
 
-    def __init__(self, node: Any, number: int, weights: Weights) -> None:
+    def __init__(self, node: Any, number: int, read: Callable[[Any, str], np.ndarray | None]) -> None:
         self.kind, self.name = node.op_type, node.name or f"{node.op_type.lower()}{number}"
-        self._inputs, self._read = node.inputs, weights.read
+        self._inputs, self._read = node.inputs, read
         self.x = self._input(0)
         attributes = {name: attribute.value for name, attribute in node.attributes.items()}
         self.direction = attributes.get("direction", "forward")

@@ -8,13 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import nn
 
-from glassgate.export.errors import ExportError, import_optional
+from glassgate.export.errors import ExportError
 from glassgate.export.files import atomic_write
-from glassgate.export.network import ModelInputs, levels_of
+from glassgate.export.network import ModelInputs
 from glassgate.layers.stack import Recurrent
 
 if TYPE_CHECKING:
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
 OPSET = 18
 """The oldest version of ONNX's operators (opset) with all operators that are used here."""
-_BATCH = "N_or_1"
-"""The batch axis of inputs with default values. Extent 1 means one value for all sequences."""
 
 
 def to_onnx(
@@ -101,7 +98,9 @@ def to_onnx(
         >>> output.shape
         (5, 2, 4)
     """
-    onnx, _ = import_optional("onnx", "to_onnx"), import_optional("onnxscript", "to_onnx")
+    import onnx
+
+    from glassgate.export.onnx_layer import layer_model
     from glassgate.export.onnx_native import operators_allowed
 
     newest = onnx.defs.onnx_opset_version()
@@ -126,7 +125,7 @@ def to_onnx(
         )
     model_inputs = ModelInputs(step, lengths and not step, resets and not step, defaults)
     with operators_allowed(operators):
-        model = _LayerModel(module, model_inputs).build(opset)
+        model = layer_model(module, model_inputs, opset)
     with _model_file(model, path, metadata) as temporary:
         if verify:
             from glassgate.export.onnx_verify import verify_layer
@@ -195,149 +194,3 @@ def _first_cause(error: BaseException) -> str:
     while error.__cause__ is not None and not isinstance(error, ExportError):
         error = error.__cause__
     return str(error).strip().partition("\n")[0] or type(error).__name__
-
-
-class _LayerModel:
-    """Builds the ONNX model of one layer.
-
-    Args:
-        layer: the layer.
-        model_inputs: the inputs of the ONNX model.
-    """
-
-    def __init__(self, layer: Recurrent, model_inputs: ModelInputs) -> None:
-        import onnx_ir as ir
-
-        from glassgate.export.onnx_ops import Operators
-
-        self.layer, self.model_inputs, self.step = layer, model_inputs, model_inputs.step
-        self.levels = levels_of(layer, "to_onnx")
-        weight = self.levels[0].directions[0].weights["weight_ih"]
-        if weight.dtype not in (torch.float32, torch.float64):
-            raise ExportError(
-                f"to_onnx: parameters must be float32 or float64, got {weight.dtype}; call layer.float() first"
-            )
-        self.dtype = ir.DataType.FLOAT if weight.dtype == torch.float32 else ir.DataType.DOUBLE
-        self.op = Operators()
-        self.inputs: list[ir.Value] = []
-
-    def build(self, opset: int) -> "ir.Model":
-        """Build the model for a version of ONNX's operators."""
-        import onnx_ir as ir
-        from onnx_ir.passes.common import RemoveUnusedNodesPass
-        from onnxscript.optimizer import fold_constants_ir
-
-        from glassgate.export.onnx_layer import Call, emit_levels
-
-        op, layer = self.op, self.layer
-        batch_first = layer.batch_first and not self.step
-        leading_axes = ["N"] if self.step else ["N", "L"] if batch_first else ["L", "N"]
-        x = self.add_input("input", self.dtype, [*leading_axes, layer.input_size])
-        data = op("Transpose", x, perm=[1, 0, 2]) if batch_first else op.unsqueeze(x, 0) if self.step else x
-        self.batch_size = op("Shape", data, start=1, end=2)
-        lengths = self.add_lengths(op("Shape", data, start=0, end=1)) if self.model_inputs.lengths else None
-        resets = None
-        if self.model_inputs.resets:
-            resets = self.add_input(
-                "resets", ir.DataType.BOOL, [f"{axis}_or_1" for axis in leading_axes], np.array([[False]])
-            )
-            resets = op("Expand", resets, op("Shape", x, start=0, end=2))
-            resets = op("Transpose", resets, perm=[1, 0]) if batch_first else resets
-        outputs, final = emit_levels(op, self.levels, Call(data, (), lengths, resets, self.step), self.add_states())
-        results: list[ir.Value] = []
-        for value, name in zip(outputs, ("output", "output_reverse"), strict=False):
-            width = self.levels[-1].structure.widths[len(results)]
-            value = (
-                op("Transpose", value, perm=[1, 0, 2]) if batch_first else op.squeeze(value, 0) if self.step else value
-            )
-            results.append(self.name_output(name, value, [*leading_axes, width]))
-        results += self.name_final_states(final)
-        graph = ir.Graph(
-            self.inputs,
-            results,
-            nodes=op.nodes,
-            initializers=op.initializers,
-            opset_imports={"": opset},
-            name=type(layer).__name__,
-        )
-        model = ir.Model(graph, ir_version=9, producer_name="glassgate")
-        fold_constants_ir(model, input_size_limit=2**40, output_size_limit=2**40)
-        RemoveUnusedNodesPass()(model)
-        return model
-
-    def add_input(
-        self, name: str, dtype: "ir.DataType", shape: Sequence[int | str], default: np.ndarray | None = None
-    ) -> "ir.Value":
-        """Add an input of the model, which has a default value if `model_inputs.defaults`."""
-        import onnx_ir as ir
-
-        if default is None or not self.model_inputs.defaults:
-            shape = [axis.removesuffix("_or_1") if isinstance(axis, str) else axis for axis in shape]
-            value = self.op.input(name, dtype, shape)
-        else:
-            value = self.op.initializer(ir.tensor(default, name=self.op.unique(name)))
-            value.shape = ir.Shape(shape)
-        self.inputs.append(value)
-        return value
-
-    def name_output(self, name: str, value: "ir.Value", shape: Sequence[int | str]) -> "ir.Value":
-        """Name a value as an output of the model."""
-        import onnx_ir as ir
-
-        named = self.op("Identity", value, name=name)
-        named.dtype, named.shape = self.dtype, ir.Shape(shape)
-        return named
-
-    def add_lengths(self, steps: "ir.Value") -> "ir.Value":
-        """Add the input `lengths`. Returns the lengths in the form that operators need: (N,) int32, at most `steps`."""
-        import onnx_ir as ir
-
-        op, default = self.op, np.array([np.iinfo(np.int32).max])
-        lengths = self.add_input("lengths", ir.DataType.INT64, [_BATCH], default)
-        return op("Expand", op("Cast", op("Min", lengths, steps), to=ir.DataType.INT32), self.batch_size)
-
-    def add_states(self) -> "dict[str, list[ir.Value]]":
-        """Add inputs for the initial states. Returns the states, (N, width), by the label of each direction."""
-        op = self.op
-        directions = [direction for level in self.levels for direction in level.directions]
-        by_direction: dict[str, list[ir.Value]] = {direction.label: [] for direction in directions}
-        for state in self.layer.cell.state:
-            defaults = [d.initial[state].reshape(d.shapes[state]).numpy() for d in directions]
-            if len({v.shape for v in defaults}) == 1:
-                default = np.stack(defaults)[:, None]
-                shape = [len(defaults), _BATCH, *default.shape[2:]]
-                stacked = self.add_input(f"{state}_0", self.dtype, shape, default)
-                initial = [op("Gather", stacked, op.constant(np.int64(k)), axis=0) for k in range(len(defaults))]
-            else:
-                initial = [
-                    self.add_input(f"{state}_0{d.suffix}", self.dtype, [_BATCH, *v.shape], v[None])
-                    for d, v in zip(directions, defaults, strict=True)
-                ]
-            for direction, value in zip(directions, initial, strict=True):
-                if len(direction.shapes[state]) != 1:
-                    value = op("Reshape", value, op.constant([0, direction.widths[state]]))
-                full = op.concat([self.batch_size, op.constant([direction.widths[state]])], 0)
-                by_direction[direction.label].append(op("Expand", value, full))
-        return by_direction
-
-    def name_final_states(self, final: "Mapping[str, Sequence[ir.Value]]") -> "list[ir.Value]":
-        """Name the final states as outputs, in the layout of the initial states."""
-        outputs = []
-        directions = [direction for level in self.levels for direction in level.directions]
-        for k, state in enumerate(self.layer.cell.state):
-            shapes = [direction.shapes[state] for direction in directions]
-            values = [
-                final[d.label][k]
-                if len(shape) == 1
-                else self.op("Reshape", final[d.label][k], self.op.constant([0, *shape]))
-                for d, shape in zip(directions, shapes, strict=True)
-            ]
-            if len(set(shapes)) == 1:
-                stacked = self.op.concat([self.op.unsqueeze(value, 0) for value in values], 0)
-                outputs.append(self.name_output(f"{state}_n", stacked, [len(values), "N", *shapes[0]]))
-            else:
-                outputs += [
-                    self.name_output(f"{state}_n{d.suffix}", value, ["N", *shape])
-                    for d, value, shape in zip(directions, values, shapes, strict=True)
-                ]
-        return outputs

@@ -52,14 +52,10 @@ class Operators(ir.tape.Tape):
         """A new input for the graph. A string in its shape is the name of a dynamic extent."""
         return ir.val(self.unique(name), dtype, shape)
 
-    def graph(self, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], name: str) -> ir.Graph:
-        """A graph of all nodes so far."""
-        return ir.Graph(inputs, outputs, nodes=self.nodes, initializers=self.initializers, name=name)
-
-    def constant(self, value: Any, name: str | None = None) -> ir.Value:
+    def constant(self, value: Any) -> ir.Value:
         """Add a constant: an array, or integers as int64."""
         array = np.asarray(value, dtype=None if isinstance(value, np.ndarray | np.generic) else np.int64)
-        return self("Constant", name=name, value=ir.tensor(array))
+        return self("Constant", value=ir.tensor(array))
 
     def concat(self, values: Sequence[ir.Value], axis: int) -> ir.Value:
         """Concatenate values. A single value is returned unchanged."""
@@ -69,13 +65,13 @@ class Operators(ir.tape.Tape):
         """Slice the first axis from `start` to `stop`."""
         return self("Slice", value, self.constant([start]), self.constant([stop]), self.constant([0]))
 
-    def unsqueeze(self, value: ir.Value, *axes: int, name: str | None = None) -> ir.Value:
+    def unsqueeze(self, value: ir.Value, *axes: int) -> ir.Value:
         """Insert axes of extent 1."""
-        return self("Unsqueeze", value, self.constant(list(axes)), name=name)
+        return self("Unsqueeze", value, self.constant(list(axes)))
 
-    def squeeze(self, value: ir.Value, *axes: int, name: str | None = None) -> ir.Value:
+    def squeeze(self, value: ir.Value, *axes: int) -> ir.Value:
         """Remove axes of extent 1."""
-        return self("Squeeze", value, self.constant(list(axes)), name=name)
+        return self("Squeeze", value, self.constant(list(axes)))
 
     def is_active(self, steps: ir.Value, lengths: ir.Value) -> ir.Value:
         """Whether each sequence has each step, (L, N), from the number of steps (1,) and the lengths (N,)."""
@@ -114,7 +110,7 @@ class Operators(ir.tape.Tape):
             len(outputs),
             *initial,
             *sequences,
-            body=body.graph(inputs, outputs, "step"),
+            body=ir.Graph(inputs, outputs, nodes=body.nodes, initializers=body.initializers, name="step"),
             num_scan_inputs=len(sequences),
             scan_input_directions=[int(reverse)] * len(sequences),
             scan_output_directions=[int(reverse)] * (len(outputs) - len(initial)),

@@ -4,11 +4,12 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+import onnxruntime
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from glassgate.export.errors import ExportError, import_optional
+from glassgate.export.errors import ExportError
 from glassgate.export.network import ModelInputs
 from glassgate.layers.arguments import default_states
 from glassgate.layers.stack import Recurrent
@@ -21,12 +22,11 @@ class Session:
     """An ONNX model that ONNX Runtime runs on one thread. It takes and returns tensors."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        runtime = import_optional("onnxruntime", "to_onnx: verify=True")
-        options = runtime.SessionOptions()
+        options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 3
         try:
-            self._session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # the exception classes of ONNX Runtime have no common base
             raise ExportError(f"to_onnx: ONNX Runtime cannot load the model: {_first_line(error)}") from error
         self.inputs = self._session.get_inputs()

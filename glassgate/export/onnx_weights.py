@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
+import onnxruntime
+from onnx import helper
 
 from glassgate.export.errors import ExportError
 
@@ -18,10 +21,10 @@ class Weights:
     """The fixed values of a model.
 
     Args:
-        model: the model, an `onnx_ir.Model` without local functions.
+        model: the model, without local functions.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: ir.Model) -> None:
         self._opsets, self._ir_version = model.opset_imports, model.ir_version
 
     def read(self, value: Any, where: str) -> np.ndarray | None:
@@ -45,10 +48,6 @@ class Weights:
             raise ExportError(f"from_onnx: {where} cannot be read ({type(error).__name__}: {text})") from error
 
     def _compute(self, value: Any, nodes: list[Any]) -> np.ndarray:
-        import onnx_ir as ir
-        import onnxruntime
-        from onnx import helper
-
         fixed = {v.name: v for node in nodes for v in node.inputs if v is not None and v.const_value is not None}
         # `ir.tensor` copies numbers that are stored in another file into the model.
         tensors = [

@@ -6,18 +6,23 @@ The first use of torch's exporter imports this module (see `glassgate/__init__.p
 from collections.abc import Sequence
 from itertools import count
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import torch
+from onnxscript import evaluator
 from torch.onnx._internal.exporter._torchlib._torchlib_registry import onnx_impl
 
+from glassgate.engines.plan import by_direction
+from glassgate.engines.symbolic.arrays.text import parse_step
+from glassgate.engines.symbolic.ops import Noise
+from glassgate.engines.torch_op.array_operators import split_step
+from glassgate.engines.torch_op.operators import layer_plans
 from glassgate.export.errors import ExportError
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from glassgate.export.onnx_ops import Operators
+from glassgate.export.onnx_arrays import emit_steps, extent_of
+from glassgate.export.onnx_layer import Call, emit_direction
+from glassgate.export.onnx_ops import Operators
 
 _calls = count()
 _ZERO, _ONE = np.int64(0), np.int64(1)
@@ -25,104 +30,21 @@ _ZERO, _ONE = np.int64(0), np.int64(1)
 
 @onnx_impl(torch.ops.glassgate.layer.default, trace_only=True, no_compile=True)
 def layer(
-    data: "ir.Value",
-    batch_sizes: "ir.Value | None",
-    resets: "ir.Value | None",
+    data: ir.Value,
+    batch_sizes: ir.Value | None,
+    resets: ir.Value | None,
     given: Sequence[Any],
     plans: str,
     all_states: bool,
     save: bool,
     dtype: object,
-) -> "list[ir.Value]":
+) -> list[ir.Value]:
     """Add the ONNX nodes of the operator `glassgate::layer`. Returns its results in the order of its schema.
 
     The parameters have the names of the schema in `engines.torch_op.schema`.
     """
-    from onnxscript import evaluator
-
-    from glassgate.export.onnx_ops import Operators
-
-    if all_states:
-        raise ExportError("torch.onnx.export: return_states=True cannot be exported; read the output and final states")
-    op = Operators(f"glassgate{next(_calls)}.")
-    results = _emit_layer(op, data, batch_sizes, resets, given, plans, save)
-    recorder: Any = evaluator.default()
-    recorder.nodes.extend(op.nodes)
-    return results
-
-
-@onnx_impl(torch.ops.glassgate.arrays.default, trace_only=True, no_compile=True)
-def arrays(
-    rows: Sequence[Any],
-    operands: Sequence[Any],
-    batch_sizes: "ir.Value | None",
-    resets: "ir.Value | None",
-    step: str,
-    weights: str,
-    reverse: bool,
-    all_states: bool,
-    save: bool,
-) -> "list[ir.Value]":
-    """Add the ONNX nodes of the operator `glassgate::arrays`: one direction of a cell that declares axes.
-
-    The parameters are those of `engines.torch_op.array_operators`.
-    """
-    from onnxscript import evaluator
-
-    from glassgate.engines.symbolic.arrays.text import parse_step
-    from glassgate.engines.symbolic.ops import Noise
-    from glassgate.engines.torch_op.array_operators import split_step
-    from glassgate.export.onnx_arrays import emit_steps
-    from glassgate.export.onnx_layer import Call
-    from glassgate.export.onnx_ops import Operators
-
-    if all_states:
-        raise ExportError("torch.onnx.export: return_states=True cannot be exported; read the output and final states")
-    op, parsed = Operators(f"glassgate{next(_calls)}."), parse_step(split_step(step)[1])
-    (gates, inputs, _), states = rows, len(parsed.state)
-    initial, restart = operands[:states], operands[states : 2 * states]
-    is_restarted = resets is not None and any(a is not b for a, b in zip(initial, restart, strict=True))
-    if is_restarted or any(isinstance(value.op, Noise) for value in parsed.values):
-        raise ExportError("torch.onnx.export: restart= and noise cannot be exported; call model.eval() first")
-    layout = _Rows(op, gates, batch_sizes, initial[0])
-    sequences = {"gates": layout.padded(gates)} if any("x" in half for half in parsed.reads.values()) else {}
-    if parsed.inputs or not sequences:
-        sequences["x"] = layout.padded(inputs)
-    masks = None if resets is None else layout.padded(resets)
-    call = Call(next(iter(sequences.values())), initial, layout.lengths, masks)
-    by_name = dict(zip(weights.split(), operands[2 * states :], strict=True))
-    output, final = emit_steps(op, parsed, by_name, gates.dtype, sequences, call, reverse)
-    flat = layout.flat(output, prod(parsed.sizes[axis] for axis in next(iter(parsed.state.values()))))
-    saved = [op("Identity", flat)] if save else []  # for the backward pass, which an exported model lacks
-    recorder: Any = evaluator.default()
-    recorder.nodes.extend(op.nodes)
-    return [flat, *final, *saved]
-
-
-def _emit_layer(
-    op: "Operators",
-    data: "ir.Value",
-    batch_sizes: "ir.Value | None",
-    resets: "ir.Value | None",
-    all_tensors: Sequence[Any],
-    plans: str,
-    save: bool,
-) -> "list[ir.Value]":
-    """Emit each direction of a layer.
-
-    Args:
-        op: collects the nodes.
-        data, batch_sizes, resets, save: the arguments of the operator.
-        all_tensors: the parameters and initial states of all directions.
-        plans: the descriptions of all directions as text.
-    """
-    from glassgate.engines.plan import by_direction
-    from glassgate.engines.torch_op.operators import layer_plans
-    from glassgate.export.onnx_arrays import extent_of
-    from glassgate.export.onnx_layer import Call, emit_direction
-
-    results: list[ir.Value] = []
-    directions: Any = by_direction(layer_plans(plans), all_tensors)
+    op, results = _operators(all_states), list[ir.Value]()
+    directions: Any = by_direction(layer_plans(plans), given)
     for plan, tensors in directions:
         weights = dict(zip(plan.weights, tensors, strict=False))
         initial = list(tensors[len(weights) : len(weights) + len(plan.equations.state)])
@@ -139,6 +61,54 @@ def _emit_layer(
         # model has no backward pass, so it returns copies of the output instead.
         results += [op("Identity", results[-1]) for _ in initial[1:]] if save else []
         results += final
+    return _recorded(op, results)
+
+
+@onnx_impl(torch.ops.glassgate.arrays.default, trace_only=True, no_compile=True)
+def arrays(
+    rows: Sequence[Any],
+    operands: Sequence[Any],
+    batch_sizes: ir.Value | None,
+    resets: ir.Value | None,
+    step: str,
+    weights: str,
+    reverse: bool,
+    all_states: bool,
+    save: bool,
+) -> list[ir.Value]:
+    """Add the ONNX nodes of the operator `glassgate::arrays`: one direction of a cell that declares axes.
+
+    The parameters are those of `engines.torch_op.array_operators`.
+    """
+    op, parsed = _operators(all_states), parse_step(split_step(step)[1])
+    (gates, inputs, _), states = rows, len(parsed.state)
+    initial, restart = operands[:states], operands[states : 2 * states]
+    is_restarted = resets is not None and any(a is not b for a, b in zip(initial, restart, strict=True))
+    if is_restarted or any(isinstance(value.op, Noise) for value in parsed.values):
+        raise ExportError("torch.onnx.export: restart= and noise cannot be exported; call model.eval() first")
+    layout = _Rows(op, gates, batch_sizes, initial[0])
+    sequences = {"gates": layout.padded(gates)} if any("x" in half for half in parsed.reads.values()) else {}
+    if parsed.inputs or not sequences:
+        sequences["x"] = layout.padded(inputs)
+    masks = None if resets is None else layout.padded(resets)
+    call = Call(next(iter(sequences.values())), initial, layout.lengths, masks)
+    by_name = dict(zip(weights.split(), operands[2 * states :], strict=True))
+    output, final = emit_steps(op, parsed, by_name, gates.dtype, sequences, call, reverse)
+    flat = layout.flat(output, prod(parsed.sizes[axis] for axis in next(iter(parsed.state.values()))))
+    saved = [op("Identity", flat)] if save else []  # for the backward pass, which an exported model lacks
+    return _recorded(op, [flat, *final, *saved])
+
+
+def _operators(all_states: bool) -> Operators:
+    if all_states:
+        raise ExportError("torch.onnx.export: return_states=True cannot be exported; read the output and final states")
+    return Operators(f"glassgate{next(_calls)}.")
+
+
+def _recorded(op: Operators, results: list[ir.Value]) -> list[ir.Value]:
+    """The results, after their nodes have become part of the model that torch exports."""
+    recorder: Any = evaluator.default()
+    recorder.nodes.extend(op.nodes)
     return results
 
 
@@ -155,9 +125,7 @@ class _Rows:
         state: an initial state, (N, W).
     """
 
-    def __init__(self, op: "Operators", data: "ir.Value", batch_sizes: "ir.Value | None", state: "ir.Value") -> None:
-        import onnx_ir as ir
-
+    def __init__(self, op: Operators, data: ir.Value, batch_sizes: ir.Value | None, state: ir.Value) -> None:
         self.op, self.is_packed, self.lengths = op, batch_sizes is not None, None
         self.N = op("Shape", state, start=0, end=1)
         if batch_sizes is not None:
@@ -171,7 +139,7 @@ class _Rows:
             steps = op("Cast", is_valid, to=ir.DataType.INT32)
             self.lengths = op("ReduceSum", steps, op.constant([0]), keepdims=0)
 
-    def padded(self, flat: "ir.Value") -> "ir.Value":
+    def padded(self, flat: ir.Value) -> ir.Value:
         """Convert flat rows (S, ...) to padded steps (L, N, ...)."""
         op = self.op
         if self.is_packed:
@@ -180,7 +148,7 @@ class _Rows:
         trailing = [op("Shape", flat, start=1)]
         return op("Reshape", flat, op.concat([op.constant([-1]), self.N, *trailing], 0))
 
-    def flat(self, padded: "ir.Value", width: int) -> "ir.Value":
+    def flat(self, padded: ir.Value, width: int) -> ir.Value:
         """Convert padded steps (L, N, W) to flat rows (S, W), without the padding."""
         op = self.op
         if not self.is_packed:

@@ -82,5 +82,5 @@ def test_a_missing_package_leaves_no_file(
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
     assert main(["export", str(run), "--to", "onnx", f"--output={tmp_path / 'model.onnx'}"]) == 2
-    assert "the package 'onnx' is missing; install it with: pip install" in capsys.readouterr().err
+    assert "the package onnx is not installed; install it with: pip install" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
