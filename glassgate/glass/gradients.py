@@ -26,29 +26,27 @@ _MAX_LAG = 200
 VANISHED = 0.01
 
 
-class Curves(NamedTuple):
-    """Gradient norms of one state by lag, one array for each answer.
+class Curve(NamedTuple):
+    """Gradient norms of one state by lag, for one answer.
 
     Attributes:
         norms: the norms by lag. Lag 0 is the step that the answer reads. Higher lags are earlier steps in the order of
             the direction
         later_norms: the norms at lag 0 and at later steps in the order of the direction. At later steps, they are zero
             except in lower layers of a bidirectional stack
-        direct_paths: the norms along the direct path, from each state to its next value without the recurrent weights
-        one_step: whether each answer reads only one step
+        direct_path: the norms along the direct path, from each state to its next value without the recurrent weights;
+            None for a cell without such a path
+        one_step: whether the answer reads only one step
     """
 
-    norms: list[np.ndarray]
-    later_norms: list[np.ndarray]
-    direct_paths: list[np.ndarray]
-    one_step: list[bool]
+    norms: np.ndarray
+    later_norms: np.ndarray
+    direct_path: np.ndarray | None
+    one_step: bool
 
 
-class CurvesByState(defaultdict[str, Curves]):
-    """The curves of each state, by its direction and name."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda: Curves([], [], [], []))
+Curves = defaultdict[str, list[Curve]]
+"""The curves of each state, by its direction and name."""
 
 
 def differentiate(
@@ -71,12 +69,13 @@ def differentiate(
         layer: the name of the layer that the study shows
         tick: called after each backward pass
     """
-    after, before = CurvesByState(), CurvesByState()
+    after, before = Curves(list), Curves(list)
     for passage_index, passage in enumerate(study.passages):
         chosen = evenly_spaced(len(passage.answers), max_answers(len(passage.steps), len(study.passages)))
         matrix = []
-        for start in range(0, len(chosen), max(1, _MAX_STEPS_AT_ONCE // len(passage.steps))):
-            batch = chosen[start : start + max(1, _MAX_STEPS_AT_ONCE // len(passage.steps))]
+        at_once = max(1, _MAX_STEPS_AT_ONCE // len(passage.steps))
+        for start in range(0, len(chosen), at_once):
+            batch = chosen[start : start + at_once]
             tape, contributions = _backward(network, answer_values, passage_index, batch, layer)
             matrix.append(contributions)
             _collect(tape, study, [passage_index] * len(batch), after, layer)
@@ -92,9 +91,9 @@ def differentiate(
 
 def flow_from_backward(study: Study, tape: Recorded) -> None:
     """Compute the gradient flow from the gradients that a `backward()` call has left in a recording."""
-    collected = CurvesByState()
+    collected = Curves(list)
     _collect(tape, study, range(len(study.passages)), collected)
-    _fill(study, collected, CurvesByState())
+    _fill(study, collected, Curves(list))
     study.differentiated = say("quantity.loss")
 
 
@@ -141,7 +140,7 @@ def _backward(
     return tape, np.asarray(contributions.T.float().cpu())
 
 
-def _collect(tape: Recorded, study: Study, passages: Sequence[int], collected: CurvesByState, layer: str = "") -> None:
+def _collect(tape: Recorded, study: Study, passages: Sequence[int], collected: Curves, layer: str = "") -> None:
     """Add the gradient norms of a backward pass to the curves of each state.
 
     Args:
@@ -161,23 +160,24 @@ def _collect(tape: Recorded, study: Study, passages: Sequence[int], collected: C
             if grad is None:
                 continue
             grad = grad.detach().reshape(*grad.shape[:2], -1).cpu()
-            curves, norms = collected[f"{short}.{name}"], grad.norm(dim=-1).numpy()
+            norms = grad.norm(dim=-1).numpy()
             retained_by_step, direct = retained.get(f"{short}.{name}", (None, False))
             for row, passage in enumerate(passages):
                 at, one_step = origins[row]
                 if at is None:
                     continue
                 row_norms = norms[: len(study.passages[passage].steps), row]
-                sides = (row_norms[at:], row_norms[: at + 1][::-1])
-                curves.norms.append(sides[0] if part.direction else sides[1])
-                curves.later_norms.append(sides[1] if part.direction else sides[0])
-                curves.one_step.append(one_step)
+                earlier, later = row_norms[: at + 1][::-1], row_norms[at:]
+                if part.direction:
+                    earlier, later = later, earlier
+                direct_path = None
                 if retained_by_step is not None and direct:
                     start = study.starts[passage]
                     path = retained_by_step[start : start + len(row_norms)]
                     path = (path[at:] if part.direction else path[: at + 1][::-1])[: _MAX_LAG + 1]
                     carried = np.cumprod(np.vstack([np.ones_like(path[:1]), path[:-1]]), 0) * grad[at, row].numpy()
-                    curves.direct_paths.append(np.linalg.norm(carried, axis=-1))
+                    direct_path = np.linalg.norm(carried, axis=-1)
+                collected[f"{short}.{name}"].append(Curve(earlier, later, direct_path, one_step))
 
 
 def _origins(tape: Recorded, label: str) -> list[tuple[int | None, bool]]:
@@ -203,28 +203,25 @@ def _origins(tape: Recorded, label: str) -> list[tuple[int | None, bool]]:
     return origins
 
 
-def _fill(study: Study, after: CurvesByState, before: CurvesByState) -> None:
+def _fill(study: Study, after: Curves, before: Curves) -> None:
     """Set the gradient flow of each state from its curves after and before training."""
     for direction in study.directions:
         for name in direction.states:
             key = f"{direction.label}.{name}"
-            if key in after and after[key].norms:
-                direction.flow[name] = _flow(after[key], before.get(key))
+            if after[key]:
+                direction.flow[name] = _flow(after[key], before[key])
 
 
-def _flow(after: Curves, before: Curves | None) -> Flow:
-    norms, initial = after.norms, before.norms if before else []
-    if max(map(len, norms)) == 1:
-        norms, initial = after.later_norms, before.later_norms if before else []
-    longest = max(map(len, norms)) - 1
-    if initial:
-        longest = min(longest, max(map(len, initial)) - 1)
+def _flow(after: list[Curve], before: list[Curve]) -> Flow:
+    is_later = max(len(each.norms) for each in after) == 1
+    norms, initial = ([each.later_norms if is_later else each.norms for each in curves] for curves in (after, before))
+    longest = min(max(map(len, rows)) - 1 for rows in (norms, initial) if rows)
     chosen = [k for k in lags(max(1, min(_MAX_LAG, longest))) if k <= longest]
 
     def at_lags(rows: list[np.ndarray]) -> np.ndarray:
         return np.array([[each[k] if len(each) > k else np.nan for k in chosen] for each in rows], np.float64)
 
-    direct_path = None
-    if after.direct_paths and norms is after.norms:
-        direct_path = np.asarray(np.nanmedian(at_lags(after.direct_paths), axis=0))
-    return Flow(chosen, at_lags(norms), at_lags(initial) if initial else None, direct_path, all(after.one_step))
+    paths = [each.direct_path for each in after if each.direct_path is not None]
+    direct_path = np.asarray(np.nanmedian(at_lags(paths), axis=0)) if paths and not is_later else None
+    one_step = all(each.one_step for each in after)
+    return Flow(chosen, at_lags(norms), at_lags(initial) if initial else None, direct_path, one_step)
