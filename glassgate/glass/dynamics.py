@@ -6,6 +6,19 @@ from functools import cached_property
 
 import numpy as np
 
+MAX_TIME_CONSTANT = 1000.0
+"""The maximum time constant in steps. Windows of a few dozen steps cannot show a longer time constant."""
+
+
+def time_constant(exponent: float) -> float:
+    """The number of steps in which a small difference shrinks by a factor of e.
+
+    Example:
+        >>> time_constant(-0.5), time_constant(0.1)
+        (2.0, 1000.0)
+    """
+    return min(MAX_TIME_CONSTANT, -1 / exponent) if exponent < 0 else MAX_TIME_CONSTANT
+
 
 @dataclass(frozen=True)
 class Points:
@@ -26,9 +39,9 @@ class Points:
     explained: np.ndarray
 
     @property
-    def has_several_stable(self) -> bool:
-        """Whether several points are stable."""
-        return int(self.stable.sum()) > 1
+    def stable_count(self) -> int:
+        """The number of stable points."""
+        return int(self.stable.sum())
 
     @property
     def longest_time_constant(self) -> float | None:
@@ -61,6 +74,11 @@ class Dynamics:
         logs = np.log(np.maximum(self.survival, np.finfo(float).tiny))
         half = len(logs) // 2
         return np.asarray((logs[-1] - logs[half - 1]) / (len(logs) - half))
+
+    @property
+    def exponent(self) -> float:
+        """The mean of the largest exponent over windows."""
+        return float(self.exponents.mean())
 
     @cached_property
     def survival_quantiles(self) -> np.ndarray:

@@ -1,12 +1,12 @@
 """The section Dynamics of a report: how long small differences of the state survive, and the fixed points."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from glassgate.glass.dynamics import Dynamics, Points
-from glassgate.glass.effects.dynamics import exponent_interval, time_constant
+from glassgate.glass.dynamics import Dynamics, Points, time_constant
+from glassgate.glass.effects.dynamics import exponent_interval
 from glassgate.glass.elements import Section, figure_element, for_each_direction
 from glassgate.glass.figures import Figure
 from glassgate.glass.findings import RULES, significant
@@ -50,21 +50,22 @@ def _untrained_dynamics(study: Study, label: str) -> list[Dynamics]:
 def _table(trained: Dynamics, untrained: Sequence[Dynamics]) -> str:
     over = say("words.over", amount=len(trained.survival))
     rows = [
-        _row(say("dynamics.exponent"), _exponent_text(trained), list(map(_exponent, untrained))),
-        _row(say("dynamics.time_constant"), _number(_time_constant(trained)), list(map(_time_constant, untrained))),
+        _row(say("dynamics.exponent"), _exponent_text(trained), [each.exponent for each in untrained]),
         _row(
-            say("dynamics.horizon"),
-            _number_or(over, _horizon(trained)),
-            list(map(_horizon, untrained)),
-            over,
+            say("dynamics.time_constant"),
+            _number(time_constant(trained.exponent)),
+            [time_constant(each.exponent) for each in untrained],
         ),
+        _row(say("dynamics.horizon"), _number_or(over, _horizon(trained)), list(map(_horizon, untrained)), over),
     ]
-    if trained.points is not None:
-        compared = untrained if trained.points.has_several_stable else []
-        untrained_points = [each.points for each in compared if each.points is not None]
+    if (points := trained.points) is not None:
+        compared = untrained if points.stable_count > 1 else []
+        others = [each.points for each in compared if each.points is not None]
+        longest = _number_or(_NONE, points.longest_time_constant)
         rows += [
-            _row(name, _number_or(_NONE, measure(trained.points)), list(map(measure, untrained_points)))
-            for name, measure in _point_measures().items()
+            _row(say("dynamics.points"), _number(len(points.stable)), [len(each.stable) for each in others]),
+            _row(say("dynamics.stable_points"), _number(points.stable_count), [each.stable_count for each in others]),
+            _row(say("dynamics.longest_time_constant"), longest, [each.longest_time_constant for each in others]),
         ]
     head = f'<th></th><th class="num">{say("dynamics.trained")}</th><th class="num">{say("dynamics.untrained")}</th>'
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
@@ -80,28 +81,12 @@ def _range_text(low: str, high: str) -> str:
     return low if low == high else say("words.range", low=low, high=high)
 
 
-def _exponent(dynamics: Dynamics) -> float:
-    return float(dynamics.exponents.mean())
-
-
-def _time_constant(dynamics: Dynamics) -> float:
-    return time_constant(_exponent(dynamics))
-
-
 def _exponent_text(dynamics: Dynamics) -> str:
     if len(dynamics.exponents) < 2:
-        return _number(_exponent(dynamics))
+        return _number(dynamics.exponent)
     interval = exponent_interval(dynamics)
     between = say("words.range", low=_number(interval.low), high=_number(interval.high))
-    return say("words.with_interval", number=_number(_exponent(dynamics)), interval=between)
-
-
-def _point_measures() -> dict[str, Callable[[Points], float | None]]:
-    return {
-        say("dynamics.points"): lambda points: len(points.stable),
-        say("dynamics.stable_points"): lambda points: int(points.stable.sum()),
-        say("dynamics.longest_time_constant"): lambda points: points.longest_time_constant,
-    }
+    return say("words.with_interval", number=_number(dynamics.exponent), interval=between)
 
 
 def _horizon(dynamics: Dynamics) -> int | None:
@@ -181,10 +166,9 @@ def _points_element(trained: Dynamics) -> str:
 
 
 def _plane_figure(points: Points) -> Figure:
-    stable = int(points.stable.sum())
     longest = points.longest_time_constant
     sentence = sentences(
-        say("dynamics.plane", count=len(points.stable), stable=stable),
+        say("dynamics.plane", count=len(points.stable), stable=points.stable_count),
         "" if longest is None else say("dynamics.plane_longest", steps=steps(longest)),
         say("dynamics.plane_variance", percent=percent(float(points.explained.sum()))),
     )

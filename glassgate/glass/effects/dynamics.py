@@ -8,32 +8,20 @@ import numpy as np
 
 from glassgate.glass import bootstrap
 from glassgate.glass.bootstrap import Interval
-from glassgate.glass.dynamics import Dynamics
+from glassgate.glass.dynamics import MAX_TIME_CONSTANT, Dynamics, time_constant
 from glassgate.glass.effects.effect import Effect
 from glassgate.glass.languages import say
 from glassgate.glass.study import Direction, Study
 from glassgate.glass.wording import steps
 
-MAX_TIME_CONSTANT = 1000.0
-"""The maximum time constant in steps. Windows of a few dozen steps cannot show a longer time constant."""
 # The minimum number of windows for an estimate of the spread.
 _MIN_WINDOWS = 4
-
-
-def time_constant(exponent: float) -> float:
-    """The number of steps in which a small difference shrinks by a factor of e.
-
-    Example:
-        >>> time_constant(-0.5), time_constant(0.1)
-        (2.0, 1000.0)
-    """
-    return min(MAX_TIME_CONSTANT, -1 / exponent) if exponent < 0 else MAX_TIME_CONSTANT
 
 
 def lasting_differences(study: Study) -> Iterator[Effect]:
     """Time constant of small differences of the state: minus one over the largest Lyapunov exponent."""
     for each, dynamics in _directions_with_windows(study):
-        constant = time_constant(float(dynamics.exponents.mean()))
+        constant = time_constant(dynamics.exponent)
         lasts = say("words.over", amount=steps(constant)) if constant == MAX_TIME_CONSTANT else steps(constant)
         yield Effect(
             each.label,
@@ -50,17 +38,15 @@ def _constant_interval(dynamics: Dynamics) -> Interval:
 def growing_differences(study: Study) -> Iterator[Effect]:
     """Largest Lyapunov exponent."""
     for each, dynamics in _directions_with_windows(study):
-        value = float(dynamics.exponents.mean())
-        words = {"direction": each.label, "percent": f"{100 * math.expm1(value):.0f}"}
-        yield Effect(each.label, value, partial(exponent_interval, dynamics), words)
+        words = {"direction": each.label, "percent": f"{100 * math.expm1(dynamics.exponent):.0f}"}
+        yield Effect(each.label, dynamics.exponent, partial(exponent_interval, dynamics), words)
 
 
 def stable_points(study: Study) -> Iterator[Effect]:
     """Number of stable fixed points under the mean input, if there are several."""
     for each in study.directions:
         points = each.dynamics and each.dynamics.points
-        if points and points.has_several_stable:
-            number = int(points.stable.sum())
+        if points and (number := points.stable_count) > 1:
             words = {"direction": each.label, "count": str(number)}
             yield Effect(each.label, number, partial(Interval, number, number), words)
 
