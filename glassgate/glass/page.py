@@ -15,6 +15,7 @@ from glassgate.glass.wording import place
 
 _SCRIPTS = (
     "language",
+    "elements",
     "numbers",
     "fields",
     "words",

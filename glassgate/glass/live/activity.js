@@ -2,11 +2,6 @@
 const COLOURS = { light: { paper: [253, 253, 251], high: [212, 103, 15], low: [42, 120, 196], gate: [11, 127, 115] },
   dark: { paper: [27, 32, 38], high: [240, 138, 60], low: [98, 168, 238], gate: [54, 184, 168] } };
 
-const isDark = () => {
-  const chosen = document.documentElement.style.colorScheme;
-  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-};
-
 // The range of the colours: if `gate`, 0 to 1 in one colour; otherwise from -peak to peak, with a colour for each sign.
 const rangeOf = (values, kind) => {
   let peak = 1e-9;

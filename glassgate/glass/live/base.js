@@ -1,30 +1,5 @@
-// Functions for numbers, elements and networks that all interactive pages share.
+// Functions for numbers and networks that all interactive pages share.
 const byId = (id) => document.getElementById(id);
-
-// Makes an element with attributes, listeners (onclick ...) and children.
-const element = (tag, attributes = {}, ...children) => {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else if (name in node && name !== "list") node[name] = value;
-    else node.setAttribute(name, value);
-  }
-  node.append(...children);
-  return node;
-};
-
-// Returns a function that runs `work` before the next frame, once for all calls until then.
-const onFrame = (work) => {
-  let scheduled = false;
-  return () => {
-    if (scheduled) return;
-    scheduled = true;
-    requestAnimationFrame(() => {
-      scheduled = false;
-      work();
-    });
-  };
-};
 
 const sum = (numbers) => numbers.reduce((total, each) => total + each, 0);
 const argmax = (numbers) => numbers.reduce((best, value, index) => (value > numbers[best] ? index : best), 0);

@@ -10,12 +10,6 @@ const SIGNALS = {
   [say("signal.zero")]: () => 0,
 };
 
-const svgElement = (tag, attributes = {}) => {
-  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  return node;
-};
-
 // A plot over all steps, with a line for each unit, a cursor, and the ends of the vertical axis. Its coordinates are 0 to 100.
 const makePlot = (label, height) => {
   const svg = svgElement("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", class: "plot", role: "img", "aria-label": label });
@@ -251,7 +245,7 @@ const liveCells = (data) => {
   byId("cell-back").addEventListener("click", () => now.go(now.step - 1));
   byId("cell-forth").addEventListener("click", () => now.go(now.step + 1));
   byId("cell-live").hidden = false;
-  byId("theme").addEventListener("click", () => (document.documentElement.style.colorScheme = isDark() ? "light" : "dark"));
+  byId("theme").addEventListener("click", toggleTheme);
   byId("cell-units").value = data.units;
   setUnits(data.units);
   return { now, cells, setUnits };

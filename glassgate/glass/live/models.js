@@ -57,9 +57,6 @@ const compareAnswers = (plain, shown) => {
   return sentences(words, before.step === null ? say("change.largest", fields) : say("change.largest_at", { step: before.step + 1, ...fields }));
 };
 
-const shadeOf = (fraction) => `g${Math.round(10 * clamp(fraction, 0, 1))}`;
-const signedShade = (fraction) => `${fraction >= 0 ? "p" : "n"}${Math.round(10 * Math.min(1, Math.abs(fraction)))}`;
-
 // The first lines of the Python code of a page: the run's task and its network.
 const pythonSetup = ({ path }, imports = []) => [
   "import glassgate as gg", ...["from glassgate.tasks import task_class_of_run", "from glassgate.tasks.report.ask import ask", ...imports].sort(), "",

@@ -14,7 +14,7 @@ resource = partial(package_resource, package="glassgate.glass.live")
 
 LIMIT = 20_000_000
 """The maximum size of a page, in bytes."""
-SHARED_SCRIPTS = ("language", "numbers", "fields")
+SHARED_SCRIPTS = ("language", "elements", "numbers", "fields")
 """The files of the script that plain reports have, too."""
 _SCRIPTS = ("base", "tokens", "editor", "edits", "activity", "step", "models", "series")
 

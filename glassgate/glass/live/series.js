@@ -5,13 +5,8 @@ const seriesModel = ({ title }) => ({
     const rows = given.rows.map((row) => [...row]);
     const channels = rows[0].length;
     const total = rows.length + (given.target?.length ?? 0);
-    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
     const [width, height, edge, left, below] = [900, 250, 8, 56, 26];
-    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    svg.setAttribute("class", "live-series");
-    svg.setAttribute("tabindex", "0");
-    svg.setAttribute("role", "slider");
-    svg.setAttribute("aria-label", say("series.field"));
+    const svg = svgElement("svg", { viewBox: `0 0 ${width} ${height}`, class: "live-series", tabindex: 0, role: "slider", "aria-label": say("series.field") });
     let channel = 0;
     let step = rows.length - 1;
     let [plain, shown] = [null, null];
@@ -36,18 +31,8 @@ const seriesModel = ({ title }) => ({
     let scale = [0, 1];
     const y = (value) => height - below - ((value - scale[0]) / (scale[1] - scale[0])) * (height - edge - below);
     const path = (values, first = 0) => values.map((value, k) => `${k ? "L" : "M"}${x(first + k).toFixed(1)} ${y(value).toFixed(1)}`).join("");
-    const pathElement = (kind, d) => {
-      const node = document.createElementNS("http://www.w3.org/2000/svg", "path");
-      node.setAttribute("class", kind);
-      node.setAttribute("d", d);
-      return node;
-    };
-    const label = (words, x, y, anchor) => {
-      const node = document.createElementNS("http://www.w3.org/2000/svg", "text");
-      for (const [name, value] of Object.entries({ x, y, "text-anchor": anchor })) node.setAttribute(name, value);
-      node.textContent = words;
-      return node;
-    };
+    const pathElement = (kind, d) => svgElement("path", { class: kind, d });
+    const label = (words, x, y, anchor) => svgElement("text", { x, y, "text-anchor": anchor }, words);
     // Lines and labels of round values, and the numbers of some steps.
     const axis = () => [
       ...roundNumbers(...scale, 4).flatMap((value) => [pathElement("grid", `M${left} ${y(value)}H${width}`), label(withMinus(String(value)), left - 6, y(value) + 4, "end")]),

@@ -1,22 +1,25 @@
 // The details of one unit at one step: values on the wires of the cell's diagram, and the terms of matrix products.
 const wireKey = (name) => (/^[\p{L}_][\p{L}\p{N}_]*$/u.test(name) ? name : `wire_${name.replaceAll(".", "_")}`);
 
-// The value on a wire: for "h_prev" the state before the step, for "x" the norm of the input.
-const valueOn = (name, { run, step, unit }) => {
+// The vector on a wire: for "x" the input, for "h_prev" the state before the step.
+const vectorOf = (name, { run, step }) => {
   const { values, direction, first, x } = run;
-  const at = (key, t) => {
-    const units = direction.values[key];
-    return unit < units ? values[key][t * units + unit] : undefined;
-  };
-  if (name === "x") return Math.hypot(...x.subarray(step * direction.inputs, (step + 1) * direction.inputs));
+  const at = (rows, t, width) => rows.subarray(t * width, (t + 1) * width);
+  if (name === "x") return at(x, step, direction.inputs);
   const state = name.endsWith("_prev") ? name.slice(0, -5) : "";
   if (Object.hasOwn(direction.states, state)) {
     const before = direction.reverse ? step + 1 : step - 1;
-    const exists = before >= 0 && before < values[state].length / direction.values[state];
-    return exists ? at(state, before) : first[state][unit];
+    const units = direction.values[state];
+    return before >= 0 && before < values[state].length / units ? at(values[state], before, units) : first[state];
   }
   const key = wireKey(name);
-  return Object.hasOwn(direction.values, key) ? at(key, step) : undefined;
+  return Object.hasOwn(direction.values, key) ? at(values[key], step, direction.values[key]) : undefined;
+};
+
+// The value of the unit on a wire; for "x" the norm of the input.
+const valueOn = (name, where) => {
+  const vector = vectorOf(name, where);
+  return name === "x" ? Math.hypot(...vector) : vector?.[where.unit];
 };
 
 const showWires = (diagram, where) => {
@@ -27,21 +30,6 @@ const showWires = (diagram, where) => {
     const value = valueOn(name, where);
     label.textContent = value === undefined ? "" : name === "x" ? `‖x‖ ${fixed(value)}` : fixed(value);
   }
-};
-
-// The vector that a matrix multiplies at a step.
-const vectorOf = (name, { run, step }) => {
-  const { values, direction, first, x } = run;
-  if (name === "x") return x.subarray(step * direction.inputs, (step + 1) * direction.inputs);
-  const state = name.endsWith("_prev") ? name.slice(0, -5) : "";
-  if (Object.hasOwn(direction.states, state)) {
-    const before = direction.reverse ? step + 1 : step - 1;
-    const units = direction.values[state];
-    const exists = before >= 0 && before < values[state].length / units;
-    return exists ? values[state].subarray(before * units, (before + 1) * units) : first[state];
-  }
-  const units = direction.values[name];
-  return values[name].subarray(step * units, (step + 1) * units);
 };
 
 // The sum of the terms of a unit's matrix product, and its largest terms, [name, term] each, the largest first.

@@ -3,36 +3,24 @@ const MAX_PLACES = 12;
 // The list shows this number of steps before and after each place.
 const CONTEXT_STEPS = 4;
 
-const tag = (name, text, className = "") => {
-  const node = document.createElement(name);
-  node.textContent = text;
-  if (className) node.className = className;
-  return node;
-};
-
 // The list item of a place: its distance, its position, and its text. The state of `unit` shades the steps.
 const placeRow = (source, place, length, unit, series) => {
   const text = source.texts[place.sequence];
   const separator = text.every((step) => step.length <= 1) ? "" : " ";
-  const row = document.createElement("li");
-  const words = document.createElement("span");
+  const words = element("span", { className: separator ? "place words" : "place letters", dir: "auto" });
   const [from, to] = [Math.max(0, place.start - CONTEXT_STEPS), Math.min(text.length, place.start + length + CONTEXT_STEPS)];
-  words.className = separator ? "place words" : "place letters";
-  words.dir = "auto";
   let parent = words;
   for (let k = from; k < to; k++) {
     if (k === place.start + length) parent = words;
     if (k > from) parent.append(separator);
-    if (k === place.start) words.append((parent = document.createElement("mark")));
+    if (k === place.start) words.append((parent = element("mark")));
     const t = source.starts[place.sequence] + k;
     const scaled = (source.value(unit, t) - source.mean[unit]) / Math.max(1e-6, source.deviation[unit]);
-    const step = tag("span", series ? "" : text[k], `u ${shadeOf(scaled / 2)}`);
-    step.title = text[k];
-    parent.append(step);
+    parent.append(element("span", { className: `u ${shadeOf(scaled / 2)}`, title: text[k] }, series ? "" : text[k]));
   }
   const number = source.numbers[place.sequence] + 1;
-  row.append(tag("b", fixed(place.distance)), tag("small", say("search.place", { sequence: number, step: place.start + 1 })), words);
-  return row;
+  const where = say("search.place", { sequence: number, step: place.start + 1 });
+  return element("li", {}, element("b", {}, fixed(place.distance)), element("small", {}, where), words);
 };
 
 // `now` is the cursor of the run, and `elements` are those of the section Search. Returns functions that mark steps.

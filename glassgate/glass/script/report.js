@@ -16,8 +16,7 @@ const report = (data, run, reports) => {
     return { form, output, list, note: byDataId("places-note"), passage: byDataId("sequence"), steps: byDataId("steps"), units: byDataId("units") };
   })[0];
   const bands = all(".heat.time .pane").map((pane) => {
-    const band = document.createElement("i");
-    band.className = "chosen-steps";
+    const band = element("i", { className: "chosen-steps" });
     pane.append(band);
     return band;
   });
@@ -26,25 +25,18 @@ const report = (data, run, reports) => {
   const wires = all(".diagram .wire text.value").map((label) => ({ label, name: label.parentNode.dataset.name || "" }));
   let spanAtCursor = null;
   let highlighted = { key: "", dots: [] };
-  const timeMaps = [];
-  const addLine = (pane, kind) => {
-    const line = document.createElement("i");
-    line.className = kind;
-    pane.append(line);
-    return line;
+  // A heat map with two lines that cross at the cursor.
+  const heatMap = (figure) => {
+    const pane = figure.querySelector(".pane");
+    const [down, across] = ["down", "across"].map((className) => element("i", { className }));
+    pane.append(down, across);
+    return { figure, pane, down, across, output: figure.querySelector("output"), passage: Number(figure.dataset.passage) };
   };
-  for (const figure of all(".heat.time")) {
-    const pane = figure.querySelector(".pane");
-    timeMaps.push({ figure, down: addLine(pane, "down"), across: addLine(pane, "across"), output: figure.querySelector("output"), pane });
-  }
-  const matrices = all(".heat.matrix").map((figure) => {
-    const pane = figure.querySelector(".pane");
-    return { figure, pane, down: addLine(pane, "down"), across: addLine(pane, "across"), output: figure.querySelector("output"), passage: Number(figure.dataset.passage) };
-  });
+  const timeMaps = all(".heat.time").map(heatMap);
+  const matrices = all(".heat.matrix").map(heatMap);
   const timePlots = all("svg[data-time]").map((svg) => {
     const [first, count, x1, x2, y1, y2] = svg.dataset.time.split(" ").map(Number);
-    const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
-    path.setAttribute("class", "now");
+    const path = svgElement("path", { class: "now" });
     svg.append(path);
     return { svg, path, first, count, x1, x2, y1, y2 };
   });
@@ -72,13 +64,7 @@ const report = (data, run, reports) => {
     const answer = answerAt(now.step);
     $("now").textContent = answer ? clauses(reads, describeAnswer(answer)) : reads;
     $("wires").replaceChildren(
-      ...Object.keys(part.values).map((name) => {
-        const span = document.createElement("span");
-        const number = document.createElement("b");
-        number.textContent = fixed(value(part, name, now.step, now.unit), 3);
-        span.append(`${name} `, number);
-        return span;
-      }),
+      ...Object.keys(part.values).map((name) => element("span", {}, `${name} `, element("b", {}, fixed(value(part, name, now.step, now.unit), 3)))),
     );
     for (const row of all(".wires tr")) {
       const name = row.firstChild.textContent;
@@ -128,15 +114,7 @@ const report = (data, run, reports) => {
     }
   };
 
-  let waiting = false;
-  const scheduleShow = () => {
-    if (waiting) return;
-    waiting = true;
-    requestAnimationFrame(() => {
-      waiting = false;
-      show();
-    });
-  };
+  const scheduleShow = onFrame(show);
   const follow = (step) => {
     now.step = clamp(Math.round(step), 0, total - 1);
     scheduleShow();

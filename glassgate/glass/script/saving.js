@@ -2,12 +2,7 @@
 const KEPT = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-family", "font-size", "font-style", "font-weight"];
 
 const addSaveButton = (svg) => {
-  const button = document.createElement("button");
-  button.type = "button";
-  button.className = "save";
-  button.textContent = "SVG";
-  button.setAttribute("aria-label", say("page.save", { picture: svg.getAttribute("aria-label") || say("page.diagram") }));
-  button.addEventListener("click", () => {
+  const save = () => {
     const copy = svg.cloneNode(true);
     const from = svg.querySelectorAll("*");
     copy.querySelectorAll("*").forEach((each, k) => {
@@ -15,11 +10,10 @@ const addSaveButton = (svg) => {
       for (const name of KEPT) if (style.getPropertyValue(name)) each.setAttribute(name, style.getPropertyValue(name));
       each.removeAttribute("class");
     });
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" }));
-    link.download = `${svg.closest("section").id}.svg`;
-    link.click();
-    URL.revokeObjectURL(link.href);
-  });
-  svg.closest("figure").append(button);
+    const href = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" }));
+    element("a", { href, download: `${svg.closest("section").id}.svg` }).click();
+    URL.revokeObjectURL(href);
+  };
+  const label = say("page.save", { picture: svg.getAttribute("aria-label") || say("page.diagram") });
+  svg.closest("figure").append(element("button", { type: "button", className: "save", "aria-label": label, onclick: save }, "SVG"));
 };

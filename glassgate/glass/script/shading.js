@@ -1,11 +1,6 @@
 // The text is shaded by a gate or state of a unit, by contribution, by relevance, or by probability.
 const SHADES = { "?right": say("shade.right"), "?contributions": say("shade.contributions"), "?relevance": say("shade.relevance") };
 
-const shadeOf = (fraction, kind) => {
-  const level = Math.round(10 * Math.min(1, Math.abs(fraction)));
-  return (kind === "gate" ? "g" : fraction >= 0 || !level ? "p" : "n") + level;
-};
-
 // Returns the function that shades a run's text for its cursor. `stepSpans` are the elements of the steps.
 const shading = (data, reading, now, stepSpans, byDataId) => {
   const { steps, value, answerAt } = reading;

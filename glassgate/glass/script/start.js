@@ -8,11 +8,6 @@
   // The keyboard changes the unit and the layer of the run that the pointer entered last.
   let [current] = reports;
   for (const each of reports) for (const root of each.roots) root.addEventListener("pointerenter", () => (current = each));
-  const dark = () => {
-    const chosen = document.documentElement.style.colorScheme;
-    return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  };
-  const toggleTheme = () => (document.documentElement.style.colorScheme = dark() ? "light" : "dark");
   document.getElementById("theme").addEventListener("click", toggleTheme);
   document.addEventListener("keydown", (event) => {
     if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("input, select, summary, textarea, #live")) return;

@@ -49,7 +49,7 @@ models.classification = (info, run) => {
   const weight = ({ attention, decisive }, k) => (attention ? attention[k] / Math.max(...attention) : decisive?.length ? decisive[k] / Math.max(0.05, ...decisive.map(Math.abs)) : 0);
   const base = text
     ? textModel({
-        colour: (result, k) => signedShade(weight(result, k)),
+        colour: (result, k) => shadeOf(weight(result, k)),
         titled: ({ attention, decisive }, k) => (attention ? say("live.attention", { percent: percent(attention[k]) }) : decisive?.length ? say("live.loses", { nats: fixed(decisive[k], 3) }) : ""),
         legend: ({ attention }) => attention
           ? [element("span", {}, say("live.by_attention")), element("b", { className: "p1" }, say("live.little")), element("b", { className: "p10" }, say("live.much"))]

@@ -22,7 +22,7 @@ models["fill-blanks"] = (info, run) => {
 
   return {
     ...textModel({
-      colour: ({ answers }, k) => shadeOf(answers[k].chances[answers[k].expected]),
+      colour: ({ answers }, k) => shadeOf(answers[k].chances[answers[k].expected], "gate"),
       titled: ({ answers }, k) => say("live.expected_with", { percent: percent(answers[k].chances[answers[k].expected]) }),
       legend: () => [element("span", {}, say("live.by_blank")), element("b", { className: "g1" }, say("live.surprising")), element("b", { className: "g10" }, say("live.expected"))],
       title: ({ step }, { labels }) => say("live.if_missing", { token: quoted(labels[step]), step: step + 1 }),

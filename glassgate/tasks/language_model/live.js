@@ -67,7 +67,7 @@ const textLanguageModel = (info, run) => {
 
   return {
     ...textModel({
-      colour: ({ answers }, k) => shadeOf(answers[k].chances[answers[k].expected]),
+      colour: ({ answers }, k) => shadeOf(answers[k].chances[answers[k].expected], "gate"),
       titled: ({ answers }, k) => say("live.expected_with", { percent: percent(answers[k].chances[answers[k].expected]) }),
       legend: () => [element("span", {}, say("live.by_probability")), element("b", { className: "g1" }, say("live.surprising")), element("b", { className: "g10" }, say("live.expected"))],
       title: ({ step }, { labels }) => say("live.after", { token: quoted(labels[step]), step: step + 1 }),
@@ -121,7 +121,7 @@ const musicModel = (info, run) => {
   };
   return {
     ...textModel({
-      colour: ({ answers }, k) => shadeOf(agreement(answers[k])),
+      colour: ({ answers }, k) => shadeOf(agreement(answers[k]), "gate"),
       titled: ({ answers }, k) => say("live.predicted", { notes: answers[k].chosen }),
       legend: () => [element("span", {}, say("live.by_agreement")), element("b", { className: "g1" }, say("live.no_agreement")), element("b", { className: "g10" }, say("live.full_agreement"))],
       title: ({ step, chosen }, { labels }) => say("live.after_notes", { notes: labels[step], step: step + 1, next: chosen }),

@@ -112,7 +112,7 @@ models.translation = (info, run) => {
     container.append(element("div", { className: "live-controls" }, element("label", {}, say("live.beam"), " ", choice), element("span", { className: "live-note" }, say("live.beam_note"))));
   };
   const base = textModel({
-    colour: ({ answers }, k) => (answers[chosen]?.weights ? shadeOf(answers[chosen].weights[k]) : ""),
+    colour: ({ answers }, k) => (answers[chosen]?.weights ? shadeOf(answers[chosen].weights[k], "gate") : ""),
     titled: ({ answers }, k) => (answers[chosen]?.weights ? say("live.attention", { percent: percent(answers[chosen].weights[k]) }) : ""),
     legend: () => (info.attention ? [element("span", {}, say("live.by_attention_of_token"))] : []),
     extra: beam,
