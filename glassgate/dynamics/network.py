@@ -27,10 +27,14 @@ MAX_ELEMENTS = 2**24
 class Slot(NamedTuple):
     """The columns of the flat state that hold one state of one layer."""
 
-    label: str
-    """For example "layer0.c"."""
     layer: int
+    state: str
     columns: slice
+
+    @property
+    def label(self) -> str:
+        """For example "layer0.c"."""
+        return f"layer{self.layer}.{self.state}"
 
 
 def copy_layer(operation: str, layer: Recurrent) -> Recurrent:
@@ -103,7 +107,7 @@ class Network:
         at = 0
         for layer, direction in enumerate(self._directions):
             for name, state in zip(direction.cell.state, direction.initial, strict=True):
-                yield Slot(f"layer{layer}.{name}", layer, slice(at, at + state.shape[1]))
+                yield Slot(layer, name, slice(at, at + state.shape[1]))
                 at += state.shape[1]
 
     def _linearize_layers(self, needs_graph: bool) -> list[Linearization] | None:
@@ -307,23 +311,13 @@ class Network:
         inputs = convert_inputs(self.operation, self.layer, inputs)
         rows = inputs.shape[1]
         start = self.initial.expand(rows, -1) if hx is None else self.flatten(hx, "hx").expand(rows, -1)
-        states = tuple(
-            tuple(start[:, slot.columns].contiguous() for slot in self.slots if slot.label.endswith(f".{name}"))
-            for name in self._directions[0].cell.state
-        )
-        forms = [part.forms for part in self.layer.glassgate.parts]
-        states = tuple(
-            tuple(v.reshape(rows, *form[name].shape) for v, form in zip(of_name, forms, strict=True))
-            for name, of_name in zip(self._directions[0].cell.state, states, strict=True)
-        )
-        hx = tuple(v if self._shapes_differ(v) else torch.stack(v) for v in states)
+        forms, by_name = [part.forms for part in self.layer.glassgate.parts], dict[str, list[Tensor]]()
+        for layer, name, columns in self.slots:
+            state = start[:, columns].reshape(rows, *forms[layer][name].shape)
+            by_name.setdefault(name, []).append(state.contiguous())
+        hx = tuple(torch.stack(v) if len({s.shape for s in v}) == 1 else tuple(v) for v in by_name.values())
         self.layer.batch_first = False
         with torch.no_grad():
             _, _, visited = self.layer(inputs, hx if len(hx) > 1 else hx[0], return_states=True)
-        after = [visited[f"layer{slot.layer}.forward.{slot.label.split('.')[1]}"] for slot in self.slots]
-        after = [v.reshape(*v.shape[:2], -1) for v in after]
+        after = [visited[f"layer{slot.layer}.forward.{slot.state}"].flatten(2) for slot in self.slots]
         return torch.cat([start.unsqueeze(0), torch.cat(after, -1)])
-
-    @staticmethod
-    def _shapes_differ(states: tuple[Tensor, ...]) -> bool:
-        return len({state.shape for state in states}) > 1

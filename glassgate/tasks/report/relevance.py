@@ -1,6 +1,7 @@
 """The relevance of each step for the answers of a run, by layer-wise relevance propagation."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -111,20 +112,17 @@ class _Cut:
         self.outputs: list[Tensor] = []
         self.leaves: list[Tensor] = []
         self.direct: list[Tensor] = []
-        self._hooks: list[Any] = []
 
-    def watch(self, layer: nn.Module, linear: Sequence[nn.Module]) -> "_Cut":
-        """Return a context that cuts the graph at the first call of a layer, and after linear maps."""
-        self._hooks = [layer.register_forward_pre_hook(self._before), layer.register_forward_hook(self._after)]
-        self._hooks += [each.register_forward_hook(self._after_linear) for each in linear]
-        return self
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        for hook in self._hooks:
-            hook.remove()
+    @contextmanager
+    def watch(self, layer: nn.Module, linear: Sequence[nn.Module]) -> Iterator[None]:
+        """Cut the graph at the first call of a layer in this block, and after linear maps."""
+        hooks = [layer.register_forward_pre_hook(self._before), layer.register_forward_hook(self._after)]
+        hooks += [each.register_forward_hook(self._after_linear) for each in linear]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
 
     def _before(self, layer: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         if hasattr(self, "source"):
