@@ -94,6 +94,7 @@ def relevance(
 
     Raises:
         TypeError: the model has no recurrent layer of this package, or not exactly one embedding reads the token IDs.
+        ValueError: the score has no gradient, for example after an argmax, or with "lrp" after a sigmoid or softmax.
         NotTraceable: the method is "lrp" or "contextual", and a cell has no graph.
 
     Example:
@@ -238,6 +239,7 @@ def _gradient_times_input(
 ) -> Relevance:
     """Gradient times input. If the cells of the model follow the rules of "lrp", this is the relevance."""
     scores, features = _score_and_features(model, input, target, arguments, _scaled_leaf(1.0))
+    _check_differentiable(scores)
     d_features, *d_biases = torch.autograd.grad(scores.sum(), [features, *biases], materialize_grads=True)
     bias_relevance = sum(float((bias.detach().double() * d).sum()) for bias, d in zip(biases, d_biases, strict=True))
     values = features.detach() * d_features
@@ -249,6 +251,7 @@ def _integrated_gradients(model: nn.Module, input: Tensor, target: Target, point
     total: Tensor | None = None
     for k in range(points):
         scores, features = _score_and_features(model, input, target, arguments, _scaled_leaf((k + 0.5) / points))
+        _check_differentiable(scores)
         (gradient,) = torch.autograd.grad(scores.sum(), [features])
         total = gradient if total is None else total + gradient
     assert total is not None
@@ -268,6 +271,14 @@ def _biases(model: nn.Module) -> list[nn.Parameter]:
             states = [f"{state}_0{part.suffix}" for state in part.widths]
             added |= {f"{prefix}.{name}".lstrip(".") for name in (*extra, *states)}
     return [weight for name, weight in model.named_parameters() if name in added or "bias" in name.rpartition(".")[2]]
+
+
+def _check_differentiable(scores: Tensor) -> None:
+    if not scores.requires_grad:
+        raise ValueError(
+            "relevance: expected a score that is differentiable in the input, got one without a gradient; let target "
+            "select the logits: an argmax has no gradient, nor has a sigmoid or softmax with method='lrp'"
+        )
 
 
 def _scaled_leaf(scale: float) -> Change:

@@ -289,3 +289,14 @@ def test_the_model_is_restored_and_invalid_arguments_raise_errors() -> None:
         TypeError, match="the model returns a tuple, so target must be a function from it to one score per row"
     ):
         gg.dynamics.relevance(gg.LSTM(2, 3), torch.zeros(4, 1, 2), 0)
+
+
+@pytest.mark.parametrize("method", ["lrp", "gradient", "integrated"])
+def test_a_score_without_a_gradient_is_named(method: str) -> None:
+    model = reader(gg.cells.LSTM())
+
+    def target(scores: Tensor) -> Tensor:
+        return scores[:, 1].sigmoid() if method == "lrp" else scores.argmax(1).double()
+
+    with pytest.raises(ValueError, match="expected a score that is differentiable in the input, got one without a"):
+        gg.dynamics.relevance(model, TOKENS, target, method=method)
