@@ -193,5 +193,5 @@ def _plane_figure(points: Points) -> Figure:
         plot.line(x, y, "path")
     for kind, _, chosen in kinds:
         x, y = points.coordinates[chosen].T.tolist()
-        plot.dots(x, y, kind, 5, units=False)
+        plot.dots(x, y, kind, 5)
     return Figure(plot.svg(), sentence)

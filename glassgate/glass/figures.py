@@ -7,7 +7,7 @@ import numpy as np
 
 from glassgate.glass.gradients import VANISHED, vanishing_lag
 from glassgate.glass.languages import clauses, say, sentences
-from glassgate.glass.study import Direction, Flow, ForecastValue, Passage, Study
+from glassgate.glass.study import Direction, Flow, Passage, Study
 from glassgate.glass.svg import Axis, Plot
 from glassgate.glass.wording import capitalised, fixed, named, percent, place, rounded, steps
 
@@ -62,7 +62,7 @@ def saturation(direction: Direction) -> list[Figure]:
             sentence,
         )
         plot.rule(0, 1, 1, 0)
-        plot.dots(low.tolist(), high.tolist(), "signed" if signed else "gate")
+        plot.dots(low.tolist(), high.tolist(), "signed" if signed else "gate", units=range(len(low)))
         plot.text(0.98, 0.93, name, "letter", "end")
         figures.append(Figure(plot.svg(), sentence, ("saturation", name)))
     return figures
@@ -79,7 +79,8 @@ def half_life_range(study: Study) -> tuple[float, float]:
 
 def half_lives(direction: Direction, state: str, limits: tuple[float, float]) -> Figure:
     """The half-life of every unit in steps, in ascending order. `limits` are the ends of the vertical axis."""
-    values = np.sort(direction.half_life[state])
+    order = np.argsort(direction.half_life[state], kind="stable")
+    values = direction.half_life[state][order]
     low, high = limits
     median = float(np.median(values))
     middle, longest, shortest = (_half_life_text(each) for each in (median, float(values[-1]), float(values[0])))
@@ -93,11 +94,7 @@ def half_lives(direction: Direction, state: str, limits: tuple[float, float]) ->
     )
     plot.rule(0, min(median, high), len(values), min(median, high))
     plot.text(0, min(median, high), say("memory.median", half_life=middle), up=5)
-    order = np.argsort(direction.half_life[state], kind="stable")
-    for rank, unit in enumerate(order):
-        value = float(direction.half_life[state][unit])
-        cx, cy = plot.at(rank, min(max(value, low), high))
-        plot.parts.append(f'<circle class="dot state" cx="{cx:.1f}" cy="{cy:.1f}" r="2.5" data-u="{unit}"/>')
+    plot.dots(range(len(values)), values.clip(low, high).tolist(), "state", 2.5, order.tolist())
     return Figure(plot.svg(), sentence, ("half_life", state))
 
 
@@ -258,7 +255,7 @@ def training(study: Study) -> list[Figure]:
             kind = f"k{k % 6}"
             plot.line([x for x, _ in points], [y for _, y in points], kind)
             if len(points) < 40:
-                plot.dots([x for x, _ in points], [y for _, y in points], kind, 2, units=False)
+                plot.dots([x for x, _ in points], [y for _, y in points], kind, 2)
         figures.append(Figure(plot.svg(), sentence))
     return figures
 
@@ -285,12 +282,13 @@ def series(study: Study, number: int, start: int) -> Figure | None:
         if forecasts and single
         else []
     )
+    sentence = _series_sentence(passage, names)
     plot = Plot(
         Axis(0, end, "" if passage.times else say("axis.step"), ticks=_dates(passage, end), whole=True),
         Axis(low, high, names[0] if single else say("series.deviations")),
         SERIES_WIDTH,
         200,
-        _series_sentence(passage, names, forecasts),
+        sentence,
         time=(start, length),
         legend=legend,
     )
@@ -301,7 +299,7 @@ def series(study: Study, number: int, start: int) -> Figure | None:
         positions = [each.position for each in forecasts]
         plot.line(positions, [math.nan if each.target is None else each.target for each in forecasts], "thin k0")
         plot.line(positions, [each.value for each in forecasts], "forecast")
-    return Figure(plot.svg(), _series_sentence(passage, names, forecasts))
+    return Figure(plot.svg(), sentence)
 
 
 def _channel_kind(channel: int) -> str:
@@ -322,15 +320,16 @@ def _series_range(study: Study) -> tuple[float, float]:
         if passage.series is not None:
             numbers.append(_drawn_channels(passage.series).ravel())
             if passage.series.shape[1] == 1:
-                numbers += [np.array([each.value, _drawn_value(each)]) for each in passage.forecasts]
+                drawn = [[each.value, each.target] for each in passage.forecasts]
+                numbers.append(np.array(drawn, dtype=float).ravel())
     values = np.concatenate(numbers)
     finite = values[np.isfinite(values)] if np.isfinite(values).any() else np.zeros(1)
     margin = 0.08 * (float(np.ptp(finite)) or 1.0)
     return float(finite.min()) - margin, float(finite.max()) + margin
 
 
-def _series_sentence(passage: Passage, names: list[str], forecasts: list[ForecastValue]) -> str:
-    channel_count, rows_per_step = len(names), passage.rows_per_step
+def _series_sentence(passage: Passage, names: list[str]) -> str:
+    channel_count, rows_per_step, forecasts = len(names), passage.rows_per_step, passage.forecasts
     length = steps(len(passage.steps))
     if rows_per_step > 1:
         length = say("series.segments", steps=length, count=rows_per_step)
@@ -344,10 +343,6 @@ def _series_sentence(passage: Passage, names: list[str], forecasts: list[Forecas
         say("series.error", steps=ahead, error=rounded(float(np.mean(errors)))) if errors else "",
         say("series.follows", steps=ahead) if forecasts and not errors else "",
     )
-
-
-def _drawn_value(answer: ForecastValue) -> float:
-    return answer.value if answer.target is None else answer.target
 
 
 def _dates(passage: Passage, end: float) -> list[tuple[float, str]]:

@@ -55,10 +55,7 @@ class Rule(NamedTuple):
             part: "sentence", "meaning" for the consequence or the remedy, or "unit" for the unit of the measure
             words: the words of an effect
         """
-        return say(self._key(part), **words)
-
-    def _key(self, part: str) -> str:
-        return f"finding.{self.name.replace(' ', '_')}.{part}"
+        return say(f"finding.{self.name.replace(' ', '_')}.{part}", **words)
 
 
 RULES = (
@@ -129,18 +126,19 @@ def threshold(study: Study, rule: Rule, effect: Effect) -> float:
     """The value that an effect must exceed. It is computed once per study, rule and key."""
     key = f"{rule.name}: {effect.key}"
     if key not in study.thresholds:
-        limit = max(_null_effect(study, rule, effect) + rule.min_excess, rule.minimum)
+        limit = _limit(study, rule, effect)
         if rule.null == ORDER and effect.value > limit:
             marks.add_controls(study, rule.name)
-            limit = max(_null_effect(study, rule, effect) + rule.min_excess, rule.minimum)
+            limit = _limit(study, rule, effect)
         study.thresholds[key] = limit
     return study.thresholds[key]
 
 
-def _null_effect(study: Study, rule: Rule, effect: Effect) -> float:
-    """The largest effect under the null model."""
+def _limit(study: Study, rule: Rule, effect: Effect) -> float:
+    """The threshold from the controls that the study has: the largest effect under the null model plus the excess."""
     controls = _controls(study, rule) if rule.null in (UNTRAINED, ORDER) else []
-    return max([effect.null, *(each[effect.key] for each in controls if effect.key in each)])
+    largest = max([effect.null, *(each[effect.key] for each in controls if effect.key in each)])
+    return max(largest + rule.min_excess, rule.minimum)
 
 
 def _controls(study: Study, rule: Rule) -> list[dict[str, float]]:

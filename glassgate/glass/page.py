@@ -49,6 +49,7 @@ def page(*studies: Study, live: Live | None = None) -> str:
     all_notes = dict.fromkeys([*(note for each in studies for note in each.notes), *(note for _, note in embedded)])
     notes = "".join(f"<p>{escape(note)}</p>" for note in all_notes if note)
     title = listed_with_and([each.title for each in studies])
+    link_to_live = f'<li hidden><a href="#live">{say("live.title")}</a></li>'
     return f"""<!doctype html>
 <html lang="{current().code}">
 <head>
@@ -69,8 +70,8 @@ def page(*studies: Study, live: Live | None = None) -> str:
 <p class="hint">{say("page.hint", next_answer=_next_answer_hint(study))}</p>
 <p class="hint touch">{say("page.touch_hint")}</p>
 </header>
-<nav aria-label="{say("page.sections")}"><ol>{_link_to_live() if live else ""}\
-{_contents([(each.name, each.title) for each in shown_sections])}</ol></nav>
+<nav aria-label="{say("page.sections")}"><ol>{link_to_live if live else ""}\
+{"".join(f'<li><a href="#{each.name}">{escape(each.title)}</a></li>' for each in shown_sections)}</ol></nav>
 <main{' class="two"' if is_pair else ' data-run="0"'}>
 {live.section if live else ""}
 {"".join(_section(*each) for each in shown_sections)}
@@ -86,10 +87,6 @@ def page(*studies: Study, live: Live | None = None) -> str:
 </body>
 </html>
 """
-
-
-def _link_to_live() -> str:
-    return f'<li hidden><a href="#live">{say("live.title")}</a></li>'
 
 
 def _next_answer_hint(study: Study) -> str:
@@ -157,10 +154,6 @@ def _not_finite(study: Study) -> str:
     step = first[0] - study.starts[passage]
     where = place(step, step + 1, passage if len(study.passages) > 1 else None)
     return f'<p class="sub problem">{say_html("page.not_finite", name=first[1], where=where)}</p>\n'
-
-
-def _contents(entries: Sequence[tuple[str, str]]) -> str:
-    return "".join(f'<li><a href="#{name}">{escape(title)}</a></li>' for name, title in entries)
 
 
 def _section(name: str, title: str, intro: str, body: str) -> str:

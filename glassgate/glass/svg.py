@@ -129,18 +129,20 @@ class Plot:
         lower = [_pair(self.at(x, y)) for x, y in zip(xs, low, strict=True)]
         self.parts.append(f'<path class="band {kind}" d="M{"L".join(upper + lower[::-1])}Z"/>')
 
-    def dots(self, xs: Sequence[float], ys: Sequence[float], kind: str, radius: float = 3, units: bool = True) -> None:
+    def dots(
+        self, xs: Sequence[float], ys: Sequence[float], kind: str, radius: float = 3, units: Sequence[int] = ()
+    ) -> None:
         """Add a dot for each point.
 
         Args:
             xs, ys: the coordinates
             kind: the CSS class
             radius: the radius in pixels
-            units: whether each dot is a unit, so that the page highlights the dot of the selected unit
+            units: the unit of each dot. The page highlights the dot of the selected unit
         """
-        for unit, (x, y) in enumerate(zip(xs, ys, strict=True)):
+        for k, (x, y) in enumerate(zip(xs, ys, strict=True)):
             cx, cy = self.at(x, y)
-            named = f' data-u="{unit}"' if units else ""
+            named = f' data-u="{units[k]}"' if units else ""
             self.parts.append(f'<circle class="dot {kind}" cx="{cx:.1f}" cy="{cy:.1f}" r="{radius:g}"{named}/>')
 
     def bar(self, x1: float, x2: float, y: float, kind: str) -> None:
@@ -187,7 +189,9 @@ class Plot:
 
     def svg(self) -> str:
         """The SVG of the plot."""
-        return _picture(self.width, self.height, self.label, self._axes() + "".join(self.parts), self._time())
+        size = f'viewBox="0 0 {self.width} {self.height}" width="{self.width}" height="{self.height}"'
+        attributes = f'{size} role="img" aria-label="{escape(self.label)}"{self._time()}'
+        return f'<svg xmlns="http://www.w3.org/2000/svg" {attributes}>{self._axes()}{"".join(self.parts)}</svg>'
 
     def _time(self) -> str:
         if self.time is None:
@@ -223,13 +227,6 @@ class Plot:
 def _width(words: str) -> float:
     """The approximate width of a label in pixels. Chinese characters are twice as wide as Latin letters."""
     return sum(11.0 if east_asian_width(each) in "WF" else 6.2 for each in words)
-
-
-def _picture(width: int, height: int, label: str, body: str, more: str = "") -> str:
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'role="img" aria-label="{escape(label)}"{more}>{body}</svg>'
-    )
 
 
 def _pair(point: tuple[float, float]) -> str:
