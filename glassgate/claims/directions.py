@@ -14,8 +14,7 @@ from torch.nn import functional as F
 
 import glassgate as gg
 from glassgate.claims.cells import hidden_size
-from glassgate.claims.machine import machine
-from glassgate.claims.page import figure, page, save
+from glassgate.claims.page import figure, machine, page, save
 from glassgate.claims.pictures import Picture, drawing
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import DataError

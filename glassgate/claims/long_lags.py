@@ -8,8 +8,7 @@ from typing import Any
 from glassgate.claims import pictures
 from glassgate.claims.comparison import GRADIENT_STEPS, Comparison, describe_starts, summarize
 from glassgate.claims.exponents import exponent_texts
-from glassgate.claims.machine import machine
-from glassgate.claims.page import figure, page, save, table
+from glassgate.claims.page import figure, machine, page, save, table
 from glassgate.claims.problems import PROBLEMS
 
 NEGLIGIBLE = 1e-3

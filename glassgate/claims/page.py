@@ -2,12 +2,16 @@
 
 import base64
 import hashlib
+import platform
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from glassgate.claims.pictures import Picture
+from glassgate.system import SYSTEM
 from glassgate.tasks.runs import write, write_json
 
 _CSS = """
@@ -68,6 +72,16 @@ def page(title: str, lead: str, findings: Sequence[str], sections: Sequence[tupl
         f"<title>{escape(title)}</title><style>{_CSS}</style></head><body><main>"
         f'<h1>{escape(title)}</h1><p>{escape(lead)}</p><ul class="findings">{items}</ul>{body}</main></body></html>\n'
     )
+
+
+def machine() -> dict[str, str | int]:
+    """Return the processor, the number of threads, and the versions of torch and Python."""
+    return {
+        "processor": SYSTEM.processor_name(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
 
 
 def save(folder: Path, name: str, html: str, content: Any, pictures: Sequence[Picture]) -> list[Path]:

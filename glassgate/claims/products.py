@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 import glassgate as gg
 from glassgate.claims import lstm_variants
-from glassgate.claims.machine import machine
-from glassgate.claims.page import figure, page, save, table
+from glassgate.claims.page import figure, machine, page, save, table
 from glassgate.claims.pictures import Picture, drawing
 
 LENGTH = 100
@@ -61,14 +60,14 @@ def measure(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        for size in sizes:
+        for size in map(Size._make, sizes):
             peak = max(peak, _peak_throughput())
-            report(f"N={size[0]}, H={size[1]} ...")
-            rows += _measure_variants(Size(*size), rounds, peak)
+            report(f"N={size.N}, H={size.H} ...")
+            rows += _measure_variants(size, rounds, peak)
             if find_spec("onnxruntime") and find_spec("onnx"):
                 # ONNX Runtime needs a separate process: its threads wait actively and would slow down other variants.
                 with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-                    rows.append(pool.submit(_measure_onnx, Size(*size), rounds, peak).result())
+                    rows.append(pool.submit(_measure_onnx, size, rounds, peak).result())
     finally:
         torch.set_num_threads(threads)
     return rows

@@ -54,6 +54,8 @@ def command(argv: list[str]) -> None:
         help="longest sequence for a stack of bidirectional layers in C (default: 4096)",
     )
     arguments = parser.parse_args(argv)
+    if arguments.to != "session" and arguments.weight_precision not in (None, "float32"):
+        raise OptionError(f"--to {arguments.to} writes float32, got --weight-precision {arguments.weight_precision}")
     task = task_class_of_run(arguments.run).load(arguments.run)
     print(TARGETS[arguments.to](task, Path(arguments.run), arguments))
 
@@ -72,16 +74,12 @@ def _session(task: Task[Any, Any, Any], run: Path, arguments: Namespace) -> str:
 
 def _onnx(task: Task[Any, Any, Any], run: Path, arguments: Namespace) -> str:
     """Write ONNX models. Returns the lines to print."""
-    if arguments.weight_precision not in (None, "float32"):
-        raise OptionError(f"--to onnx writes float32, got --weight-precision {arguments.weight_precision}")
     path = Path(arguments.output or run / "model.onnx")
     return "\n".join(write(task, Run.open(run), path, not arguments.no_verify, not arguments.no_operators))
 
 
 def _c(task: Task[Any, Any, Any], run: Path, arguments: Namespace) -> str:
     """Write a program in C. Returns the line to print."""
-    if arguments.weight_precision not in (None, "float32"):
-        raise OptionError(f"--to c writes float32, got --weight-precision {arguments.weight_precision}")
     folder, name = Path(arguments.output or run / "c"), arguments.name
     *other_files, program = write_program(task, folder, name, weights=arguments.weights, max_steps=arguments.max_steps)
     sources = " ".join(str(path) for path in (*other_files, program) if path.suffix == ".c")

@@ -62,7 +62,7 @@ def command(argv: list[str]) -> None:
         print(json.dumps({"state": name, "units": units, "matches": records}))
         return
     console = Console(highlight=False)
-    console.print(_line(text[max(0, start - _CONTEXT) : start], text[start:stop], text[stop : stop + _CONTEXT]))
+    console.print(_line(*(text[first:last] for first, last in _around(start, stop))))
     data = (index.about or {}).get("data", "")
     console.print(f"{name}, units {', '.join(map(str, units))}; {index.steps:,} steps of the {data} data\n")
     _print_matches(console, index, matches)
@@ -99,7 +99,7 @@ def _parser() -> Parser:
 
 def _print_matches(console: Console, index: gg.dynamics.Index, matches: Sequence[gg.dynamics.Match]) -> None:
     for match in matches:
-        texts = [index.text(match.sequence, start, stop) for start, stop in _ranges(match)]
+        texts = [index.text(match.sequence, first, last) for first, last in _around(match.start, match.stop)]
         position = Text(f"{match.distance:5.2f}  {f'{match.sequence + 1}:{match.start + 1}':<10}", style="dim")
         console.print(position + _line(*texts), soft_wrap=True)
     counts = Counter(" ".join(index.text(match.sequence, match.start, match.stop)) for match in matches)
@@ -137,9 +137,8 @@ def _parse_units(text: str | None, size: int) -> list[int]:
     return units
 
 
-def _ranges(match: gg.dynamics.Match) -> list[tuple[int, int]]:
+def _around(start: int, stop: int) -> list[tuple[int, int]]:
     """The ranges of steps before a match, of the match, and after it."""
-    _, start, stop, *_ = match
     return [(max(0, start - _CONTEXT), start), (start, stop), (stop, stop + _CONTEXT)]
 
 

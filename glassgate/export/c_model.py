@@ -126,7 +126,7 @@ class Program:
         max_steps: int,
     ) -> None:
         self.block, self.double, self.name, self.from_file = block, double, name, from_file
-        self.real = "double" if double else "float"
+        self.real, self.magic = ("double", "GGW8") if double else ("float", "GGW4")
         weights = f"{name}_weights" if from_file else ""
         self.chains = [
             Chain(f"{name}_{key}" if key else name, stages, self.real, weights, max_steps)
@@ -139,7 +139,7 @@ class Program:
         """NAME.weights: a 4-byte format name, the count of numbers, and the numbers, all little-endian."""
         values = np.concatenate([array.values.reshape(-1) for array in self.arrays])
         kind = "<f8" if self.double else "<f4"
-        return struct.pack("<4sI", b"GGW8" if self.double else b"GGW4", len(values)) + values.astype(kind).tobytes()
+        return struct.pack("<4sI", self.magic.encode(), len(values)) + values.astype(kind).tobytes()
 
     @property
     def header(self) -> str:
@@ -190,7 +190,6 @@ class Program:
         return f"static const real {array.name}[{len(numbers)}] ALIGNED = {{\n    " + ",\n    ".join(lines) + "};\n"
 
     def _load(self) -> str:
-        magic = "GGW8" if self.double else "GGW4"
         count = sum(array.values.size for array in self.arrays)
         return f"""\
 int {self.name}_load({self.name}_weights *w, const char *path) {{
@@ -198,7 +197,7 @@ int {self.name}_load({self.name}_weights *w, const char *path) {{
     char magic[4];
     uint32_t count = 0;
     if (!file) return -1;
-    const int fits = fread(magic, 4, 1, file) == 1 && !memcmp(magic, "{magic}", 4) &&
+    const int fits = fread(magic, 4, 1, file) == 1 && !memcmp(magic, "{self.magic}", 4) &&
                      fread(&count, 4, 1, file) == 1 && count == {count} &&
                      sizeof *w == {count} * sizeof(real) && fread(w, sizeof *w, 1, file) == 1;
     fclose(file);

@@ -108,7 +108,7 @@ class LevelStage(Stage):
         is_summed = len(self.directions) > 1 and level.merge in ("sum", "mean")
         offset = 0 if is_summed else sum(d.spec.output_size for d in self.directions[:k])
         place = f"{y} + {offset}" if offset else y
-        half = _half(direction.double) if level.merge == "mean" and is_summed else ""
+        half = (" * 0.5" if direction.double else " * 0.5f") if level.merge == "mean" and is_summed else ""
         if is_summed and k > 0:
             yield f"for (int j = 0; j < {spec.output_size}; j++) ({place})[j] = (({place})[j] + {h}[j]){half};"
         else:
@@ -141,11 +141,6 @@ class LevelStage(Stage):
             for line in self._output(direction, f"{x} + t * {self.input}", f"{y} + t * {self.output}", k):
                 yield f"    {line}"
             yield "}"
-
-
-def _half(double: bool) -> str:
-    """The end of a C expression that divides by two."""
-    return " * 0.5" if double else " * 0.5f"
 
 
 class DenseStage(Stage):
