@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -61,22 +62,22 @@ class AnswerGroup(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """The answers of a changed network compared with those of the whole network, `(N, A)` each.
+    """The answers of a changed network for a sequence, compared with those of the whole network: `(A,)` each.
 
     Attributes:
         losses: minus the log probability of the reference: the target or, without a target, the prediction of the
             whole network
-        right: whether the reference is the most probable choice of the changed network
+        right: 1 if the reference is the most probable choice of the changed network, otherwise 0
         control_losses: the losses with targets that are exchanged between answers
     """
 
-    losses: Tensor
-    right: Tensor
-    control_losses: Tensor
+    losses: np.ndarray
+    right: np.ndarray
+    control_losses: np.ndarray
 
 
-def compare(changed: BatchAnswers, whole: BatchAnswers, whole_elsewhere: BatchAnswers) -> Comparison:
-    """Compare the answers of a changed network with those of the whole network.
+def compare(changed: BatchAnswers, whole: BatchAnswers, whole_elsewhere: BatchAnswers) -> list[Comparison]:
+    """Compare each row of the answers of a changed network with those of the whole network.
 
     Args:
         changed: the answers of the changed network, one row for each change
@@ -94,7 +95,8 @@ def compare(changed: BatchAnswers, whole: BatchAnswers, whole_elsewhere: BatchAn
         losses.append(group.loss(references))
         right.append(group.logs.argmax(-1) == references)
         control_losses.append(group.loss(exchanged) if group.control_losses is None else group.control_losses)
-    return Comparison(torch.cat(losses, 1), torch.cat(right, 1), torch.cat(control_losses, 1))
+    by_row = zip(*(torch.cat(each, 1).double().cpu().numpy() for each in (losses, right, control_losses)), strict=True)
+    return [Comparison(*row) for row in by_row]
 
 
 def answers_of(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from glassgate.glass.edit import editable_values
 from glassgate.glass.languages import say
 from glassgate.glass.study import Cause, Study, WindowCause
 from glassgate.tasks.data.batches import Batch
-from glassgate.tasks.report.answers import BatchAnswers, compare
+from glassgate.tasks.report.answers import BatchAnswers, Comparison, compare
 from glassgate.tasks.report.task_view import LAYER, TaskView
 
 # If all passages together have at most this many steps, summed over the directions, the reference engine runs them.
@@ -36,20 +36,6 @@ _MAX_HELD_VALUES = 10_000_000
 
 Window = tuple[int, int]
 """The first step of a window, and the step after its last."""
-
-
-class PassageComparison(NamedTuple):
-    """The answers for a passage, compared with those of the whole network: (A,) each.
-
-    Attributes:
-        losses: the loss of each answer
-        right: whether each answer is right; without a target, whether it equals the answer of the whole network
-        control_losses: the losses with targets that are exchanged between answers
-    """
-
-    losses: np.ndarray
-    right: np.ndarray
-    control_losses: np.ndarray
 
 
 def add_causes(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study: Study) -> None:
@@ -75,13 +61,11 @@ def add_causes(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study
     with torch.no_grad():
         whole = [answers_of(index, 1) for index in range(len(lengths))]
 
-    def compare_passage(index: int, copies: int = 1) -> list[PassageComparison]:
+    def compare_passage(index: int, copies: int = 1) -> list[Comparison]:
         elsewhere = whole[(index + max(1, len(whole) // 2)) % len(whole)]
-        comparison = compare(answers_of(index, copies), whole[index], elsewhere)
-        rows = zip(*(each.double().cpu().numpy() for each in comparison), strict=True)
-        return [PassageComparison(*row) for row in rows]
+        return compare(answers_of(index, copies), whole[index], elsewhere)
 
-    def compare_all() -> list[PassageComparison]:
+    def compare_all() -> list[Comparison]:
         return [compare_passage(index)[0] for index in range(len(lengths))]
 
     # For a short text, a loop in plain torch takes less time than compiling a kernel that can be edited.
@@ -93,12 +77,12 @@ def add_causes(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study
         decoder_values = {name: each for name, each in editable.items() if name.startswith("decoder.")}
         hold = partial(hold_parts, means=means, groups=4 if len(study.directions) <= 2 else 1)
         held_parts = hold(encoder_values)
-        by_part: dict[str, list[PassageComparison]] = {}
+        by_part: dict[str, list[Comparison]] = {}
         for name, held_part in hold(decoder_values).items():
             with hold_in_rows(network, decoder_values, [held_part], None):
                 by_part[name] = compare_all()
         by_part |= {name: [] for name in held_parts}
-        by_window: list[tuple[int, Window, PassageComparison]] = []
+        by_window: list[tuple[int, Window, Comparison]] = []
         for index, length in enumerate(lengths):
             held_windows = {each: hold_window(encoder_values, means, each) for each in _windows(length, sum(lengths))}
             # If the layer is called only once per sequence, the rows of a batch can hold different values.
@@ -113,11 +97,11 @@ def add_causes(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study
 
 def _run_held(
     network: nn.Module,
-    compare_copies: Callable[[int], list[PassageComparison]],
+    compare_copies: Callable[[int], list[Comparison]],
     editable: Editable,
     length: int | None,
     held_sets: Sequence[HeldPart],
-) -> Iterator[PassageComparison]:
+) -> Iterator[Comparison]:
     """Yield the comparison of a passage for each set of held values. Each row of a batch uses one set.
 
     Args:
@@ -133,9 +117,9 @@ def _run_held(
 def _fill(
     study: Study,
     whole: Sequence[BatchAnswers],
-    unchanged: Sequence[PassageComparison],
-    by_part: Mapping[str, Sequence[PassageComparison]],
-    by_window: Sequence[tuple[int, Window, PassageComparison]],
+    unchanged: Sequence[Comparison],
+    by_part: Mapping[str, Sequence[Comparison]],
+    by_window: Sequence[tuple[int, Window, Comparison]],
 ) -> None:
     answers = [each for passage in study.passages for each in passage.answers]
     are_choices = all(each.best[0][1] is not None and each.agreement is None for each in answers)
@@ -146,8 +130,8 @@ def _fill(
     if have_targets:
         study.shuffled_loss = float(np.concatenate([each.control_losses for each in unchanged]).mean())
 
-    def effect(with_held: Sequence[PassageComparison], without: Sequence[PassageComparison]) -> dict[str, Any]:
-        held, base = (PassageComparison(*map(np.concatenate, zip(*each, strict=True))) for each in (with_held, without))
+    def effect(with_held: Sequence[Comparison], without: Sequence[Comparison]) -> dict[str, Any]:
+        held, base = (Comparison(*map(np.concatenate, zip(*each, strict=True))) for each in (with_held, without))
         loss = held.losses - base.losses
         low, high = bootstrap.mean_interval(loss, bootstrap.resampling_groups([len(each.losses) for each in with_held]))
         return {
