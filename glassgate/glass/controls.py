@@ -4,8 +4,8 @@ from copy import deepcopy
 
 import torch
 
-from glassgate.glass.recorded import Recorded, Watch
-from glassgate.layers.stack import LayerCall, Recurrent
+from glassgate.glass.recorded import Recorded, Watch, unpadded_mask
+from glassgate.layers.stack import Recurrent
 
 CONTROLS = 4
 """The number of untrained networks with which a report compares the trained one."""
@@ -16,16 +16,12 @@ MANY_CONTROLS = 40
 def with_random_weights(tape: Recorded, seed: int) -> Recorded:
     """Record each layer of a recording again, with the same input and random weights from a seed."""
     controls = Recorded()
-    first_directions: dict[str, tuple[str, LayerCall]] = {}
-    for label, call, index in tape.directions():
-        name = label.removesuffix(call.layer.glassgate.parts[index].label).rstrip(".")
-        first_directions.setdefault(name, (label, call))
-    for name, (label, call) in first_directions.items():
+    for name, call in tape.calls.items():
         layer = _copy_unrecorded(call.layer)
         steps = call.layout.by_step(call.steps.data.detach())
         resets = call.steps.resets
         masks = None if resets is None else call.layout.by_step(resets[:, None].float())[..., 0] > 0
-        lengths = tape.unpadded(label).sum(0).cpu()
+        lengths = unpadded_mask(call.layout, call.batch_sizes).sum(0)
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
             layer.reset_parameters()

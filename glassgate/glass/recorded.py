@@ -50,7 +50,7 @@ class Values(Mapping[str, Tensor]):
         return len(self._rows())
 
 
-def _unpadded(layout: Layout, batch_sizes: Tensor | None) -> Tensor:
+def unpadded_mask(layout: Layout, batch_sizes: Tensor | None) -> Tensor:
     """A CPU mask (L, N) of the steps that are not padding."""
     if batch_sizes is None:
         return torch.ones(layout.length, layout.rows, dtype=torch.bool)
@@ -97,7 +97,7 @@ class _StepsWithGradient:
             if k == 0:
                 self._mask |= layout.by_step(rows)[..., 0].cpu() > 0
             else:
-                last = (_unpadded(layout, self._batch_sizes).sum(0) - 1).clamp(min=0) * (not self._reverse)
+                last = (unpadded_mask(layout, self._batch_sizes).sum(0) - 1).clamp(min=0) * (not self._reverse)
                 self._mask[last, torch.arange(len(last))] |= layout.from_ranks(rows)[:, 0].cpu() > 0
         return self._mask
 
@@ -123,15 +123,15 @@ class Recorded(Values):
     def __init__(self, first: bool = False) -> None:
         super().__init__({})
         self._first = first
-        self._calls: dict[str, LayerCall] = {}
+        self.calls: dict[str, LayerCall] = {}
         """The call of each recorded layer, by the layer's name."""
         self._steps_with_gradient: dict[str, list[_StepsWithGradient]] = {}
         """The steps that received a gradient, per direction, by the layer's name; only for calls with gradients."""
 
     def _add_call(self, name: str, call: LayerCall) -> None:
-        if self._first and name in self._calls:
+        if self._first and name in self.calls:
             return
-        self._calls[name], self._recorded_rows = call, {}
+        self.calls[name], self._recorded_rows = call, {}
         self._values.clear()
         self._steps_with_gradient.pop(name, None)
         if call.source.requires_grad:
@@ -144,7 +144,7 @@ class Recorded(Values):
 
     def _all_directions(self) -> Iterator[tuple[str, LayerCall, int]]:
         """Yield the items of `directions`. Yield nothing if the recording has no calls."""
-        for name, call in self._calls.items():
+        for name, call in self.calls.items():
             for index, part in enumerate(call.layer.glassgate.parts):
                 yield _join(name, part.label), call, index
 
@@ -174,11 +174,11 @@ class Recorded(Values):
     def unpadded(self, label: str) -> Tensor:
         """A mask (L, N) of the steps that are not padding, for a direction such as "layer0.forward"."""
         call, _ = self.call_of(label)
-        return _unpadded(call.layout, call.batch_sizes).to(call.source.device)
+        return unpadded_mask(call.layout, call.batch_sizes).to(call.source.device)
 
     def directions(self) -> Iterator[tuple[str, LayerCall, int]]:
         """The label of each recorded direction, such as "layer0.forward", its call, and its index in the layer."""
-        if not self._calls:
+        if not self.calls:
             raise ValueError("tape: nothing was recorded; call the module inside the `with`")
         return self._all_directions()
 
@@ -192,7 +192,7 @@ class Recorded(Values):
         The gradient comes from the loss or from the layer above.
         """
         call, index = self.call_of(label)
-        name = next(name for name, each in self._calls.items() if each is call)
+        name = next(name for name, each in self.calls.items() if each is call)
         if name in self._steps_with_gradient:
             return self._steps_with_gradient[name][index].mask()
         return torch.zeros(call.layout.length, call.layout.rows, dtype=torch.bool)
@@ -203,7 +203,7 @@ class Recorded(Values):
 
     def take_over(self, other: "Recorded", prefix: str) -> None:
         """Add the calls of another recording. Their names get this prefix."""
-        self._calls |= {_join(prefix, each): call for each, call in other._calls.items()}
+        self.calls |= {_join(prefix, each): call for each, call in other.calls.items()}
         self._steps_with_gradient |= {_join(prefix, each): steps for each, steps in other._steps_with_gradient.items()}
         self._recorded_rows = {}
 
