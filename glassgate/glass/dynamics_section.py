@@ -7,7 +7,7 @@ import numpy as np
 
 from glassgate.glass.dynamics import Dynamics, Points, time_constant
 from glassgate.glass.effects.dynamics import exponent_interval
-from glassgate.glass.elements import Section, figure_element, for_each_direction
+from glassgate.glass.elements import Section, figure_element, for_each_direction, scrolled_table
 from glassgate.glass.figures import Figure
 from glassgate.glass.findings import RULES, significant
 from glassgate.glass.gradients import VANISHED, vanishing_lag
@@ -31,7 +31,7 @@ def dynamics_section(study: Study) -> Section:
             return ""
         untrained = _untrained_dynamics(study, each.label)
         verdict = say("dynamics.differs") if each.label in different else say("dynamics.no_difference")
-        table = f'<div class="scroll" tabindex="0">{_table(each.dynamics, untrained)}</div>'
+        table = _table(each.dynamics, untrained)
         plots = figure_element(_survival_figure(each.dynamics, untrained, limits)) + _points_element(each.dynamics)
         return f'<div class="measures">{table}<p class="source">{verdict}</p></div>{plots}'
 
@@ -68,7 +68,7 @@ def _table(trained: Dynamics, untrained: Sequence[Dynamics]) -> str:
             _row(say("dynamics.longest_time_constant"), longest, [each.longest_time_constant for each in others]),
         ]
     head = f'<th></th><th class="num">{say("dynamics.trained")}</th><th class="num">{say("dynamics.untrained")}</th>'
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    return scrolled_table(head, "".join(rows))
 
 
 def _row(name: str, trained: str, untrained: Sequence[float | None], unknown: str = _NONE) -> str:

@@ -47,6 +47,12 @@ def for_each_direction(study: Study, content_of: Callable[[Direction], str], css
     return "".join(blocks())
 
 
+def scrolled_table(head: str, rows: str) -> str:
+    """Return a table that scrolls if it is wider than the page, from the cells of its head and its rows as HTML."""
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return f'<div class="scroll" tabindex="0">{table}</div>'
+
+
 def figure_element(figure: Figure) -> str:
     """Return a plot with its caption. If the plot has a measure, the script fills the output element."""
     measure, gate_or_state = figure.measure or ("", "")

@@ -1,14 +1,14 @@
 """The sections of a report as HTML, from a study. They can be read without the script."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
 from glassgate.glass import figures
 from glassgate.glass.cell_section import cell_section
 from glassgate.glass.dynamics_section import dynamics_section
 from glassgate.glass.effects.answers import answers
-from glassgate.glass.elements import Section, figure_element, for_each_direction
+from glassgate.glass.elements import Section, figure_element, for_each_direction, scrolled_table
 from glassgate.glass.findings import RULES, Finding, findings
 from glassgate.glass.heat_map_sections import connectivity_section, gates_section
 from glassgate.glass.languages import clauses, say, say_html, sentences
@@ -55,8 +55,7 @@ def _scores_section(studies: Sequence[Study]) -> Section:
         f"<tr><th>{escape(name)}</th>{''.join(f'<td class=num>{escape(value)}</td>' for value in values)}</tr>"
         for name, values in rows.items()
     )
-    table = f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{lines}</tbody></table>"
-    body = f'<div class="scroll" tabindex="0">{table}</div>' if rows else ""
+    body = scrolled_table(f"<th></th>{head}", lines) if rows else ""
     return Section("scores", say("scores.title"), say("scores.intro"), body)
 
 
@@ -204,20 +203,21 @@ def _training_section(study: Study) -> Section:
     intro = sentences(intro, _simple_models_text(study))
     if not body and study.training:
         last = {name: value for name, value in study.training[-1].items() if name != "step"}
-        rows = "".join(
-            f"<tr><th>{escape(named('score', name))}</th><td>{rounded(value, 4)}</td></tr>"
-            for name, value in last.items()
-        )
-        body = f'<table class="cost"><tbody>{rows}</tbody></table>'
+        body = _amounts((named("score", name), rounded(value, 4)) for name, value in last.items())
     return Section(
         "training", say("training.title"), intro, f'<div class="row">{body}</div>' if body or scores_text else ""
     )
 
 
 def _cost_section(study: Study) -> Section:
-    rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in study.cost)
-    body = f'<div class="scroll" tabindex="0"><table class="cost"><tbody>{rows}</tbody></table></div>'
-    return Section("cost", say("cost.title"), say("cost.intro"), body if rows else "")
+    body = f'<div class="scroll" tabindex="0">{_amounts(study.cost)}</div>' if study.cost else ""
+    return Section("cost", say("cost.title"), say("cost.intro"), body)
+
+
+def _amounts(rows: Iterable[tuple[str, str]]) -> str:
+    """A table of names and amounts."""
+    body = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
+    return f'<table class="cost"><tbody>{body}</tbody></table>'
 
 
 _MAKERS: Sequence[Callable[[Study], Section]] = (

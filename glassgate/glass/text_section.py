@@ -5,7 +5,7 @@ from html import escape
 import numpy as np
 
 from glassgate.glass import figures
-from glassgate.glass.elements import Section, colour_scale, figure_element
+from glassgate.glass.elements import Section, colour_scale, figure_element, scrolled_table
 from glassgate.glass.followers import best_followers
 from glassgate.glass.languages import clauses, say, say_html, sentences
 from glassgate.glass.study import Answer, Choice, Passage, Study
@@ -49,16 +49,12 @@ def text_section(study: Study) -> Section:
         f'{each.unit}</button></td><td class="num">{fixed(each.correlation)}</td></tr>'
         for each in ranked[:12]
     )
-    table = (
-        f'<details class="ranking" open><summary>{say("text.ranking")}</summary>'
-        f'<div class="scroll" tabindex="0"><table><thead><tr><th>{say("text.label")}</th>'
-        f'<th>{say("text.direction")}</th><th class="num">{say("text.unit")}</th>'
-        f'<th class="num">{say_html("text.correlation", state=name)}</th></tr>'
-        f"</thead><tbody>{rows}</tbody></table></div>"
-        "</details>"
-        if rows
-        else ""
+    head = (
+        f'<th>{say("text.label")}</th><th>{say("text.direction")}</th><th class="num">{say("text.unit")}</th>'
+        f'<th class="num">{say_html("text.correlation", state=name)}</th>'
     )
+    summary = f"<summary>{say('text.ranking')}</summary>"
+    table = f'<details class="ranking" open>{summary}{scrolled_table(head, rows)}</details>' if rows else ""
     first = study.passages[0]
     numbered = all(step.isdigit() for step in first.steps)
     series = first.series is not None
@@ -114,13 +110,8 @@ def _mistakes(study: Study) -> str:
     left = len(rows) - _MAX_MISTAKES
     more = f'<p class="source">{say("text.more", count=left)}</p>' if left > 0 else ""
     head = "".join(f"<th>{each}</th>" for each in (say("text.step"), say("text.answer"), say("text.correct_answer")))
-    return (
-        f'<details class="ranking"><summary>{say("text.wrong", count=len(rows))}</summary>'
-        f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-        f"{more}</details>"
-        if rows
-        else ""
-    )
+    summary = f"<summary>{say('text.wrong', count=len(rows))}</summary>"
+    return f'<details class="ranking">{summary}{scrolled_table(head, body)}{more}</details>' if rows else ""
 
 
 def _passage(study: Study, passage_index: int, start: int, values: np.ndarray, are_letters: tuple[bool, bool]) -> str:
