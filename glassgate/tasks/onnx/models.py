@@ -113,6 +113,6 @@ def write(task: Task[Any, Any, Any], run: Run, path: Path, verify: bool = True, 
         with all_or_none(path.parent) as folder:
             for model, target in zip(exported.models, paths, strict=True):
                 model.write(folder / target.name, metadata, verify, operators)
-    except (ValueError, ImportError) as error:
+    except ValueError as error:
         raise OptionError(str(error)) from error
     return [f"{target}: {model.description()}" for model, target in zip(exported.models, paths, strict=True)]
