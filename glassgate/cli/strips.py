@@ -45,7 +45,7 @@ def strips(study: Study, console: Console) -> Group:
                     strip.append(block * width_of_token, style if console.color_system else "")
                     strip.append(" " * (len(token) - width_of_token))
                 parts.append(strip)
-        whole_answers = [each.best[0][0] for each in passage.answers if each.step is None and not passage.forecasts]
+        whole_answers = [each.best[0].text for each in passage.answers if each.step is None and not passage.forecasts]
         if whole_answers:
             parts.append(Text(f"says {_join(whole_answers)}", style="bold"))
     return Group(*parts)

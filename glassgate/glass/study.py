@@ -25,6 +25,16 @@ class Choice(NamedTuple):
     name: str
     probability: float | None
 
+    @property
+    def text(self) -> str:
+        """The name as a page shows it: a number has a minus sign instead of a hyphen.
+
+        Example:
+            >>> Choice("-5.1", None).text, Choice("-", 0.5).text
+            ('−5.1', '-')
+        """
+        return self.name if self.probability is not None else self.name.replace("-", "\N{MINUS SIGN}")
+
 
 class Answer(NamedTuple):
     """One answer of a model.

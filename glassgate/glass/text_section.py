@@ -153,13 +153,13 @@ def _answers(passage: Passage, passage_index: int, whole: list[Answer], letters:
     kind, between = ("letters", "") if letters else ("words", " ")
     row = between.join(
         f'<span class="u{_wrong(each)}{_ending(each.best[0][0])}" data-p="{passage_index}" data-a="{answer_index}" '
-        f'title="{escape(sentence_about(each))}">{escape(each.best[0][0])}</span>'
+        f'title="{escape(sentence_about(each))}">{escape(each.best[0].text)}</span>'
         for answer_index, each in enumerate(passage.answers)
         if each.step is None
     )
     html = f'<p class="answer">{say("text.prediction")}</p><div class="{kind}" dir="auto">{row}</div>'
     if any(each.is_wrong for each in whole):
-        right = [each.target[0] for each in whole if each.target]
+        right = [each.target.text for each in whole if each.target]
         row = between.join(f'<span class="u{_ending(name)}">{escape(name)}</span>' for name in right)
         html += f'<p class="answer">{say("text.correct")}</p><div class="{kind}" dir="auto">{row}</div>'
     return html
@@ -168,7 +168,7 @@ def _answers(passage: Passage, passage_index: int, whole: list[Answer], letters:
 def _under(answer: Answer) -> str:
     """The answer beneath a word, with the correct answer if it is wrong."""
     right = f'<small class="right">{escape(answer.target[0])}</small>' if answer.is_wrong and answer.target else ""
-    return f"<small>{escape(answer.best[0][0])}</small>{right}"
+    return f"<small>{escape(answer.best[0].text)}</small>{right}"
 
 
 def _ending(name: str) -> str:
@@ -193,9 +193,10 @@ def sentence_about(answer: Answer) -> str:
 
 
 def _choice(choice: Choice) -> str:
-    name, chance = choice
-    name = quoted(name) if len(name) == 1 else name
-    return name if chance is None else f"{name} {percent(chance)}"
+    if choice.probability is None:
+        return choice.text
+    name = quoted(choice.name) if len(choice.name) == 1 else choice.name
+    return f"{name} {percent(choice.probability)}"
 
 
 def shade(value: float) -> str:

@@ -166,7 +166,7 @@ def test_answers_connectivity_and_gradient_flow(made: Made) -> None:
         order = sorted(range(L), key=lambda s, t=t: abs(s - t))
         within = next(n for n in range(1, L + 1) if row[order[:n]].sum() >= 0.9 * row.sum())
         near.append(abs(order[within - 1] - t))
-    said = re.search(r"90 % of the contributions come from within ([\d.]+) step", made.text)
+    said = re.search(r"90\u202f% of the contributions come from within ([\d.]+) step", made.text)
     assert said is not None
     assert float(said[1]) == float(np.median(near))
 

@@ -67,7 +67,7 @@ def test_a_linear_memory_has_its_time_constant() -> None:
     ]
     page = dynamics_section(made).body
     assert "\N{MINUS SIGN}0.69 (\N{MINUS SIGN}0.69 to \N{MINUS SIGN}0.69)" in page
-    assert "Less than 1 % of a small difference is left after 7 steps" in page
+    assert "Less than 1\N{NARROW NO-BREAK SPACE}% of a small difference is left after 7 steps" in page
     assert re.findall(r"(No measure|At least one)", page) == ["No measure", "At least one"]
 
 

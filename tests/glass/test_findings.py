@@ -15,7 +15,7 @@ from glassgate.glass.effects.answers import f1_score
 from glassgate.glass.findings import RULES, Finding, findings, markdown_table
 from glassgate.glass.followers import best_followers
 from glassgate.glass.gradients import flow_from_backward
-from glassgate.glass.study import Answer, Cause, Direction, Flow, Passage, Study, WindowCause, directions
+from glassgate.glass.study import Answer, Cause, Choice, Direction, Flow, Passage, Study, WindowCause, directions
 from glassgate.glass.text_section import text_section
 
 L, H = 60, 8
@@ -140,9 +140,8 @@ def test_vanishing_and_exploding_gradients_are_found() -> None:
     slow, fast, grows = [0.9**k for k in range(50)], [0.5**k for k in range(50)], [1.2**k for k in range(50)]
     assert sentences(flow(slow, slow)) == ""
     assert sentences(flow(fast, fast)) == ""  # it vanishes before training, too
-    assert (
-        sentences(flow(fast, slow))
-        == "The gradient of layer0.forward falls below 1 % within 7 steps. Before training, it does so within 44 steps."
+    assert sentences(flow(fast, slow)) == (
+        "The gradient of layer0.forward falls below 1 % within 7 steps. Before training, it does so within 44 steps."
     )
     assert "grows to 7.58e+03 times its norm at lag 0" in sentences(flow(grows, slow))
     assert sentences(flow(grows, grows)) == ""
@@ -181,7 +180,7 @@ def test_lags_count_from_the_step_that_the_loss_reads() -> None:
 def answered(labels: list[str], best: list[str], targets: bool = True) -> Study:
     made = study()
     made.passages[0].answers = [
-        Answer(step, [(name, 0.9), ("other", 0.1)], (label, 0.9) if targets else None)
+        Answer(step, [Choice(name, 0.9), Choice("other", 0.1)], Choice(label, 0.9) if targets else None)
         for step, (label, name) in enumerate(zip(labels, best, strict=True))
     ]
     return made
@@ -200,7 +199,9 @@ def test_sets_are_scored_by_f1() -> None:
     chords = [f"{60 + k % 7} {64 + k % 5}" for k in range(L)]
     made = study()
     made.passages[0].answers = [
-        Answer(step, [(chord.split()[0], 0.5)], (chord, 0.5), f1_score({chord.split()[0]}, set(chord.split())))
+        Answer(
+            step, [Choice(chord.split()[0], 0.5)], Choice(chord, 0.5), f1_score({chord.split()[0]}, set(chord.split()))
+        )
         for step, chord in enumerate(chords)
     ]
     assert not any(each.is_wrong for each in made.passages[0].answers)
@@ -284,7 +285,7 @@ def test_causes_are_compared_with_shuffled_targets() -> None:
 def test_the_most_important_window_is_found() -> None:
     def sentence_on(windows: list[WindowCause], answers: int = 10) -> str:
         made = caused([], windows)
-        made.passages[0].answers = [Answer(step, [("1.0", None)], None) for step in range(answers)]
+        made.passages[0].answers = [Answer(step, [Choice("1.0", None)], None) for step in range(answers)]
         return sentences(made)
 
     windows = [WindowCause(0, k, k + 10, 0.05, 0, 0.0, 0.1) for k in range(0, 60, 10)]

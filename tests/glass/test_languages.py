@@ -43,6 +43,11 @@ def test_pages_use_every_message_and_no_other() -> None:
     assert {key for key in english - used if not COMPOSED.match(key)} == set()
 
 
+def test_no_line_breaks_between_a_number_and_its_percent_sign() -> None:
+    messages = load("en").messages
+    assert [key for key, message in messages.items() if re.search(r"[\d}] %", message)] == []
+
+
 def test_messages_are_filled() -> None:
     assert say("words.steps", count=1) == "1 step"
     assert listed_with_and(["a", "b", "c"]) == "a, b and c"

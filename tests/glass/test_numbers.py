@@ -10,7 +10,9 @@ import numpy as np
 
 from glassgate.glass.languages import say, with_messages
 from glassgate.glass.page_parts import resource
+from glassgate.glass.study import Answer, Choice
 from glassgate.glass.svg import round_numbers
+from glassgate.glass.text_section import sentence_about
 from glassgate.glass.wording import fixed, percent, quoted, steps
 from tests.export.javascript import node
 
@@ -53,6 +55,20 @@ def test_scripts_write_numbers_as_python_does(tmp_path: Path) -> None:
     assert units == [say("words.units", count=k) for k in (1, 2)] == ["1 unit", "2 units"]
     assert special == [fixed(math.nan), fixed(-math.inf), "\N{EN DASH}", steps(math.inf)]
     assert ticks == [round_numbers(0, 230), round_numbers(-1.3, 2.2, 4), [3]]
+
+
+def test_scripts_describe_answers_as_python_does(tmp_path: Path) -> None:
+    """Numbers have a minus sign and no quotation marks, also those of one digit."""
+    answers = [
+        Answer(None, [Choice("-5.1", None)], Choice("3", None)),
+        Answer(2, [Choice("7", None)], None),
+        Answer(0, [Choice("-", 0.75), Choice("well-known", 0.25)], Choice("-", 0.75)),
+        Answer(0, [Choice("a", 0.5)], Choice("-1", 0.13)),
+    ]
+    given = json.dumps([{"best": each.best, "target": each.target} for each in answers])
+    described = in_node(tmp_path, f"{given}.map(describeAnswer)", "numbers", "words")
+    assert described == list(map(sentence_about, answers))
+    assert described[:2] == ["predicts \N{MINUS SIGN}5.1, target 3", "predicts 7"]
 
 
 def test_units_are_read_or_refused(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 const quoteLetter = (words) => (words.length === 1 ? quoted(words) : words);
 const short = (v) => (v && (Math.abs(v) >= 1000 || Math.abs(v) < 1e-4) ? withMinus(v.toExponential(2)) : fixed(v, 4));
 const signed = (v) => `${v < 0 ? "" : "+"}${fixed(v)}`;
-const choiceInWords = ([name, chance]) => (chance === null ? quoteLetter(name) : `${quoteLetter(name)} ${percent(chance)}`);
+const choiceInWords = ([name, chance]) => (chance === null ? withMinus(name) : `${quoteLetter(name)} ${percent(chance)}`);
 
 const describeAnswer = ({ best: [first, second], target }) => {
   let words = say("answers.predicts", { choice: choiceInWords(first) });

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import glassgate as gg
 from glassgate.dynamics.explanations import relevance_gradients
 from glassgate.glass.data import decode_array, page_data
-from glassgate.glass.study import Answer, Passage, Relevances, Study
+from glassgate.glass.study import Answer, Choice, Passage, Relevances, Study
 from glassgate.tasks.data.batches import Batch, collate
 from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.report.relevance import add_relevances, relevance
@@ -115,7 +115,7 @@ def test_a_cell_without_a_graph_leaves_a_note() -> None:
     network.encoder = gg.Recurrent(Sorted(), size, network.encoder.hidden_size, batch_first=True, bidirectional=True)
     excerpt = excerpts(task)[0]
     rows = collate([task.encode(excerpt.example)], [Piece(0, excerpt.start, excerpt.stop)], task.padding)
-    made = Study("", "", [Passage(["play"] * 7, [Answer(0, [("O", 1.0)], None)] * 7)], [])
+    made = Study("", "", [Passage(["play"] * 7, [Answer(0, [Choice("O", 1.0)], None)] * 7)], [])
     add_relevances(view_of(task), lambda *_: rows, made)
     assert not made.relevances
     (note,) = made.notes
