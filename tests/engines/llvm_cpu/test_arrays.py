@@ -170,6 +170,25 @@ def test_values_that_are_not_finite():
     assert not results[0].isfinite().all()
 
 
+def test_sums_of_numbers_that_are_too_large():
+    """Kernels round a product and a sum once, torch rounds both.
+
+    Of products beyond the largest number, torch therefore adds infinities of both signs, which is NaN. Kernels add the
+    next product to an infinity, which stays the same. Both round the equations correctly.
+    """
+    layer, results = gg.Recurrent(gg.cells.GLA(2, 4), 5, 8), []
+    x = torch.randn(6, 3, 5) * 1e19
+    with torch.no_grad():
+        for engine in ("cpu", "reference"):
+            with gg.engine(engine):
+                output, final = layer(x)
+            results.append(torch.cat([v.flatten() for v in (output, *final)]))
+    actual, expected = results
+    assert not (actual.isnan() & ~expected.isnan()).any()
+    assert torch.equal(actual.isfinite(), expected.isfinite())
+    assert not expected.isfinite().all()
+
+
 def test_autocast_computes_the_recurrence_in_float32():
     """Only the input product and the results are rounded to bfloat16."""
     layer = gg.Recurrent(DeltaRule(2, 4, 3), 5, 6)
