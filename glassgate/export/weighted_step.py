@@ -171,8 +171,9 @@ def weighted_step(spec: DirectionSpec, also: Mapping[str, Value] | None = None) 
             constants[value] = (product if bias is None else product + bias).reshape([sizes[axis] for axis in axes])
             return value
         is_view = isinstance(u.op, ops.Gather | ops.Merge | ops.Concatenate)
-        if u is not x and gate is not None and (is_view or u.axes != spec.output_axes):  # an array of its own
-            u = Value("add", (constant(0.0, spec.output_axes), u), spec.output_axes)
+        own = u.axes if gate is None else spec.output_axes
+        if u is not x and (is_view or u.axes != own):  # an array of its own
+            u = Value("add", (constant(0.0, own), u), own)
         value = Value(Affine(len(sums)), (u,), axes)
         sums[value] = Terms((Product(f"W_{name}", matrix),), bias)
         return value
