@@ -27,13 +27,18 @@ def register(layer_class: type) -> None:
             rules.setdefault(layer_class, per_sample_gradients)
 
 
-def check_call(layer: BaseLayer) -> None:
-    """Raise if Opacus computes per-sample gradients of this layer. It does not pass keyword arguments to the rule.
+def check_call(layer: BaseLayer, lengths: Any, resets: Any, restart: Any, return_states: bool) -> None:
+    """Raise if Opacus computes per-sample gradients of a call with keyword arguments, which it does not pass on.
+
+    Args:
+        layer, lengths, resets, restart, return_states: the layer, and the arguments of its call.
 
     Raises:
-        RuntimeError: the layer is wrapped by Opacus.
+        RuntimeError: the call has such an argument, and the layer is wrapped by Opacus.
     """
     if torch.compiler.is_compiling() or not (layer.training and torch.is_grad_enabled()) or "opacus" not in sys.modules:
+        return
+    if lengths is None and resets is None and restart is None and not return_states:
         return
     if any(hasattr(weight, _COUNTER) for weight in layer._parameters.values()):
         raise RuntimeError(

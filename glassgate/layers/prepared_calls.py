@@ -5,6 +5,7 @@ signature takes the general path: `stack.py` checks its arguments and chooses an
 passes of the layer and runs them. Later calls look up the prepared call and run it.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter, is_
@@ -21,6 +22,7 @@ from glassgate.engines.backend import Signature
 from glassgate.engines.contract import PLAIN_TYPES, Direction, Steps, is_eager, result_type
 from glassgate.engines.memory import allocator, to_contiguous
 from glassgate.engines.torch_names import frame_callback
+from glassgate.layers import opacus_rule
 from glassgate.layers.address_call import AddressCall
 from glassgate.layers.arguments import arrange_call, current_cell, directions_of_call
 from glassgate.layers.base import MAX_SIGNATURES, BaseLayer
@@ -67,6 +69,8 @@ class PreparedCalls:
         """
         if not is_eager():
             return None
+        if "opacus" in sys.modules:
+            opacus_rule.check_call(layer, lengths, resets, restart, return_states)
         recorded = bool(layer.glassgate.watchers)
         if recorded and callable(frame_callback()):
             return None

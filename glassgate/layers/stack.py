@@ -212,8 +212,6 @@ class Recurrent(Drawable, TorchInterface):
                 raises one or another.
             TypeError: an argument has the wrong type.
         """
-        if return_states or lengths is not None or resets is not None or restart is not None:
-            opacus_rule.check_call(self)
         internals = self.glassgate
         if internals.replaced_methods:
             options = lengths, resets, restart, return_states
@@ -280,6 +278,7 @@ def _run_general(
     return_states: bool,
 ) -> Any:
     """Run a call on the general path, which checks its arguments and chooses an engine."""
+    opacus_rule.check_call(layer, lengths, resets, restart, return_states)
     steps, layout, initial, restart_states = arrange_call(layer, input, hx, lengths, resets, restart)
     recordings = [Recording() for _ in layer.glassgate.parts] if layer.glassgate.watchers else []
     if recordings and torch.is_grad_enabled():

@@ -218,8 +218,8 @@ def test_every_change_between_two_calls_is_detected():
 
 FUNCTIONS = {
     "plain": ({}, {}, 7, 14),
-    "lengths": ({}, {"lengths": [5, 3]}, 13, 20),
-    "resets": ({}, {"resets": torch.zeros(5, 2, dtype=torch.bool)}, 8, 15),
+    "lengths": ({}, {"lengths": [5, 3]}, 12, 19),
+    "resets": ({}, {"resets": torch.zeros(5, 2, dtype=torch.bool)}, 7, 14),
     "residual": ({"num_layers": 2, "residual": True}, {}, 10, 22),
     "dropout": ({"num_layers": 2, "dropout": 0.5}, {}, 10, 22),
     "two layers, two directions": ({"num_layers": 2, "bidirectional": True}, {}, 10, 22),

@@ -55,6 +55,8 @@ class LayerPass:
         self.kernel_plans, self._executables = kernel_plans, dict[Partition, Executable]()
         self._pointer_count = sum([len(own) for own in pointers])
         self._min_elements_by_layout: dict[tuple[int, int], list[int]] = {}
+        self._checked: Template | None = None
+        """The template that ran last. The tensors of all its calls have the same shapes, so one check is enough."""
         self._min_elements = [*map(kernel_plans[0].min_elements, shared[0])]
         for group in groups:
             for plan, arguments in zip(kernel_plans, group, strict=True):
@@ -119,8 +121,10 @@ class LayerPass:
             prepared: the result of `prepare`. The default is `self.executable(layout)`.
             copies: the copies before and after the pass, if there are any.
         """
-        min_elements = self._min_elements_by_layout.get((layout.rows, layout.N)) or self._count_elements(layout)
-        assert all(map(ge, map(Tensor.numel, tensors), min_elements)), "a tensor has fewer elements than kernels access"
+        if prepared is None or prepared is not self._checked or copies is not None:
+            counts = self._min_elements_by_layout.get((layout.rows, layout.N)) or self._count_elements(layout)
+            assert all(map(ge, map(Tensor.numel, tensors), counts)), "a tensor has fewer elements than kernels access"
+            self._checked = prepared if isinstance(prepared, Template) else None
         all_tensors = tensors if copies is None else (*tensors, *copies.tensors)
         addresses = [*map(Tensor.data_ptr, all_tensors)]
         if min(addresses) < LOW_ADDRESS or (resets is not None and resets.data_ptr() < LOW_ADDRESS):
