@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from glassgate.engines.lowering.nests import Axes, Division, Memory, Move, Nest, Store
 from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.value import Value, leaf
+from glassgate.engines.symbolic.costs import Costs
 from glassgate.engines.symbolic.operations import MASKS
 from glassgate.engines.symbolic.values import topological_order
 
@@ -75,25 +76,30 @@ class Order:
         return self._of_memory.get(frozenset(axes)) or tuple(sorted(axes, key=self._order.__getitem__))
 
 
-def divide(stores: Sequence[Store], order: Order) -> list[Nest | Move]:
+def divide(stores: Sequence[Store], order: Order, costs: Costs) -> list[Nest | Move]:
     """Divide a step into nests.
 
     Args:
         stores: the results of the step.
         order: the order of loops.
+        costs: the costs of operations. Only one nest computes an operation that costs more than `carry`, except in
+            values with most axes, which cost more to store.
     """
-    return [*_Division(stores, order).nests()]
+    return [*_Division(stores, order, costs).nests()]
 
 
 class _Division(Division):
     """The division of one step. The arguments are those of `divide`."""
 
-    def __init__(self, stores: Sequence[Store], order: Order) -> None:
+    def __init__(self, stores: Sequence[Store], order: Order, costs: Costs) -> None:
         self._order = order
         self._orders: dict[Value, Axes] = {}
         nodes = topological_order([store.value for store in stores])
+        most = max([len(node.axes) for node in nodes], default=0)
+        shared = {node for node in nodes if costs.of(node.op) > costs.carry and (len(node.axes) < most or most < 2)}
         self._viewed = {memory_of(root(node)) for node in nodes if is_view(node)}
-        super().__init__([_copied(s) if s.memory in self._viewed and memory_of(root(s.value)) else s for s in stores])
+        stores = [_copied(s) if s.memory in self._viewed and memory_of(root(s.value)) else s for s in stores]
+        super().__init__(stores, shared)
 
     def order(self, axes: Sequence[str]) -> Axes:
         """Axes in the order of loops, outermost first."""

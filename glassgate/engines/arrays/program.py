@@ -82,8 +82,8 @@ class ArrayProgram:
     """
 
     def __init__(self, step: ArrayStep, all_states: bool = False, records: bool = False) -> None:
-        self.traced, self.records, with_products = step, records, with_sums(step)
-        self.step, self.invariants = _without_invariants(with_products)
+        self.traced, self.records = step, records
+        self.step, self.invariants = self._prepared(step)
         step, self.sizes = self.step, self.step.sizes
         self.invariant_order = topological_order([*self.invariants.values()])
         self.invariant_leaves = {
@@ -117,6 +117,10 @@ class ArrayProgram:
         if self.stores_locals:
             d_new = [zero if _is_noise(v) else derived.values.get(v, zero) for v in (*step.states, *named)]
         self._build([*step.states, *named], [*(d.get(key, zero) for key in (*keys, *self.parameters)), *d_new])
+
+    def _prepared(self, step: ArrayStep) -> tuple[ArrayStep, dict[str, Value]]:
+        """The step of the kernels, and `invariants`."""
+        return _without_invariants(with_sums(step))
 
     def size(self, axes: Sequence[str]) -> int:
         """The number of elements in a job of a value with these axes."""

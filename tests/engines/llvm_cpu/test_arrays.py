@@ -8,6 +8,8 @@ import torch
 import glassgate as gg
 from glassgate.cell_shapes import example_sizes
 from glassgate.engines import reference
+from glassgate.engines.arrays.blocks import block_of
+from glassgate.engines.arrays.engine import program_of_cell
 from glassgate.engines.arrays.program import ArrayProgram
 from glassgate.engines.contract import Direction, Steps
 from glassgate.engines.kernels import KernelEngine
@@ -16,6 +18,7 @@ from glassgate.engines.llvm_cpu.arrays import run as array_run
 from glassgate.engines.llvm_cpu.processor import host, pretend
 from glassgate.engines.symbolic.arrays.step import array_step
 from glassgate.engines.symbolic.arrays.text import format_step, parse_step
+from glassgate.engines.symbolic.ops import State, Sum
 from tests.engines.fuzz.interpreted import interpreted
 from tests.engines.llvm_cpu.array_cells import (
     Decayed,
@@ -38,6 +41,9 @@ CELLS = {
     "vectors": (Vectors(), 19),
     "names": (Named(), 6),
     "gates shared by the heads": (gg.cells.Mamba2(2, 3), 8),
+    "delta rule, several steps at once": (DeltaRule(1, 16, 17), 17),
+    "decayed, several steps at once": (Decayed(2, 16, 16), 32),
+    "gates shared by the heads, several steps at once": (gg.cells.Mamba2(2, 16), 32),
 }
 
 
@@ -56,6 +62,27 @@ def _check(layer, x, tolerance=1e-9, **options):
     for actual, expected in zip(*[_results(layer, x, e, **options) for e in ("cpu", "reference")], strict=True):
         scale = max(1.0, float(expected.abs().amax()) if expected.numel() else 1.0)
         torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance * scale)
+
+
+class Squashed(DeltaRule):
+    """A memory that is not an affine function of the previous one."""
+
+    def step(self, a, s):
+        h, S = super().step(a, s)
+        return h, torch.tanh(S)
+
+
+@pytest.mark.parametrize("name", gg.cells.MATRIX_MEMORIES)
+def test_sums_over_the_memory_read_it_before_several_steps(name):
+    block = block_of(program_of_cell(gg.cells.MATRIX_MEMORIES[name](2, 16), (5, 32, 0), False), 3)
+    assert {"0_h", "1_h"} < {*block.step.state}
+    sums = [value for value in block.step.values if isinstance(value.op, Sum) and len(value.inputs[0].axes) == 3]
+    assert len(sums) >= 3
+    assert all(any(isinstance(factor.op, State) for factor in each.inputs[0].inputs) for each in sums)
+
+
+def test_single_steps_of_a_memory_that_is_not_affine():
+    assert block_of(program_of_cell(Squashed(1, 16, 16), (5, 16, 0), False), 2) is None
 
 
 @pytest.mark.parametrize("name", CELLS)

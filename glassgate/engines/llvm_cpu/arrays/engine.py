@@ -11,6 +11,8 @@ from glassgate.engines.llvm_cpu.processor import Processor, host, torch_multipli
 
 _MIN_ROWS, _MIN_PRODUCTS = 32, 8_000_000
 """The numbers of rows and of multiplications below which the call of a kernel takes longer than it saves."""
+_MIN_ROWS_AGAINST_MKL = 2048
+"""The number of rows from which on kernels with 16 registers are as fast as MKL: they pack the weights in each call."""
 
 
 class CPUArrayEngine(ArrayEngine):
@@ -22,7 +24,9 @@ class CPUArrayEngine(ArrayEngine):
 
     def multiplies_faster(self, rows: int, products: int) -> bool:
         """See `ArrayEngine`."""
-        return not torch_multiplies_with_mkl() and rows >= _MIN_ROWS and products >= _MIN_PRODUCTS
+        has_few_registers = torch.backends.mkl.is_available() and host().registers == 16
+        min_rows = _MIN_ROWS_AGAINST_MKL if has_few_registers else _MIN_ROWS
+        return not torch_multiplies_with_mkl() and rows >= min_rows and products >= _MIN_PRODUCTS
 
 
 @lru_cache(256)

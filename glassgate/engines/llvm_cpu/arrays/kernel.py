@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import NamedTuple
 
+from glassgate.engines.arrays.blocks import BlockProgram, block_of, of_step
 from glassgate.engines.arrays.nests import Order, divide
 from glassgate.engines.arrays.program import ArrayProgram, parameter_name
 from glassgate.engines.llvm_cpu.arrays.layout import Names
 from glassgate.engines.llvm_cpu.arrays.printer import print_step
 from glassgate.engines.llvm_cpu.compile import Function, compile_kernel
+from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.llvm_cpu.processor import Processor
 from glassgate.engines.lowering.nests import Store
 
@@ -30,6 +32,8 @@ gates, inputs, noise: the addresses of the pre-activations, of the inputs, and o
 
 The last two arguments are the first job and the end of the jobs."""
 TABLES = frozenset({"starts", "lengths"})
+BLOCK = 2
+"""The number of steps that kernels run at once."""
 
 
 class KernelText(NamedTuple):
@@ -78,17 +82,23 @@ def print_kernels(program: ArrayProgram, bits: int, processor: Processor) -> Ker
         bits: the size of a number.
         processor: the processor that runs the kernels.
     """
-    backward = _Backward(program, bits, processor)
-    return KernelText(_Forward(program, bits, processor).text(), backward.text(), backward.slot)
+    block = block_of(program, BLOCK)
+    backward = _Backward(program, block, bits, processor)
+    return KernelText(_Forward(program, block, bits, processor).text(), backward.text(), backward.slot)
 
 
 class _Kernel:
-    """The text of one kernel. The arguments are those of `print_kernels`."""
+    """The text of one kernel.
+
+    Args:
+        program, bits, processor: as in `print_kernels`.
+        block: the passes of several steps; None for single steps only.
+    """
 
     name = ""
 
-    def __init__(self, program: ArrayProgram, bits: int, processor: Processor) -> None:
-        self.program, self.step, self.bits, self.processor = program, program.step, bits, processor
+    def __init__(self, program: ArrayProgram, block: BlockProgram | None, bits: int, processor: Processor) -> None:
+        self.program, self.block, self.step, self.bits, self.processor = program, block, program.step, bits, processor
         self.lanes = processor.lanes(bits)
         self._lines: list[str] = []
         self._names = Names()
@@ -135,7 +145,8 @@ class _Kernel:
     def print_stores(self, stores: Sequence[Store]) -> None:
         """Append the nests of a step."""
         order, sizes = Order(stores, self.program.order), dict(self.program.sizes)
-        lines, size = print_step(divide(stores, order), sizes, order, self.lanes, self.processor.registers, self._names)
+        nests = divide(stores, order, COSTS)
+        lines, size = print_step(nests, sizes, order, self.lanes, self.processor.registers, self._names)
         self._scratch_size = max(self._scratch_size, size)
         for line in lines:
             self.line(line)
@@ -154,18 +165,27 @@ class _Kernel:
         for name, axes in blocks.items():
             self.line(f"{prefix}_{name} = _{prefix}_{name} + _j * {self.program.size(axes)} * BYTES")
 
-    def find_row(self) -> None:
-        """Append the row of step `_k` and whether it is reset."""
-        self.line("_t = _length - 1 - _k if _reverse != 0 else _k")
+    def find_row(self, later: int = 0, next: int = 1) -> None:
+        """Append the row of step `_k`, or of a later step, and its distance to the row that is read next.
+
+        Args:
+            later: the number of steps after `_k`.
+            next: the number of steps from this row to that which is read next.
+        """
+        bounded = f"min(_k + {later + next}, _length - 1)" if next > 0 else f"max(_k - {-later - next}, 0)"
+        self.line(f"_next = {bounded}")
+        self.line(f"_t = _length - {1 + later} - _k if _reverse != 0 else _k + {later}")
+        self.line("_ahead = _starts[_length - 1 - _next if _reverse != 0 else _next] - _starts[_t]")
         self.line("_row = _starts[_t] + _n")
-        self.line("_is_reset = is_reset(_resets, _row)")
 
     def of_row(self, base: str, prefix: str, blocks: Mapping[str, tuple[str, ...]]) -> None:
-        """Append the addresses of arrays that share a row per step, one after the other."""
+        """Append the addresses of arrays that share a row per step, one after the other, and fetch the next row."""
         widths = [self._width(axes) for axes in blocks.values()]
         for k, (name, axes) in enumerate(blocks.items()):
             address = f"{base} + (_row * {sum(widths)} + {sum(widths[:k])}) * BYTES{self._of_head(axes)}"
             self.line(f"{prefix}{name} = {address}")
+            after = f"{prefix}{name} + _ahead * {sum(widths)} * BYTES"
+            self.line(f"prefetch({after}, 0, 1, 1, 0, {self.program.size(axes)} * BYTES)")
 
     def _width(self, axes: Sequence[str]) -> int:
         return self.program.size(axes) * (self.program.heads if self.program.head in axes else 1)
@@ -173,16 +193,20 @@ class _Kernel:
     def _of_head(self, axes: Sequence[str]) -> str:
         return f" + _h * {self.program.size(axes)} * BYTES" if self.program.head in axes else ""
 
-    def of_results(self, prefix: str, names: Iterable[str]) -> None:
-        """Append the addresses of the rows of states and local variables, or of their gradients."""
+    def of_results(self, prefix: str, names: Iterable[str], to: str = "") -> None:
+        """Append the addresses of the rows of states and local variables, or of their gradients, as `to` if given."""
         for name in names:
-            self.of_row(f"_{prefix}_{name}", f"{prefix}_", {name: self.program.in_rows[name]})
+            self.of_row(f"_{prefix}_{name}", to or f"{prefix}_", {name: self.program.in_rows[name]})
 
-    def read_rows(self) -> None:
+    def read_rows(self, step: str = "") -> None:
         """Append the addresses of all that a step reads from the rows of a call."""
-        self.of_row("_gates", "a_", self.program.gates)
+        self.of_row("_gates", f"a_{step}", self.program.gates)
         self.of_row("_inputs", "x_", self.program.inputs)
         self.of_row("_noise", "z_", self.program.noise)
+
+    def find_resets(self) -> None:
+        """Append whether the row is reset."""
+        self.line("_is_reset = is_reset(_resets, _row)")
 
     @property
     def saved_sizes(self) -> dict[str, int]:
@@ -199,24 +223,39 @@ class _Forward(_Kernel):
         return self.program.forward_arguments
 
     def print_job(self) -> None:
-        step, saved = self.step, self.saved_sizes
-        self.of_job("s", step.state)
-        self.of_job("r", step.state)
-        with self.loop("for _k in range(_length):"):
-            if saved:
-                with self.loop("if _saved != 0 and _k % _chunk == 0:"):
-                    self.line(f"_at = _saved + (_k // _chunk * _jobs + _j) * {sum(saved.values())} * BYTES")
-                    for name, size in saved.items():
-                        self.copy("_at", f"s_{name}", size)
-                        self.line(f"_at += {size} * BYTES")
+        self.of_job("s", self.step.state)
+        self.of_job("r", self.step.state)
+        if self.block is not None:
+            count = self.block.count
+            self.line(f"_single = 0 if _resets != 0 else _length // {count} * {count}")
+            with self.loop(f"for _k in range(0, _single, {count}):"):
+                self._save_states()
+                for k in range(count):
+                    self.find_row(k, count)
+                    self.read_rows(of_step(k))
+                    self.of_results("o", self.program.outputs, f"s_{of_step(k)}" if k < count - 1 else "")
+                self.print_stores(self.block.forward)
+        with self.loop(f"for _k in range({'_single, ' if self.block else ''}_length):"):
+            self._save_states()
             self.find_row()
+            self.find_resets()
             with self.loop("if _is_reset:"):
-                for name, axes in step.state.items():
+                for name, axes in self.step.state.items():
                     self.copy(f"s_{name}", f"r_{name}", self.program.size(axes))
             self.read_rows()
             self.of_results("o", self.program.outputs)
             self.of_results("l", self.program.locals)
             self.print_stores(self.program.forward)
+
+    def _save_states(self) -> None:
+        """Append the copy of the states that are saved before this step."""
+        if not (saved := self.saved_sizes):
+            return
+        with self.loop("if _saved != 0 and _k % _chunk == 0:"):
+            self.line(f"_at = _saved + (_k // _chunk * _jobs + _j) * {sum(saved.values())} * BYTES")
+            for name, size in saved.items():
+                self.copy("_at", f"s_{name}", size)
+                self.line(f"_at += {size} * BYTES")
 
 
 class _Backward(_Kernel):
@@ -228,41 +267,55 @@ class _Backward(_Kernel):
 
     name = "backward"
 
-    def __init__(self, program: ArrayProgram, bits: int, processor: Processor) -> None:
-        super().__init__(program, bits, processor)
-        sizes = self.saved_sizes | {name: program.size(axes) for name, axes in program.kept_sums.items()}
+    def __init__(self, program: ArrayProgram, block: BlockProgram | None, bits: int, processor: Processor) -> None:
+        super().__init__(program, block, bits, processor)
         self._offsets: dict[str, int] = {}
-        self.slot = 0
+        kept = self._place(self.saved_sizes, 0)
+        self.slot = self._place(self._sums(program), kept)
+        if self.block is not None:
+            self.slot = max(self.slot, self._place(self._sums(self.block), kept))
+
+    def _sums(self, program: ArrayProgram) -> dict[str, int]:
+        """The size of each kept sum."""
+        return {name: program.size(axes) for name, axes in program.kept_sums.items()}
+
+    def _place(self, sizes: Mapping[str, int], start: int) -> int:
+        """Set the offset of each array in a slot, from `start` on. Return the end."""
         for name, size in sizes.items():
-            self._offsets[name] = self.slot
-            self.slot += -(-size // self.lanes) * self.lanes
+            self._offsets[name] = start
+            start += -(-size // self.lanes) * self.lanes
+        return start
 
     def arguments(self) -> Sequence[str]:
         return ["work", *self.program.backward_arguments]
 
     def print_job(self) -> None:
-        step, saved = self.step, self.saved_sizes
+        step, saved, block = self.step, self.saved_sizes, self.block
         for prefix in ("d", "r", "e"):
             self.of_job(prefix, step.state)
         self.of_job("q", self.program.summed)
+        count = 1 if block is None else block.count
         with self.loop("for _c in range((_length + _chunk - 1) // _chunk - 1, -1, -1):"):
             self.line("_begin = _c * _chunk")
             self.line("_stop = min(_begin + _chunk, _length)")
+            self.line("_single = _begin")
+            if block is not None:
+                self.line(f"_single += 0 if _resets != 0 else (_stop - _begin) // {count} * {count}")
             if saved:
                 self.line(f"_at = _saved + (_c * _jobs + _j) * {sum(saved.values())} * BYTES")
                 for name, size in saved.items():
                     self.copy(f"_work + {self._offsets[name]} * BYTES", "_at", size)
                     self.line(f"_at += {size} * BYTES")
-                with self.loop("for _k in range(_begin, _stop):"):
+                if block is not None:
+                    with self.loop(f"for _k in range(_begin, _single, {count}):"):
+                        self._find_block(block)
+                        self.print_stores(block.replay)
+                with self.loop("for _k in range(_single, _stop):"):
                     self._find_step()
                     self.print_stores(self.program.replay)
-            with self.loop("for _k in range(_stop - 1, _begin - 1, -1):"):
-                self._find_step()
-                self.of_row("_gate_rows", "g_", self.program.gates)
-                self.of_row("_input_rows", "y_", self.program.inputs)
-                self._of_row_and_job("_shared_rows", self.program.shared)
-                for name, axes in self.program.factors.items():
-                    self._of_row_and_job(f"_{name}", {name: axes})
+            with self.loop("for _k in range(_stop - 1, _single - 1, -1):"):
+                self._find_step(-1)
+                self._find_gradients()
                 self.of_results("u", self.program.outputs)
                 if self.program.records:
                     self.of_results("t", self.program.states)
@@ -274,21 +327,51 @@ class _Backward(_Kernel):
                         total = f"load(e_{name}, _x, {{}}) + load(d_{name}, _x, {{}})"
                         self.for_each(size, f"store(e_{name}, _x, {{}}, {total})")
                         self.for_each(size, f"store(d_{name}, _x, {{}}, fill(0.0))")
+            if block is not None:
+                with self.loop(f"for _k in range(_single - {count}, _begin - 1, -{count}):"):
+                    self._find_block(block, with_gradients=True)
+                    self.print_stores(block.backward)
 
-    def _of_row_and_job(self, base: str, blocks: Mapping[str, tuple[str, ...]]) -> None:
+    def _find_gradients(self, step: str = "") -> None:
+        """Append the addresses of the gradients of all that a step reads from the rows."""
+        self.of_row("_gate_rows", f"g_{step}", self.program.gates)
+        self.of_row("_input_rows", "y_", self.program.inputs)
+        self._of_row_and_job("_shared_rows", self.program.shared, step)
+        for name, axes in self.program.factors.items():
+            self._of_row_and_job(f"_{name}", {name: axes})
+
+    def _of_row_and_job(self, base: str, blocks: Mapping[str, tuple[str, ...]], step: str = "") -> None:
         """Append the addresses of arrays that share a row per step and head."""
         widths = [self.program.size(axes) for axes in blocks.values()]
         for k, name in enumerate(blocks):
             row = f"(_row * {self.program.heads} + _h) * {sum(widths)}"
-            self.line(f"{name} = {base} + ({row} + {sum(widths[:k])}) * BYTES")
+            self.line(f"{name[:2]}{step}{name[2:]} = {base} + ({row} + {sum(widths[:k])}) * BYTES")
 
-    def _find_step(self) -> None:
-        """Append the addresses of the gates, states and kept sums of step `_k`."""
-        self.find_row()
+    def _find_step(self, next: int = 1) -> None:
+        """Append the addresses of the gates, states and kept sums of step `_k`. `next` is as in `find_row`."""
+        self.find_row(0, next)
+        self.find_resets()
         self.read_rows()
-        self.line(f"_slot = _work + (_k - _begin) * {self.slot} * BYTES")
+        first = f"(_single - _begin) // {self.block.count} + _k - _single" if self.block else "_k - _begin"
+        self._find_slot(self.program, first)
         for name in self.program.kept_states:
+            self.line(f"s_{name} = r_{name} if _is_reset else s_{name}")
+
+    def _find_block(self, block: BlockProgram, with_gradients: bool = False) -> None:
+        """Append the addresses of the gates, states and kept sums of the steps of a block that begins at `_k`."""
+        for k in range(block.count):
+            self.find_row(k, -block.count if with_gradients else block.count)
+            self.read_rows(of_step(k))
+            if with_gradients:
+                self._find_gradients(of_step(k))
+                self.of_results("u", self.program.outputs, f"d_{of_step(k)}" if k < block.count - 1 else "")
+        self._find_slot(block, f"(_k - _begin) // {block.count}")
+
+    def _find_slot(self, program: ArrayProgram, index: str) -> None:
+        """Append the addresses of the states and kept sums in a slot."""
+        self.line(f"_slot = _work + ({index}) * {self.slot} * BYTES")
+        for name in program.kept_states:
             self.line(f"n_{name} = _slot + {self.slot + self._offsets[name]} * BYTES")
-            self.line(f"s_{name} = r_{name} if _is_reset else _slot + {self._offsets[name]} * BYTES")
-        for name in self.program.kept_sums:
+            self.line(f"s_{name} = _slot + {self._offsets[name]} * BYTES")
+        for name in program.kept_sums:
             self.line(f"{name} = _slot + {self._offsets[name]} * BYTES")

@@ -151,8 +151,11 @@ class _Loops:
         """The sums over all outer axes, which stay in registers."""
         self.added = {s for s in nest.reductions if self.inner in s.axes and len(s.axes) > 1}
         """The sums over some of the outer axes, which are added in memory."""
-        vectors, free = -(-self.width // self.lanes), registers - RESERVED_REGISTERS
-        self.unrolled = min(vectors, MAX_UNROLLED, max(1, free // max(1, len(self.column_sums))))
+        # Each block adds to the row sums in memory, which costs more than keeping some of the column sums in memory.
+        reserved = 0 if self.row_sums else RESERVED_REGISTERS
+        vectors, free = -(-self.width // self.lanes), registers - reserved
+        unrolled = min(vectors, MAX_UNROLLED, max(1, free // max(1, len(self.column_sums))))
+        self.unrolled = -(-vectors // -(-vectors // unrolled))
         self.has_blocks = vectors > self.unrolled
         self.variables = {axis: f"_i{k}" for k, axis in enumerate(self.outer)}
         """The variables of the outer loops."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from glassgate.engines.arrays.compiled import CompiledArrays
 from glassgate.engines.arrays.program import ArrayProgram
 from glassgate.engines.arrays.rows import Operands, Rows
-from glassgate.engines.llvm_cpu.arrays.kernel import Kernels
+from glassgate.engines.llvm_cpu.arrays.kernel import BLOCK, Kernels
 from glassgate.engines.llvm_cpu.compile import Function
 from glassgate.engines.llvm_cpu.pool import threads
 from glassgate.engines.llvm_cpu.processor import Processor
@@ -36,7 +36,7 @@ class CPUArrays(CompiledArrays):
         super().__init__(program)
         self.kernels = Kernels(program, 32 if dtype == torch.float32 else 64, processor)
         slot_bytes = max(1, self.kernels.slot) * dtype.itemsize
-        self.chunk = max(FEWEST_STEPS, min(MOST_STEPS, CHUNK_BYTES // slot_bytes - 1))
+        self.chunk = max(FEWEST_STEPS, min(MOST_STEPS, CHUNK_BYTES // slot_bytes - 1)) // BLOCK * BLOCK
 
     def run_forward(self, rows: Rows, operands: Operands, saved: Tensor, arguments: Sequence[Tensor]) -> None:
         """See `CompiledArrays`."""
