@@ -112,8 +112,15 @@ def _naming(path: Path, temporary: Path) -> Iterator[None]:
             if error.errno is not None:  # the error of a system call; only such errors print their file
                 error.filename, error.filename2 = str(path), None
             if not hasattr(error, "__notes__"):
-                error.add_note("the file is not written: free disk space, or choose another path")
+                error.add_note(f"the file is not written: {write_remedy(error)}")
         raise
+
+
+def write_remedy(error: OSError) -> str:
+    """The remedy for a file that cannot be written."""
+    if isinstance(error, FileNotFoundError):
+        return "create the folder, or choose another path"
+    return "choose another path, or free disk space"
 
 
 def cache_folder() -> Path:

@@ -116,7 +116,7 @@ def test_a_full_disk_leaves_the_old_file_and_the_error_names_it(
         write(tmp_path / "a", b"x" * 100_000)
     assert raised.value.errno == errno.EFBIG
     assert raised.value.filename == str(tmp_path / "a" if write is write_file else tmp_path / "new" / "folder")
-    assert raised.value.__notes__ == ["the file is not written: free disk space, or choose another path"]
+    assert raised.value.__notes__ == ["the file is not written: choose another path, or free disk space"]
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {"a": b"old"}
 
 

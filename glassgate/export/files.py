@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from glassgate.export.errors import ExportError
-from glassgate.storage import replaced_file, replaced_files
+from glassgate.storage import replaced_file, replaced_files, write_remedy
 
 
 @contextmanager
@@ -23,9 +23,7 @@ def atomic_write(path: str | os.PathLike[str], operation: str) -> Iterator[Path]
         with replaced_file(target) as temporary:
             yield temporary
     except OSError as error:
-        raise ExportError(
-            f"{operation}: cannot write to {target}: {error.strerror}; choose another path, or free disk space"
-        ) from error
+        raise ExportError(f"{operation}: cannot write to {target}: {error.strerror}; {write_remedy(error)}") from error
 
 
 def write_all(folder: str | os.PathLike[str], files: Mapping[str, str | bytes], operation: str) -> list[Path]:
@@ -49,7 +47,5 @@ def write_all(folder: str | os.PathLike[str], files: Mapping[str, str | bytes], 
                 data = content.encode() if isinstance(content, str) else content
                 (temporary / file).write_bytes(data)
     except OSError as error:
-        raise ExportError(
-            f"{operation}: cannot write to {target}: {error.strerror}; choose another folder, or free disk space"
-        ) from error
+        raise ExportError(f"{operation}: cannot write to {target}: {error.strerror}; {write_remedy(error)}") from error
     return [target / file for file in files]

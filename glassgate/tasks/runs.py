@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from glassgate.storage import replaced_files, write_file
+from glassgate.storage import replaced_files, write_file, write_remedy
 from glassgate.tasks.errors import OptionError, RunError, UserError
 
 FORMAT = 2
@@ -210,9 +210,7 @@ def all_or_none(folder: Path, create: bool = False) -> Iterator[Path]:
         with replaced_files(folder, create) as temporary:
             yield temporary
     except OSError as error:
-        raise OptionError(
-            f"--output: cannot write to {folder}: {error.strerror}; choose another path, or free disk space"
-        ) from error
+        raise OptionError(f"--output: cannot write to {folder}: {error.strerror}; {write_remedy(error)}") from error
 
 
 def write(path: Path, content: bytes, run: Path | None = None) -> None:
@@ -232,7 +230,7 @@ def write(path: Path, content: bytes, run: Path | None = None) -> None:
 
 def cannot_write_error(path: Path, run: Path, error: OSError) -> RunError:
     """Return the error for a file that cannot be written, in a run folder or elsewhere."""
-    remedy = "choose another path, or free disk space"
+    remedy = write_remedy(error)
     if (run / RUN).exists() and not (run / METRICS).exists():
         remedy = f"files saved earlier are complete: free disk space, then resume with: glassgate train --resume {run}"
     return RunError(f"{path}: could not be written ({error.strerror}); {remedy}")

@@ -72,7 +72,7 @@ def test_a_file_that_cannot_be_written(run: Path, tmp_path: Path, capsys: pytest
     assert "--output: expected the path of a file, got the folder" in capsys.readouterr().err
     missing = tmp_path / "missing" / "model.onnx"
     assert main(["export", str(run), "--to", "onnx", f"--output={missing}"]) == 2
-    assert "missing: No such file or directory; choose another path" in capsys.readouterr().err
+    assert "missing: No such file or directory; create the folder, or choose another path" in capsys.readouterr().err
     assert main(["export", str(run), "--to", "onnx", "--weight-precision=int8"]) == 2
     assert "--to onnx writes float32, got --weight-precision int8" in capsys.readouterr().err
 

@@ -188,5 +188,5 @@ def test_errors(tmp_path: Path) -> None:
         gg.to_c(nn.Sequential(), tmp_path)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").touch()
-    with pytest.raises(ExportError, match=r"cannot write to .*; choose another folder"):
+    with pytest.raises(ExportError, match=r"cannot write to .*; choose another path"):
         gg.to_c(gg.LSTM(3, 4), tmp_path / "file")
