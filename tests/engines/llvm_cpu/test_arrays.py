@@ -337,6 +337,20 @@ def test_kernels_record_what_the_reference_records(name):
     assert len(recorded[0][0]) > len(last)
 
 
+def test_recordings_of_edited_cells():
+    """A recorded gradient is that of the value, wherever the step reads it."""
+    layer, recorded = gg.Recurrent(gg.cells.GatedDeltaNet(2, 3), 5, 8, dtype=torch.float64), []
+    x = torch.randn(4, 2, 5, dtype=torch.float64)
+    for engine in ("cpu", "reference"):
+        with interpreted(), gg.engine(engine), gg.edit(layer, {"layer0.forward.b": gg.scale(0.5)}):
+            with gg.record(layer) as tape:
+                output, _ = layer(x)
+            output.square().sum().backward()
+        recorded.append((dict(tape), dict(tape.grad)))
+    torch.testing.assert_close(*recorded)
+    assert all(d.any() for d in recorded[0][1].values())
+
+
 def test_sessions_of_cells_that_declare_axes():
     """Of the weights, only those of the input are quantised. A session has the results of the layer's general calls."""
     layer = gg.Recurrent(gg.cells.DeltaNet(2, 8), 32, 32, num_layers=2, bidirectional=True)

@@ -97,17 +97,24 @@ class ArrayCell(Cell):
             return result
 
         evaluation = Evaluation(step.sizes, leaves, product, like)
-        evaluation(step.states)
 
         def of(local: Local) -> Tensor:
             axes = tuple([axis for axis in local.dims if axis is not None])
             full = evaluation.over(local.value, axes).expand(len(like), *(step.sizes[axis] for axis in axes))
             return full.reshape(len(like), *(1 if axis is None else step.sizes[axis] for axis in local.dims))
 
+        own = dict(zip(step.state, map(Local, step.states, step.state.values()), strict=True))
+        by_value: dict[Value, dict[str, Local]] = {}
+        for name, local in {**step.locals, **own}.items():
+            by_value.setdefault(local.value, {})[name] = local
         names: dict[str, Tensor] = {}  # `values_by_name` reads the local variables of this function
-        names |= {name: of(local) for name, local in step.locals.items()}
-        pairs = zip(step.states, step.state.values(), strict=True)
-        return tuple([of(Local(value, axes)) for value, axes in pairs])
+        for value in step.values:
+            evaluation.compute([value])
+            for name, local in by_value.get(value, {}).items():
+                # All that reads the value reads this tensor, so that its gradient is that of the value.
+                names[name] = of(local)
+                evaluation.replace(value, names[name], local.dims)
+        return tuple([names[name] for name in step.state])
 
     def values_by_name(self, variables: Mapping[str, Any]) -> Mapping[str, Any]:
         """The named values of the step, from the local variables of `new_state`."""

@@ -52,6 +52,15 @@ class Evaluation:
             if value not in self._values:
                 self._values[value] = self._compute(value)
 
+    def replace(self, value: Value, tensor: Tensor, axes: tuple[str | None, ...]) -> None:
+        """Compute all that depends on a computed value from a tensor with equal numbers, (N, *axes).
+
+        The tensor may have more axes than the value, along which it is constant.
+        """
+        tensor = tensor[(slice(None), *(slice(None) if axis in value.axes else 0 for axis in axes))]
+        order = [axis for axis in axes if axis in value.axes]
+        self._values[value] = tensor.permute(0, *(1 + order.index(axis) for axis in value.axes))
+
     def over(self, value: Value, axes: tuple[str, ...]) -> Tensor:
         """A computed value over more axes, in this order. Along an axis that it lacks, it has size 1."""
         if axes == value.axes:
