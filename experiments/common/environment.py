@@ -10,6 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import llvmlite.binding as llvm
+
 from glassgate.engines.llvm_cpu.amx import describe_method
 from glassgate.system import SYSTEM
 
@@ -25,7 +27,7 @@ WITHOUT_INFLUENCE = ("tasks", "cli")
 def environment(threads: int) -> dict[str, Any]:
     """Return the machine, the versions, and a hash of the code."""
     return {
-        "processor": SYSTEM.processor_name(),
+        "processor": f"{SYSTEM.processor_name()} ({llvm.get_host_cpu_name()})",
         "processors": os.cpu_count(),
         "threads": threads,
         "bfloat16": describe_method(),
