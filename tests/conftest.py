@@ -20,6 +20,7 @@ from tests.marking import add_marks
 TESTS = Path(__file__).parent
 ESSENTIAL = (
     "layers/test_against_torch.py",
+    "layers/test_constructor_errors.py",
     "layers/test_errors.py",
     "test_functional.py",
     "test_conversion.py",

@@ -21,7 +21,8 @@ from glassgate.glass.places import Places
 from glassgate.tasks.live.page import live
 from glassgate.tasks.report.study import Excerpt, study
 from glassgate.tasks.task import Task
-from tests.browser.test_page import AXE, PICTURES, WIDTHS, chromium, demo_run, launch  # noqa: F401
+from tests.browser.test_page import AXE, WIDTHS, chromium, launch  # noqa: F401
+from tests.browser.test_pictures import PICTURES, demo_run
 from tests.tasks.live.runs import RUNS, excerpts, random_edits, random_inputs, trained
 from tests.tasks.live.test_page import READING, agrees, page_input
 

@@ -3,7 +3,6 @@
 `make browser` runs these tests. Other test runs leave them out.
 """
 
-import io
 import re
 import shutil
 import tempfile
@@ -15,10 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import glassgate as gg
-from glassgate.cli import main
 from glassgate.glass.page import page
 from glassgate.tasks import task_class
 from glassgate.tasks.data.labelled import Labelled
@@ -360,9 +357,6 @@ def test_the_plot_and_the_strip_of_a_series_share_the_cursor(browse: Any) -> Non
     assert abs(strip["x"] + strip["width"] / 2 - box["x"] - box["width"] / 2) < 2 * strip["width"]
 
 
-PICTURES = Path("build/browser/pictures")
-
-
 def test_touch_moves_the_cursor_on_a_phone(launch: Callable[..., Any], pages: dict[str, Path]) -> None:
     width, height = WIDTHS["phone"]
     tab = launch(has_touch=True, is_mobile=True, viewport={"width": width, "height": height}).new_page()
@@ -399,54 +393,3 @@ def test_two_runs_share_the_cursor(browse: Any) -> None:
     assert tab.locator("#bar").bounding_box()["height"] < 160
     tab.locator("#unit-1").fill("500")
     assert tab.locator("#problem-1").bounding_box()["x"] < 390
-
-
-def demo_run() -> Path:
-    """The folder of the demo's runs, trained once. A demo that was interrupted has no scores, and is trained again."""
-    run = Path("build/browser/demo")
-    if not (run / "demo.json").exists():
-        shutil.rmtree(run, ignore_errors=True)
-        assert main(["demo", "--run", str(run)]) == 0
-    return run
-
-
-def test_pictures_of_the_pages_are_saved(chromium: Any) -> None:
-    """The report of the demo's two runs, for README and docs/report.md; `make browser` copies the pictures there."""
-    run = demo_run()
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    report = PICTURES.parent / "report.html"
-    both = [str(run / name) for name in ("bidirectional", "one-directional")]
-    assert main(["report", *both, "-o", str(report)]) == 0
-    tab = chromium.new_page()
-    tab.set_viewport_size({"width": 1400, "height": 900})
-    tab.goto(report.resolve().as_uri())
-    steps = tab.locator('[data-run="0"] .passage [data-s]')
-    steps.nth(steps.count() // 2).hover()
-    tab.wait_for_timeout(300)
-    tab.mouse.move(0, 0)
-    bar = picture(tab, "#bar")
-    tab.evaluate("document.getElementById('bar').style.display = 'none'")
-    places = ("header", "#scores", "#findings", "#text")
-    save_picture("report.png", *(picture(tab, place) for place in places), bar)
-    save_picture("report-gates.png", picture(tab, "#gates"))
-    tab.keyboard.press("t")
-    save_picture("report-dark.png", picture(tab, "#flow"))
-    tab.close()
-    assert report.stat().st_size < 5_000_000
-
-
-def picture(tab: Any, place: str) -> Image.Image:
-    """The first visible element of a place."""
-    return Image.open(io.BytesIO(tab.locator(f"{place} >> visible=true").first.screenshot())).convert("RGB")
-
-
-def save_picture(name: str, *parts: Image.Image) -> None:
-    """Write pictures, one below the other, in 256 colours, which takes a third of the bytes."""
-    edge = 16
-    width = max(part.width for part in parts) + (2 * edge if len(parts) == 1 else 0)
-    whole = Image.new("RGB", (width, sum(part.height + edge for part in parts)), parts[0].getpixel((2, 2)))
-    top = 0
-    for part in parts:
-        whole.paste(part, ((width - part.width) // 2, top))
-        top += part.height + edge
-    whole.quantize(256, dither=Image.Dither.NONE).save(PICTURES / name, optimize=True)

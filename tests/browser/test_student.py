@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from docs.draw_student import run_page
-from tests.browser.test_page import PICTURES, chromium, launch, picture, save_picture  # noqa: F401
+from tests.browser.test_page import chromium, launch  # noqa: F401
+from tests.browser.test_pictures import PICTURES, picture, save_picture
 
 pytestmark = pytest.mark.browser
 
