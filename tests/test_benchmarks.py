@@ -17,9 +17,10 @@ from experiments.speed import gpu, report, worker
 from experiments.speed.__main__ import STUDIES, main, on_engine, run
 from experiments.speed.gpu_parts import Case
 from experiments.speed.interleaved import Budget, PeerError, run_interleaved
+from experiments.speed.kinds import against_torch
 from experiments.speed.measure import Bench
 from experiments.speed.row import Point, Row
-from experiments.speed.rows import ROWS, against_torch
+from experiments.speed.rows import ROWS
 from experiments.speed.studies import limited
 from experiments.speed.workload import Workload
 

@@ -13,7 +13,8 @@ import glassgate as gg
 from experiments.common.score import Score
 from experiments.quality import readme, report
 from experiments.quality.__main__ import FIGURES, ROOT, main, run
-from experiments.quality.cases import CASES, Case, Reported
+from experiments.quality.case import Case, Reported
+from experiments.quality.cases import CASES
 from experiments.quality.plain import PlainLayers
 from experiments.quality.store import Results
 from experiments.quality.training import train

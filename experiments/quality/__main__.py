@@ -13,7 +13,8 @@ from experiments.common.command_line import Clock, data_folder, select
 from experiments.common.environment import ROOT
 from experiments.common.simple_models import score_simple_models
 from experiments.quality import readme, report
-from experiments.quality.cases import CASES, Case
+from experiments.quality.case import Case
+from experiments.quality.cases import CASES
 from experiments.quality.interleaved import TrainingError, run_interleaved
 from experiments.quality.store import SIMPLE, Results
 

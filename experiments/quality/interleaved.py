@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from experiments.quality.cases import Case
+from experiments.quality.case import Case
 from experiments.quality.store import Results
 from experiments.quality.training import train
 from glassgate.tasks.progress import Interrupted

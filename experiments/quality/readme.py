@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from experiments.common.page import replace_parts, table
-from experiments.quality.cases import CASES, Case, Reported
+from experiments.quality.case import Case, Reported
+from experiments.quality.cases import CASES
 from experiments.quality.report import OURS, PLAIN, Pairs, format_scores, speedups, values
 from experiments.quality.store import Results
 

@@ -11,7 +11,8 @@ from experiments.common.score import Score
 from experiments.common.store import Point
 from experiments.common.summaries import mean_and_deviation, quartiles
 from experiments.quality import pictures
-from experiments.quality.cases import CASES, Case
+from experiments.quality.case import Case
+from experiments.quality.cases import CASES
 from experiments.quality.store import Results
 from glassgate.tasks.pictures.charts import save_figure
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from experiments.common.store import Point, Store
-from experiments.quality.cases import Case
+from experiments.quality.case import Case
 
 SIDES = ("ours", "plain")
 """The layers of Glassgate, and those of `torch.nn`."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments.common.environment import environment
 from experiments.quality import pictures
-from experiments.quality.cases import Case
+from experiments.quality.case import Case
 from experiments.quality.plain import plain_task_class, with_plain_layers
 from glassgate.tasks import task_class
 from glassgate.tasks.progress import Progress

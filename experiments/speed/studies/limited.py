@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments.speed.interleaved import Budget, Workers, process_options
+from experiments.speed.kinds import against_torch, workloads
 from experiments.speed.measure import Bench
 from experiments.speed.row import Point
-from experiments.speed.rows import against_torch, workloads
 
 SIZES = (100, 8, 64), (100, 1, 256), (100, 32, 256)
 POINTS = [*against_torch(workloads(SIZES)), *against_torch(workloads(SIZES, do="inference"))]
