@@ -1,10 +1,12 @@
 """Settings of all tests: one thread, NaN in uninitialised memory, 60 hypothesis examples (3000 in profile `fuzz`)."""
 
+import gc
 import math
 import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +17,7 @@ from hypothesis import HealthCheck, settings
 import glassgate as gg
 from glassgate.engines import processors
 from glassgate.engines.choose import engines
+from glassgate.engines.llvm_cpu.processor import host, pretend
 from tests.marking import add_marks
 
 TESTS = Path(__file__).parent
@@ -30,6 +33,28 @@ ESSENTIAL = (
 )
 """The files with the essential tests: layers and functions against torch.nn, gradients of the reference engine, every
 command, and the code and commands of the pages."""
+
+
+OPTIMISED = (
+    "cells/test_numbers.py",
+    "engines/fuzz",
+    "engines/llvm_cpu/test_arrays.py",
+    "engines/llvm_cpu/test_bfloat16.py",
+    "engines/llvm_cpu/test_gemm.py",
+    "engines/llvm_cpu/test_guard.py",
+    "engines/llvm_cpu/test_mathematics.py",
+    "engines/llvm_cpu/test_tiles.py",
+    "engines/llvm_cpu/test_translate.py",
+    "engines/llvm_cpu/test_unusual_steps.py",
+    "engines/llvm_cpu/test_widths.py",
+    "engines/test_engines.py",
+    "layers/test_against_torch.py",
+    "mathematics",
+    "sessions/test_int8.py",
+    "sessions/test_session.py",
+    "test_platforms.py",
+)
+"""The folders and files whose kernels are optimised as those of users. Other tests compile the same kernels faster."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -51,6 +76,18 @@ settings.load_profile("normal")
 # If Python kept no compiled modules, each process that a test starts would compile torch's modules: twice the time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Import the tests without garbage collection, which would read all objects of the libraries again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(100_000, 10, 10)
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -80,6 +117,13 @@ def _unwritten_memory_is_nan() -> Iterator[None]:
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _fast_compilation(request: pytest.FixtureRequest) -> Iterator[None]:
+    path = request.path.relative_to(TESTS)
+    with nullcontext() if any(map(path.is_relative_to, OPTIMISED)) else pretend(host()._replace(optimised=False)):
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,8 @@ from subprocess import CompletedProcess
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from glassgate.engines.llvm_cpu.processor import host, pretend
+
 ROOT = Path(__file__).parents[1]
 _LOADED = [
     "glassgate.cli.train",
@@ -26,15 +28,29 @@ _LOADED = [
     "torchmetrics",
 ]
 
+_CONTEXT = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
+
+
+class Copy(_CONTEXT.Process):  # type: ignore[misc, name-defined]
+    """A process whose kernels are compiled as those of the process that starts it; see tests/conftest.py."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._compiled_for = host()
+
+    def run(self) -> None:
+        with pretend(self._compiled_for):
+            super().run()
+
 
 def forked() -> BaseContext:
     """Return the context whose processes are copies of a process that has loaded the libraries.
 
     On Windows, where nothing can be copied, they are new processes.
     """
-    context = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
-    context.set_forkserver_preload(_LOADED)
-    return context
+    _CONTEXT.set_forkserver_preload(_LOADED)
+    _CONTEXT.Process = Copy  # type: ignore[misc, assignment]
+    return _CONTEXT
 
 
 def run_python(

@@ -16,6 +16,7 @@ import pytest
 
 import glassgate as gg
 from glassgate.cli import main
+from tests.tasks.conftest import _no_pictures, _no_waiting_for_the_disk  # noqa: F401
 from tests.words import count, is_hard, messages, of_module, of_page, sentences
 
 ROOT = Path(__file__).parents[1]
@@ -126,7 +127,14 @@ def run_lines(lines: list[str]) -> str:
     return output.getvalue()
 
 
+@pytest.fixture
+def few_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands train 250 epochs on a few sentences, which 60 epochs learn, too."""
+    monkeypatch.setattr("glassgate.tasks.training.by_size._MAX_EPOCHS", 60)
+
+
 @needs_shell
+@pytest.mark.usefixtures("few_epochs")
 def test_the_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In order, in a folder with the files that they name, except those of make, which run this test."""
     monkeypatch.chdir(tmp_path)

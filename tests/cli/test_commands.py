@@ -39,8 +39,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trained run."""
+def run(files: Path, tmp_path_factory: pytest.TempPathFactory, pictures: None) -> Path:
+    """A trained run, with its pictures."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     words = ["train", "tagging", f"--data={files}/train.conllu", f"--dev={files}/dev.conllu", f"--run={folder}", *SMALL]
     assert main(words) == 0

@@ -11,6 +11,7 @@ import glassgate as gg
 from glassgate.export.errors import ExportError
 from glassgate.export.onnx_verify import Session
 from tests.export.cases import CELLS, drawn, layer_of_arrays
+from tests.exporter import operators_read_once  # noqa: F401
 from tests.openvino_core import core
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch's exporter

@@ -65,22 +65,32 @@ def _compile(text: str, name: str, bits: int, processor: Processor) -> CacheEntr
     if processor.tiles and "microkernel" in text:
         # The operating system switches threads faster if their tile registers are empty.
         text += "    _release_registers()\n"
-    return compile_module(translate(text, name, namespace_for(text, bits, processor)))
+    # Without optimisation, LLVM keeps no tiles in registers.
+    optimised = processor.optimised or bool(processor.tiles)
+    return compile_module(translate(text, name, namespace_for(text, bits, processor)), optimised)
 
 
-def compile_module(module: ir.Module) -> CacheEntry:
-    """Compile an LLVM module for this processor. The module has one public function with the same name."""
-    target = target_machine()
+def compile_module(module: ir.Module, optimised: bool = True) -> CacheEntry:
+    """Compile an LLVM module for this processor. The module has one public function with the same name.
+
+    Args:
+        module: the module.
+        optimised: see `Processor.optimised`.
+    """
+    target = target_machine() if optimised else target_machine(level=0)
     # The loader stores the addresses of external functions after the data. Without data it has no memory for addresses.
     ir.GlobalVariable(module, ir.IntType(64), f"{module.name}.data").linkage = "common"
     module.globals[f"{module.name}.data"].initializer = ir.IntType(64)(0)
     module.triple, module.data_layout = target.triple, str(target.target_data)
     parsed = llvm.parse_assembly(str(module))
     parsed.verify()
-    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options = llvm.create_pipeline_tuning_options(speed_level=3 if optimised else 0)
     options.loop_vectorization = options.slp_vectorization = True
     passes = llvm.create_pass_builder(target, options)
-    passes.getModulePassManager().run(parsed, passes)
+    manager = passes.getModulePassManager()
+    if not optimised:
+        manager.add_sroa_pass()  # variables are in registers, not in memory
+    manager.run(parsed, passes)
     _check_functions(parsed)
     return CacheEntry(module.name, target.emit_object(parsed))
 
@@ -103,17 +113,18 @@ def _check_functions(module: llvm.ModuleRef) -> None:
 
 
 @cache
-def target_machine(name: str = "", features: str = "") -> llvm.TargetMachine:
+def target_machine(name: str = "", features: str = "", level: int = 3) -> llvm.TargetMachine:
     """Return the target of the compiler: a processor, by default this one, with the code model of the operating system.
 
     Args:
         name: LLVM's name for the processor.
         features: the instruction sets of the processor, e.g. "+avx2,+fma".
+        level: the level of optimisation, 0 to 3.
     """
     loader_machine()
     name, features = name or llvm.get_host_cpu_name(), features or llvm.get_host_cpu_features().flatten()
     target = llvm.Target.from_default_triple()
-    return target.create_target_machine(name, features, opt=3, reloc="pic", codemodel=SYSTEM.code_model)
+    return target.create_target_machine(name, features, opt=level, reloc="pic", codemodel=SYSTEM.code_model)
 
 
 @cache

@@ -36,6 +36,8 @@ class Processor(NamedTuple):
     terms: int = 1
     """The number of bfloat16 products per product of two numbers: 1 if both are rounded; 3 if each is the sum of a high
     and a low part, and the product of the low parts is omitted."""
+    optimised: bool = True
+    """Whether machine code is optimised. Without, for tests, kernels are compiled in a quarter of the time."""
 
     @property
     def multiplies_by_lanes(self) -> bool:

@@ -1,14 +1,12 @@
 """Runs of every task as ONNX models give the predictions of the run, in ONNX Runtime and in OpenVINO."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime
-import onnxscript
 import pytest
 import tokenizers
 import torch
@@ -25,19 +23,10 @@ from glassgate.tasks.forecasting.series.schema import TIME, Frequency
 from glassgate.tasks.language_model.music import NUM_KEYS, Roll
 from glassgate.tasks.onnx.models import write
 from glassgate.tasks.translation.search import Search
+from tests.exporter import operators_read_once  # noqa: F401
 from tests.openvino_core import core
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # a warning of torch's exporter
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _signatures_parsed_once() -> Iterator[None]:
-    """Parse the source of each operator of the exporter once, not in each export."""
-    traced = onnxscript.values.TracedOnnxFunction
-    parse = cache(traced.function_ir.fget)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(traced, "function_ir", property(parse))
-        yield
 
 
 Model = Callable[..., list[np.ndarray]]
