@@ -18,6 +18,7 @@ import glassgate as gg
 from glassgate.engines import processors
 from glassgate.engines.choose import engines
 from glassgate.engines.llvm_cpu.processor import host, pretend
+from tests.budget import Times
 from tests.marking import add_marks
 
 TESTS = Path(__file__).parent
@@ -76,6 +77,10 @@ settings.load_profile("normal")
 # If Python kept no compiled modules, each process that a test starts would compile torch's modules: twice the time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Times())
 
 
 @pytest.hookimpl(wrapper=True)
