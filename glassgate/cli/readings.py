@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from glassgate.tasks.data import labelled, records, roles
-from glassgate.tasks.data.columns import LABEL_SUFFIX, Layout, detect_layout
+from glassgate.tasks.data.columns import LABEL_SUFFIX, Layout
 from glassgate.tasks.data.declared import read_declared
 from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.files import STDIN, readable_file
 from glassgate.tasks.data.formats import FOLDER, detect_format, find_token_table
+from glassgate.tasks.data.kinds import NUMBER, TEXT, TIME, WORD
 from glassgate.tasks.data.pairs import is_side_name, lengths_agree, looks_like_pairs
 from glassgate.tasks.data.series_folder import find_targets
 from glassgate.tasks.data.series_tables import has_labels, is_series_table
-from glassgate.tasks.data.sniff import NUMBER, TEXT, TIME, Source, sniff
+from glassgate.tasks.data.sniff import Source, sniff
+from glassgate.tasks.data.spans import as_spans
 from glassgate.tasks.errors import DataError, UserError
 from glassgate.tasks.forecasting.series import Schema, Table, resolve_schema
 from glassgate.tasks.language_model.music import is_music
@@ -51,7 +53,7 @@ def rank(path: str, format: str = "") -> list[Candidate]:
     for candidate in _candidates(path, format):
         ranked.setdefault(candidate.task, candidate)
     if not ranked:
-        names = ", ".join(repr(column.name) for column in sniff(path).columns[:8])
+        names = ", ".join(repr(column.name) for column in sniff(path).columns[:8]) or "(none)"
         raise DataError(
             path,
             None,
@@ -99,35 +101,42 @@ def _task_of_labelled_series(path: str, kind: str) -> Candidate:
     return Candidate("regression" if is_numeric else "classification", "labelled series")
 
 
+def _task_of_series_rows(source: Source) -> Candidate:
+    """Regression if decimal numbers are the labels of lists of numbers; otherwise classification."""
+    names = [column for column in source.columns if column.kind == NUMBER and column.values]
+    is_numeric = len(names) == 1 and not names[0].may_be_labels and not names[0].are_whole_numbers
+    return Candidate("regression" if is_numeric else "classification", "a series of numbers and a label in each row")
+
+
 def _candidates_of_rows(path: str, kind: str) -> Iterator[Candidate]:
     """The tasks of rows with keys, or of lists in JSON."""
-    has_series = _has_series(path)
-    if has_series:
-        yield Candidate("forecasting", "numbers with time stamps" if _has_time_stamps(path) else "numbers")
     try:
-        rows = [row for _, row, _ in islice(records.read_rows(path, kind), _EXAMINED_ROWS)]
+        source = sniff(path)
     except UserError:
-        if has_series:
-            return
-        raise
-    first = rows[0] if rows else {}
-    if isinstance(first, dict):
-        yield from _candidates_of_mappings(path, first)
-    elif isinstance(first, list):
-        if len(first) == 2 and all(isinstance(each, str) for each in first):
-            values = [{str(row[index]) for row in rows if len(row) == 2} for index in (0, 1)]
-            if 2 * min(map(len, values)) > len(rows):
-                yield Candidate("translation", "lists of two texts, most of which are distinct")
+        if not _has_series(path):
+            raise
+        source = Source(path, kind)
+    if is_series_table(source):
+        yield _task_of_series_rows(source)
+    if _has_series(path):
+        yield Candidate("forecasting", "numbers with time stamps" if _has_time_stamps(path) else "numbers")
+    if source.columns and source.has_header:
+        rows = islice(records.read_rows(path, kind), _EXAMINED_ROWS)
+        yield from _candidates_of_mappings(source, [row for _, row, _ in rows])
+    elif source.columns:
+        are_texts = all(column.kind in (WORD, TEXT) and not column.may_be_labels for column in source.columns)
+        if len(source.columns) == 2 and are_texts:
+            yield Candidate("translation", "lists of two texts, most of which are distinct")
+        yield from _candidates_of_labels(source)
         yield Candidate("classification", "lists of a text and its label")
 
 
-def _candidates_of_mappings(path: str, row: dict[str, Any]) -> Iterator[Candidate]:
-    source = sniff(path)
-    sides = row.get("translation")
+def _candidates_of_mappings(source: Source, rows: Sequence[dict[str, Any]]) -> Iterator[Candidate]:
+    row = rows[0]
     texts = [column for column in source.columns if column.kind == TEXT and not column.may_be_labels]
-    named = [key for key in row if is_side_name(key) and key != "id"]
-    if isinstance(sides, dict) or (len(named) == 2 and all(isinstance(row[key], str) for key in named)):
-        yield Candidate("translation", f"the keys {', '.join(map(repr, sides or named))}")
+    named = [key for key in row if is_side_name(records.last_name(key)) and key != "id"]
+    if len(named) == 2 and all(isinstance(row[key], str) for key in named):
+        yield Candidate("translation", f"the keys {', '.join(map(repr, named))}")
     keys = [key.lower() for key in row]
     has_tags = any(key in records.TAG_COLUMNS for key in keys)
     lists = [key for key, value in row.items() if isinstance(value, list)]
@@ -139,6 +148,8 @@ def _candidates_of_mappings(path: str, row: dict[str, Any]) -> Iterator[Candidat
         if one.lower() in (*records.TOKEN_COLUMNS, *records.TEXT_COLUMNS) and two.lower() in records.TAG_COLUMNS
     ]
     has_sequences = any(pair and len(pair[0]) > 1 for pair in sequences)
+    if any(as_spans(each.get(key)) for each in rows for key in lists):
+        yield Candidate("tagging", "texts with labelled spans")
     if len(lists) > 1 or has_sequences or (has_tags and len(text.split()) == 1 and len(source.columns) > 2):
         yield Candidate("tagging", "lists of tokens and labels" if lists else "tokens and labels")
     yield from _candidates_of_labels(source)
@@ -151,7 +162,7 @@ def _candidates_of_mappings(path: str, row: dict[str, Any]) -> Iterator[Candidat
 
 
 def _candidates_of_text(path: str, format: str, kind: str) -> Iterator[Candidate]:
-    source = sniff(path) if not format else Source(kind)
+    source = sniff(path) if not format else Source(path, kind)
     if kind in ("", "text", "csv", "xlsx") and find_token_table(path) is not None:
         yield Candidate("tagging", "a column of words and one of labels")
     found, layout = _format_of_tokens(path, format)
@@ -173,7 +184,7 @@ def _candidates_of_text(path: str, format: str, kind: str) -> Iterator[Candidate
     if (path == STDIN or kind == "xlsx") and _has_time_stamps(path):
         yield Candidate("forecasting", "time stamps")
     if kind != "xlsx":
-        yield from _candidates_of_lines(path, format, source)
+        yield from _candidates_of_lines(path, found, layout, source)
 
 
 def _format_of_tokens(path: str, format: str) -> tuple[str, Layout | None]:
@@ -223,35 +234,25 @@ def _columns_of(source: Source, role: roles.Role) -> list[int]:
     """The columns that can have the role of labels or numbers next to a column of texts; empty if none can."""
     names = [column.name.lower() for column in source.columns]
     usual = [names.index(name) for name in role.usual_names if name in names] if source.has_header else []
-    found = role.find([column for column in source.columns if column.kind != TEXT or column.may_be_labels])
-    texts = roles.TEXT_ROLE.find(source.columns)
+    found = role.find([column for column in source.columns if column.kind != TEXT or column.may_be_labels], {})
+    texts = roles.TEXT_ROLE.find([*source.columns], {})
     indices = usual or [index for index, column in enumerate(source.columns) if any(column is each for each in found)]
     has_texts = any(name in roles.TEXT_ROLE.usual_names for name in names) or bool(texts)
     return indices if has_texts else []
 
 
-def _candidates_of_lines(path: str, format: str, source: Source) -> Iterator[Candidate]:
-    found, layout = _format_of_tokens(path, format)
+def _candidates_of_lines(path: str, found: str, layout: Layout | None, source: Source) -> Iterator[Candidate]:
     is_table = source.kind in records.TABLE_KINDS and len(source.columns) > 1
     has_labels = path != STDIN and Path(path).with_suffix(LABEL_SUFFIX).exists()
     if (found != "text" and not _has_whole_texts(source, layout)) or has_labels:
         yield Candidate("tagging", "columns of words and labels" if found != "text" else "a file of labels")
-    columns = _layout_of_tokens(path)
-    has_tabs = columns is not None and columns.separator == "\t" and columns.width in (2, 3)
+    has_tabs = source.separator == "\t" and len(source.columns) in (2, 3)
     if has_tabs and lengths_agree(source):
         yield Candidate("translation", "a tab in each line, between texts of similar lengths")
     if not is_table:
         yield Candidate("language-model", "lines of text")
     if has_tabs and len(source.of_kind(TEXT)) > 1:
         yield Candidate("translation", "a tab in each line, between texts", True)
-
-
-def _layout_of_tokens(path: str) -> Layout | None:
-    """Return the layout of a file with a token per row; None if it is unclear."""
-    try:
-        return detect_layout(path)
-    except UserError:
-        return None
 
 
 def _has_whole_texts(source: Source, layout: Layout | None) -> bool:
@@ -263,30 +264,35 @@ def _has_whole_texts(source: Source, layout: Layout | None) -> bool:
     return any(column.kind == TEXT and column.mean_words >= 2 for column in columns)
 
 
-def _has_series(path: str) -> bool:
-    """Whether rows with keys are a table of numbers, with time stamps or without."""
+def _schema_of(path: str) -> tuple[Table, Schema] | None:
+    """The table of series in a file, and its columns; None if it has none."""
     try:
         table = Table(path)
-        schema = resolve_schema(table, Schema())
-        _, part = next(table.parts([*schema.target]), (None, None))
+        return table, resolve_schema(table, Schema())
     except UserError:
+        return None
+
+
+def _has_series(path: str) -> bool:
+    """Whether rows with keys are a table of numbers, with time stamps or without."""
+    found = _schema_of(path)
+    if found is None:
         return False
-    return part is not None and all(part[name].map(_is_number_or_missing).all() for name in schema.target)
+    head = found[0].first_part[1]
+    return len(head) > 0 and all(head[name].map(_is_number_or_missing).all() for name in found[1].target)
+
+
+def _has_time_stamps(path: str) -> bool:
+    """Whether a table has time stamps."""
+    found = _schema_of(path)
+    return found is not None and found[1].time is not None
 
 
 def _is_number_or_missing(value: Any) -> bool:
     if isinstance(value, bool | list):
         return False
     try:
-        float(value if value is not None else "nan")
+        float("nan" if value is None else value)
     except (TypeError, ValueError):
         return False
     return True
-
-
-def _has_time_stamps(path: str) -> bool:
-    """Whether a table has time stamps."""
-    try:
-        return resolve_schema(Table(path), Schema()).time is not None
-    except UserError:
-        return False

@@ -18,7 +18,7 @@ from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.labelled import MANY_TEXTS, Labelled, LabelledOptions
 from glassgate.tasks.data.number_labels import mean_and_deviation
 from glassgate.tasks.data.raw_text import RawTokeniser, note_on_unsegmented
-from glassgate.tasks.data.reading import Reading
+from glassgate.tasks.data.reading import NO_READING, Reading
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
 from glassgate.tasks.definition import Prediction
 from glassgate.tasks.errors import DataError
@@ -37,17 +37,17 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
     predicts_numbers = False
 
     def examine(self, path: str | Path) -> Reading:
-        return Reading.of(**self._reader(path, labelled=True).found)
+        return Reading.of(**self._reader(path, True, NO_READING).found)
 
-    def _reader(self, path: str | Path, labelled: bool) -> labelled_files.Reader:
+    def _reader(self, path: str | Path, labelled: bool, reading: Reading) -> labelled_files.Reader:
         """The reader of a file, which follows the training file in columns that no option names."""
-        options = self.reading.fill(self.options)
+        options = reading.fill(self.options)
         columns = options.text_column, options.label_column
         return labelled_files.Reader(path, options.format, *columns, options.missing, labelled, self.predicts_numbers)
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Corpus[Labelled]:
         options = self.options
-        reader = self._reader(path, labelled)
+        reader = self._reader(path, labelled, self.reading)
         columns = (reader.text_column, reader.label_column)
         if reader.format in labelled_files.SERIES:
             examples = self.corpus(list(reader))

@@ -9,6 +9,7 @@ from glassgate.tasks.data import records, texts
 from glassgate.tasks.data.arrow import Tokens
 from glassgate.tasks.data.corpus import NUMBER, SEQUENCE, SYMBOL, Corpus
 from glassgate.tasks.data.held_out import LastExamples, LastSteps, Rule
+from glassgate.tasks.data.reading import Reading
 from glassgate.tasks.data.texts import TextOptions
 from glassgate.tasks.definition import Prediction
 from glassgate.tasks.progress import Progress
@@ -23,8 +24,11 @@ class TextTask(Task[TextOptionsType, Any, Prediction]):
     lower_is_better = True
     monitor = "nats"
 
+    def examine(self, path: str | Path) -> Reading:
+        return texts.examine(path, self.options.text_column)
+
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Any]:
-        options = self.options
+        options = self.reading.fill(self.options)
         return texts.read_text(path, options.tokens, options.sequence, progress, options.text_column)
 
     def from_rows(self, rows: Iterator[tuple[int, Any, records.LabelNames]]) -> list[Any]:

@@ -120,7 +120,34 @@ LABELS |= {
     ),
 }
 
+SENTENCES = [(f"Anna{k} met Bob.", [(0, len(f"Anna{k}"), "PER"), (len(f"Anna{k} met "), -1, "PER")]) for k in range(30)]
+SPANS: dict[str, Case] = {
+    "spans of doccano": (
+        "a.jsonl",
+        "".join(
+            json.dumps({"id": k, "text": t, "label": [[a, b % len(t), c] for a, b, c in spans]}) + "\n"
+            for k, (t, spans) in enumerate(SENTENCES)
+        ),
+        [([*t.removesuffix(".").split(), "."], ["B-PER", "O", "B-PER", "O"]) for t, _ in SENTENCES],
+    ),
+    "spans with keys": (
+        "a.json",
+        json.dumps(
+            [
+                {"text": t, "entities": [{"start": a, "end": b % len(t), "label": c} for a, b, c in spans]}
+                for t, spans in SENTENCES
+            ]
+        ),
+        [([*t.removesuffix(".").split(), "."], ["B-PER", "O", "B-PER", "O"]) for t, _ in SENTENCES],
+    ),
+}
+
 ROWS_OF_SERIES: dict[str, Case] = {
+    "lists of values with a label": (
+        "a.jsonl",
+        "".join(json.dumps({"id": k, "values": v, "label": label}) + "\n" for k, (v, label) in enumerate(SERIES)),
+        SERIES,
+    ),
     "numbered series": ("a.csv", table([[k, *values, label] for k, (values, label) in enumerate(SERIES)]), SERIES),
     "numbered series with names": (
         "a.csv",
@@ -203,6 +230,8 @@ def seen(example: Any) -> Any:
             str(example.frequency),
             example.values[:].tolist(),
         )
+    if hasattr(example, "labels"):
+        return [*example.tokens], [*example.labels]
     if hasattr(example, "target"):
         return example.source, example.target
     if hasattr(example, "content"):
@@ -217,6 +246,7 @@ CASES = [
     for task, cases in {
         "forecasting": FORECASTING,
         "classification": LABELS | ROWS_OF_SERIES,
+        "tagging": SPANS,
         "regression": TARGETS,
         "translation": TRANSLATION,
         "language-model": WRITTEN,
@@ -253,7 +283,7 @@ QUESTIONS: dict[str, tuple[str, str, str]] = {
     "several texts": (
         "a.csv",
         table([["ab"[k % 2], t, f"more of {t}"] for k, (t, _) in enumerate(TEXTS)]),
-        "the texts can be in column '2' or '3'; choose one with --text-column",
+        "the texts can be in column '2' or '3', such as ",
     ),
     "several labels": (
         "a.csv",
@@ -264,11 +294,6 @@ QUESTIONS: dict[str, tuple[str, str, str]] = {
         "a.jsonl",
         "".join(f"{json.dumps({'text': t, 'labels': [la, 'c']})}\n" for t, la in TEXTS),
         "expected one label under 'labels', got ['b', 'c']",
-    ),
-    "spans": (
-        "a.jsonl",
-        "".join(f"{json.dumps({'text': t, 'label': [[0, 3, la]]})}\n" for t, la in TEXTS),
-        "got [[0, 3, 'b']]; for tagging, write a list of tokens and a list of their labels in each row",
     ),
     "two nested texts": (
         "a.jsonl",
@@ -357,6 +382,19 @@ def test_pairs_in_parquet(tmp_path: Path) -> None:
     assert [(each.source, each.target) for each in examples] == PAIRS
 
 
+def test_a_translation_reads_later_files_with_its_columns(tmp_path: Path) -> None:
+    """The run stores the names of the columns, which a later file may have in another order, or without targets."""
+    (tmp_path / "train.csv").write_text(table([[k, *row] for k, row in enumerate(PAIRS)], "Nr Englisch Deutsch"))
+    (tmp_path / "later.csv").write_text(table([[*row[::-1], "x y"] for row in PAIRS], "Deutsch Englisch Notiz"))
+    translation = task_class("translation")
+    reader = translation(translation.options_type.from_mapping({"data": f"{tmp_path}/train.csv"}))
+    reader.follow(reader.examine(tmp_path / "train.csv"))
+    assert reader.reading == Reading.of(source_column="Englisch", target_column="Deutsch")
+    later = [reader.read(tmp_path / "later.csv", labelled) for labelled in (True, False)]
+    assert [(each.source, each.target) for each in later[0]] == PAIRS
+    assert [(each.source, each.target) for each in later[1]] == [(source, None) for source, _ in PAIRS]
+
+
 def test_a_run_reads_later_files_with_its_columns(tmp_path: Path) -> None:
     kind = task_class("classification")
     (tmp_path / "train.csv").write_text(table([[k, *row] for k, row in enumerate(TEXTS)], "Nr Kommentar Urteil"))
@@ -365,6 +403,7 @@ def test_a_run_reads_later_files_with_its_columns(tmp_path: Path) -> None:
     reader = kind(kind.options_type.from_mapping({"data": f"{tmp_path}/train.csv"}))
     reader.follow(reader.examine(tmp_path / "train.csv"))
     assert reader.reading == Reading.of(text_column="Kommentar", label_column="Urteil")
+    assert reader.examine(tmp_path / "train.csv") == reader.reading  # also when a resumed run examines the file again
     assert [" ".join(each.content) for each in reader.read(tmp_path / "later.csv", labelled=False)] == [
         t for t, _ in TEXTS
     ]

@@ -63,6 +63,13 @@ WORLD_BANK = '\ufeff"Data Source","World Development Indicators",\n\n"Last Updat
 Case = tuple[str, str, Any]
 
 FORECASTING: dict[str, Case] = {
+    "units in cells": ("a.csv", timed(DAYS, "%F", [f"{v} \u00b0C" for v in VALUES]), daily()),
+    "write.table of R": (
+        "a.txt",
+        '"date" "v"\n' + "".join(f'"{k + 1}" "{d}" {v}\n' for k, (d, v) in enumerate(zip(DATES, VALUES, strict=True))),
+        daily(),
+    ),
+    "dates as numbers of Excel": ("a.csv", table([[43831 + k, v] for k, v in enumerate(VALUES)], "Date v"), daily()),
     "an index without a name": ("a.csv", timed(HOURS, "%F %T").replace("date", "", 1), hourly()),
     "the data of electricity": (
         "LD.txt",

@@ -12,17 +12,22 @@ from glassgate.tasks.data import records
 from glassgate.tasks.data.bio import describe_scheme, detect_scheme, entity_type
 from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.dialect import SEPARATORS
+from glassgate.tasks.data.kinds import cell_text
 from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.data.reading import NO_READING, Reading
+from glassgate.tasks.data.roles import Role, assign
+from glassgate.tasks.data.sniff import sniff
 from glassgate.tasks.data.token_roles import (
+    FIRST_TOKENS,
+    INDEX,
     MIN_ROWS,
-    SENTENCE_NAMES,
+    SENTENCES,
+    TAGS,
+    TOKENS,
     USUAL_NAMES,
-    choose_label_column,
-    choose_token_column,
+    columns_of,
     find_header,
-    find_index_column,
-    find_sentence_column,
+    other_tags,
 )
 from glassgate.tasks.errors import DataError, OptionError
 
@@ -40,7 +45,7 @@ class Layout:
     """The meaning of the columns of a file with a token per row, numbered from 0.
 
     Attributes:
-        kind: "conllu"; "columns"; or "csv" or "xlsx", a table whose header names the columns
+        kind: "conllu"; "columns"; or the kind of a table whose header or whose keys name the columns
         separator: the separator of the columns; None for any white space; empty for a sheet of Excel
         width: the number of columns
         token_column: the column of the tokens
@@ -70,8 +75,8 @@ class Layout:
 
     @property
     def is_table(self) -> bool:
-        """Whether the file is CSV or a sheet of Excel."""
-        return self.kind in ("csv", "xlsx")
+        """Whether the file is CSV, a sheet of Excel, or rows with keys."""
+        return self.kind in ("csv", "xlsx", *records.KEYED_KINDS)
 
     def description(self) -> str:
         """Describe the columns: by name in a table, by number from 1 in other files.
@@ -91,7 +96,8 @@ class Layout:
         if self.is_table:
             by = "empty rows" if self.sentence_column is None else self._name(self.sentence_column)
             parts.append(f"sentences by {by}")
-            parts.append(f"separated by {SEPARATORS[self.separator]}" if self.separator else "first sheet")
+            parts += [f"separated by {SEPARATORS[self.separator]}"] if self.separator else []
+            parts += ["first sheet"] if self.kind == "xlsx" else []
         else:
             parts += [] if self.sentence_column is None else [f"sentences by column {self._name(self.sentence_column)}"]
             parts += ["a header in the first line"] if self.names else []
@@ -210,19 +216,19 @@ def detect_table(path: str | Path, wanted: Wanted = ANY_COLUMNS) -> Layout:
         DataError: see `read_lines`; the columns have no usual names, and their content does not show their roles
         OptionError: a given column does not exist
     """
-    kind = "xlsx" if detect_kind(path) == "xlsx" else "csv"
-    dialect, cells = records.read_table(path, kind)
-    rows = ((number, row or None) for number, row in islice(cells, _EXAMINED_ROWS))
+    kind = detect_kind(path)
+    source = sniff(path, kind if kind in ("xlsx", *records.KEYED_KINDS) else "csv")
+    rows = ((number, [*map(cell_text, row)] or None) for number, row in islice(source.rows(), _EXAMINED_ROWS))
     sequences = _sequences(rows)
-    header = tuple(name.strip() for name in dialect.header)
+    header = tuple(source.header)
     is_usual = not USUAL_NAMES.isdisjoint(map(str.lower, header)) or not {
         wanted.label_column,
         wanted.text_column,
     }.isdisjoint(header)
     names = header if is_usual or not sequences else find_header(sequences)
-    if names and sequences:
+    if names and sequences and not source.is_keyed:
         sequences = [*filter(None, [sequences[0][1:], *sequences[1:]])]
-    layout = Layout(kind, dialect.separator, len(header), names=names)
+    layout = Layout(source.kind, source.dialect.separator, len(header), names=names)
     lower_names = [name.lower() for name in names]
     expected: list[tuple[str, str, str | None, Sequence[str]]] = [
         ("words", "word", wanted.text_column, records.TOKEN_COLUMNS)
@@ -237,7 +243,7 @@ def detect_table(path: str | Path, wanted: Wanted = ANY_COLUMNS) -> Layout:
         content, name, *_ = unnamed[0]
         raise DataError(
             path,
-            dialect.skipped_lines + 1,
+            source.dialect.skipped_lines + 1,
             f"expected a column of {content}, such as {name!r}, in the first line, got "
             f"{', '.join(map(repr, header[:8]))}; name yours with --text-column and --label-column",
         )
@@ -246,56 +252,30 @@ def detect_table(path: str | Path, wanted: Wanted = ANY_COLUMNS) -> Layout:
 
 def _assign(path: str | Path, layout: Layout, sequences: list[list[list[str]]], wanted: Wanted) -> Layout:
     """Return the layout with the roles of the columns: requested ones, usual names or, failing these, their content."""
-    width, lower_names = layout.width, [name.strip().lower() for name in layout.names]
-    lower_names = lower_names if len(lower_names) == width else []
-    labelled = wanted.labelled
-    token_column = column_number("--text-column", path, wanted.text_column, width, layout.names)
-    label_column = column_number("--label-column", path, wanted.label_column, width, layout.names) if labelled else None
-    given = (token_column, label_column)
-    columns = [number for number in range(width) if number not in given]
-
-    def named(usual_names: Collection[str]) -> list[int]:
-        return [number for number in columns if lower_names and lower_names[number] in usual_names]
-
-    sentence_column = next(iter(named(SENTENCE_NAMES)), None)
-    if token_column is None:
-        token_column = next(iter(named(records.TOKEN_COLUMNS)), None)
-    usual_labels = [number for number in named(records.TAG_COLUMNS) if number != token_column]
-    min_width = 2 if labelled else 1
-    may_count = width > min_width and (token_column is None or not layout.is_table)
-    index_column = find_index_column(sequences, width) if may_count else None
-    columns = [number for number in range(width) if number not in (index_column, sentence_column)]
-    may_number = token_column is None or not layout.is_table or len(sequences) == 1
-    if sentence_column is None and len(columns) > min_width and may_number:
-        sentence_column = find_sentence_column(sequences, columns)
-        columns = [number for number in columns if number != sentence_column]
-    sequences = _sequences(((0, row) for rows in sequences for row in [*rows, None]), sentence_column)
-    followed = wanted.reading if wanted.reading.width == width and not layout.is_table else NO_READING
-    token_column = (
-        int(followed.get("text_column") or 0) - 1 if token_column is None and followed.options else token_column
+    width, labelled = layout.width, wanted.labelled
+    names = layout.names if len(layout.names) == width else tuple(str(number + 1) for number in range(width))
+    tokens = column_number("--text-column", path, wanted.text_column, width, layout.names)
+    tags = column_number("--label-column", path, wanted.label_column, width, layout.names) if labelled else None
+    columns = columns_of(names, sequences)
+    found = assign(path, columns, {INDEX: None, SENTENCES: None}, spare=2 if labelled else 1)
+    sentence_column = found.get(SENTENCES)
+    columns = columns_of(names, _sequences(((0, row) for rows in sequences for row in [*rows, None]), sentence_column))
+    follows = wanted.reading if wanted.reading.width == width and not layout.is_table else NO_READING
+    requested: dict[Role, str | None] = {role: str(index + 1) for role, index in found.items()}
+    token_role = TOKENS if labelled else FIRST_TOKENS
+    requested[token_role] = follows.get("text_column") if tokens is None else str(tokens + 1)
+    if labelled:
+        requested[TAGS] = follows.get("label_column") if tags is None else str(tags + 1)
+    found = assign(path, columns, requested, bool(layout.names))
+    layout = replace(
+        layout, token_column=found[token_role], index_column=found.get(INDEX), sentence_column=sentence_column
     )
-    if token_column is None:
-        candidates = [number for number in columns if number != label_column] or columns
-        token_column, other = choose_token_column(sequences, candidates)
-        if other is not None and labelled:
-            raise DataError(
-                path,
-                None,
-                f"the words can be in column {token_column + 1}, such as {sequences[0][0][token_column]!r}, or in "
-                f"column {other + 1}, such as {sequences[0][0][other]!r}, with more distinct values; choose "
-                f"--text-column {token_column + 1} or --text-column {other + 1}",
-            )
-    layout = replace(layout, token_column=token_column, index_column=index_column, sentence_column=sentence_column)
     if not labelled:
         return layout
-    others: list[int] = []
-    if label_column is None:
-        candidates = usual_labels or [number for number in columns if number != token_column] or [token_column]
-        label_column, others = choose_label_column(sequences, candidates, token_column)
-        possible = [*(usual_labels or others), label_column]
-        label_column = int(followed.get("label_column") or label_column + 1) - 1
-        others = sorted({*possible} - {label_column})
-    scheme = detect_scheme([row[label_column] for row in rows] for rows in sequences)
+    label_column = found.get(TAGS, found[TOKENS])
+    free = [column for index, column in enumerate(columns) if index not in found.values()]
+    others = [columns.index(column) for column in other_tags(free)] if tags is None else []
+    scheme = detect_scheme(map(list, columns[label_column].groups))
     return replace(layout, label_column=label_column, scheme=scheme, other_label_columns=tuple(others))
 
 

@@ -5,13 +5,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, takewhile
-from pathlib import Path
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from glassgate.tasks.data.detect import is_number_or_time
-from glassgate.tasks.data.lines import read_lines
-from glassgate.tasks.errors import DataError
 
 if TYPE_CHECKING:
     from _csv import Reader
@@ -27,6 +24,7 @@ _MAX_CELL_LENGTH = 2**31 - 1  # characters of a CSV cell; the default limit of P
 _MIN_OF_ONE_WIDTH = 0.9  # the fraction of the lines that have the usual number of cells
 _MAX_TITLE_LINES = 20
 _DOUBLED_QUOTES = re.compile('""')
+_QUOTED_WORD = re.compile(r'"[^"]*"( |$)')
 _QUOTED_TEXT = re.compile(r'"[^"]*"')
 _QUOTED_CELL = re.compile(r'"(?:[^"]|"")*"')
 _QUOTED_CELL_OF_SEVERAL_LINES = re.compile(r'(?<![^\t\n])"(?:[^"]|"")*\n(?:[^"]|"")*"(?![^\t\n])')
@@ -58,7 +56,7 @@ class Dialect:
         Args:
             strict: whether wrong quotes raise `csv.Error`
         """
-        if self.separator == " ":
+        if self.separator == " " and not self.has_quotes:
             return (line.strip("\ufeff").split() for line in lines)
         return csv_rows(
             lines,
@@ -67,18 +65,6 @@ class Dialect:
             strict=strict and self.has_quotes,
             skipinitialspace=self.skips_blanks,
         )
-
-
-def detect_dialect(path: str | Path, separator: str | None = None, names: Sequence[str] = ()) -> Dialect:
-    """Detect the dialect of a table; see `dialect_of`.
-
-    Raises:
-        DataError: see `read_lines`; the file has only empty lines
-    """
-    dialect = dialect_of([line for _, line in islice(read_lines(path), EXAMINED_LINES)], separator, names)
-    if dialect is None:
-        raise DataError(path, None, "the file has only empty lines; give one with a header and a row of data")
-    return dialect
 
 
 def dialect_of(lines: Sequence[str], separator: str | None = None, names: Sequence[str] = ()) -> Dialect | None:
@@ -101,14 +87,15 @@ def dialect_of(lines: Sequence[str], separator: str | None = None, names: Sequen
     titles = _count_titles(lines, separator)
     skipped_lines, lines = skipped_lines + titles, lines[titles:]
     skips_blanks = 2 * sum(f'{separator} "' in _DOUBLED_QUOTES.sub("", line) for line in lines) > len(lines)
-    has_quotes = separator != " " and (separator != "\t" or _quotes_enclose_cells(lines))
-    dialect = Dialect(separator, skipped_lines, (), has_quotes, skips_blanks and separator != " ")
+    has_quotes = bool(_QUOTED_WORD.match(lines[0])) if separator == " " else True
+    has_quotes = has_quotes and (separator != "\t" or _quotes_enclose_cells(lines))
+    dialect = Dialect(separator, skipped_lines, (), has_quotes, skips_blanks or separator == " ")
     try:
         header = next(dialect.rows(f"{line}\n" for line in lines), [""])
     except csv.Error:
         header = lines[0].split(separator)
     header = [cell.lstrip() for cell in header] if dialect.skips_blanks else header
-    lacks_name = separator != " " and _have_names(lines[1:], separator, len(header) + 1)
+    lacks_name = _have_names(lines[1:], separator, len(header) + 1)
     return replace(dialect, header=("",) * lacks_name + tuple(header), lacks_name=lacks_name)
 
 
@@ -117,9 +104,11 @@ def _have_names(lines: Sequence[str], separator: str, width: int) -> bool:
 
     With another separator, a comma within a text would be taken for one between cells.
     """
-    rows = [_QUOTED_TEXT.sub(lambda match: match[0].replace(separator, ""), line).split(separator) for line in lines]
+    texts = [_QUOTED_TEXT.sub(lambda match: match[0].replace(separator, ""), line) for line in lines]
+    rows = [text.split(None if separator == " " else separator) for text in texts]
     names = [row[0].strip(' "') for row in rows if any(row)]
-    are_names = len(names) > 1 and (separator == "\t" or all(map(str.isdecimal, names)))
+    are_quoted = separator == " " and all(row[0].startswith('"') for row in rows if any(row))
+    are_names = len(names) > 1 and (separator == "\t" or are_quoted or all(map(str.isdecimal, names)))
     return are_names and len({*names}) == len(names) and all(len(row) == width for row in rows if any(row))
 
 
@@ -147,14 +136,14 @@ def _find_separator(lines: Sequence[str], names: Sequence[str]) -> str:
     """Return a separator with which the first row contains all names.
 
     Otherwise return a separator with which the rows have the same number of cells: all of them or, failing that, most
-    of them. If no separator fits, return the most frequent one in the first row, a blank for columns of numbers, or a
-    comma.
+    of them. If no separator fits, return the most frequent one in the first row, a blank for columns of numbers and
+    rows that begin with quotes, or a comma.
     """
     for separator in SEPARATORS if names else ():
         cells = [cell.strip().strip('"') for cell in lines[0].split(separator)]
         if all(name in cells for name in names):
             return separator
-    rows = [_QUOTED_TEXT.sub("", line) for line in lines if line.strip()]
+    rows = [_QUOTED_TEXT.sub('"', line) for line in lines if line.strip()]
     fractions = {separator: _fraction_of_one_width(rows, separator) for separator in _SEPARATORS_BY_CLARITY}
     for least in (1.0, _MIN_OF_ONE_WIDTH):
         if fitting := [separator for separator, fraction in fractions.items() if fraction >= least]:
@@ -164,6 +153,8 @@ def _find_separator(lines: Sequence[str], names: Sequence[str]) -> str:
         return max(counts, key=counts.__getitem__)
     cells = [cell for row in rows for cell in row.split()]
     is_numeric = 2 * sum(map(is_number_or_time, cells)) >= len(cells) > len(rows)
+    has_sentences = "\n\n" in "\n".join(lines).strip()  # of a token per row
+    is_numeric |= all(row.startswith('"') for row in rows) and not has_sentences
     return " " if is_numeric and _fraction_of_one_width(rows, None) >= _MIN_OF_ONE_WIDTH else ","
 
 
@@ -175,7 +166,7 @@ def _fraction_of_one_width(rows: Sequence[str], separator: str | None) -> float:
 
 def _count_titles(lines: Sequence[str], separator: str) -> int:
     """The number of lines before the header of a table that have at most half of its cells, such as a title."""
-    rows = [(_QUOTED_TEXT.sub("", line).split(None if separator == " " else separator), line) for line in lines]
+    rows = [(_QUOTED_TEXT.sub('"', line).split(None if separator == " " else separator), line) for line in lines]
     widths = [len(cells) if line.strip() else 0 for cells, line in rows]
     ((usual, count),) = Counter(filter(None, widths)).most_common(1)
     first = widths.index(usual)

@@ -217,18 +217,28 @@ _BEGINNINGS: dict[tuple[Any, ...], bytes] = {}
 """The first block of the files that were opened last, by path and version."""
 
 
+def version_of(path: Path) -> tuple[Any, ...] | None:
+    """Return the version of a regular file, for caches; None if it does not exist or has just been changed."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    if not stat.S_ISREG(status.st_mode) or time.time_ns() - status.st_mtime_ns < _SETTLED:
+        return None
+    return path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
 def _open_kept(path: Path) -> BinaryIO:
     """Open a file. Its first block is read once, because the detection of formats and of columns reads it again."""
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode) or time.time_ns() - status.st_mtime_ns < _SETTLED:
+    version = version_of(path)
+    if version is None:
         return path.open("rb")
-    version = (path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     if version not in _BEGINNINGS:
         with path.open("rb") as file:
             _BEGINNINGS[version] = file.read(_BLOCK_SIZE)
         for oldest in list(_BEGINNINGS)[:-_MAX_KEPT]:
             del _BEGINNINGS[oldest]
-    return io.BufferedReader(_KeptFile(path, _BEGINNINGS[version], status.st_size), _BLOCK_SIZE)
+    return io.BufferedReader(_KeptFile(path, _BEGINNINGS[version], path.stat().st_size), _BLOCK_SIZE)
 
 
 class _KeptFile(io.RawIOBase):

@@ -1,6 +1,5 @@
 """Detects the format of a file of labelled sequences from its name and its content."""
 
-from collections.abc import Collection
 from itertools import islice
 from pathlib import Path
 
@@ -16,8 +15,11 @@ from glassgate.tasks.data.columns import (
 )
 from glassgate.tasks.data.detect import SUFFIXES, detect_kind
 from glassgate.tasks.data.files import STDIN, suffix_of
+from glassgate.tasks.data.kinds import TEXT, is_text
 from glassgate.tasks.data.labelled_lines import detect_line_style
-from glassgate.tasks.data.sniff import TEXT, is_text, sniff
+from glassgate.tasks.data.roles import Role, assign
+from glassgate.tasks.data.sniff import Source, sniff
+from glassgate.tasks.data.token_roles import SENTENCES, TAG_LISTS, TOKEN_LISTS
 from glassgate.tasks.errors import DataError, OptionError
 
 FORMATS = (
@@ -82,7 +84,9 @@ def _check_single_words(path: str | Path, layout: Layout) -> None:
 def _detect(path: str | Path, kind: str, format: str, wanted: Wanted, stdin_format: str) -> tuple[str, Layout | None]:
     if kind == "conllu":
         return kind, conllu_layout(wanted.label_column, wanted.labelled)
-    if kind in ("csv", "xlsx"):
+    if kind in ("csv", "xlsx") or (
+        kind in records.KEYED_KINDS and _has_token_rows(sniff(path, kind), wanted.text_column)
+    ):
         return kind, detect_table(path, wanted)
     if kind in ("columns", "tsv"):
         separator = "\t" if kind == "tsv" else None
@@ -147,18 +151,39 @@ def find_token_table(path: str | Path, wanted: Wanted = ANY_COLUMNS) -> Layout |
 
 def _has_sequence_rows(path: str | Path, kind: str, wanted: Wanted) -> bool:
     """Whether each row of a table contains a sequence: a cell of words or a list, and another with as many labels."""
+    source = sniff(path, kind)
     try:
-        rows = [row for _, row, _ in islice(records.read_rows(path, kind), _EXAMINED_ROWS)]
+        names, rows = source.header, [row for _, row in islice(source.rows(1), _EXAMINED_ROWS) if row]
     except DataError:
         return False
-    names = {name.lower(): name for name in (rows[0] if rows else {})}
 
-    def first_of(usual_names: Collection[str]) -> str | None:
-        return next((names[name] for name in usual_names if name in names), None)
+    def index_of(name: str | None, role: Role) -> int | None:
+        usual = role.usual_names if name is None else (name.lower(),)
+        return next((k for each in usual for k, other in enumerate(names) if other.lower() == each), None)
 
-    tokens = wanted.text_column or first_of((*records.TOKEN_COLUMNS, *records.TEXT_COLUMNS))
-    labels = wanted.label_column or first_of(records.TAG_COLUMNS)
-    if not rows or tokens not in rows[0] or labels not in rows[0] or tokens == labels:
+    tokens, labels = index_of(wanted.text_column, TOKEN_LISTS), index_of(wanted.label_column, TAG_LISTS)
+    if not rows or tokens is None or labels is None or tokens == labels:
         return False
     found = [records.as_sequences(row[tokens], row[labels]) for row in rows]
     return all(found) and any(len(pair[0]) > 1 for pair in found if pair)
+
+
+def _has_token_rows(source: Source, text_column: str | None) -> bool:
+    """Whether rows with keys have a token each, and the key of its sentence.
+
+    Raises:
+        DataError: the rows have one token each and no sentence
+    """
+    found = assign(source.path, source.columns, {TOKEN_LISTS: text_column, SENTENCES: None}, spare=len(source.columns))
+    words = source.columns[found[TOKEN_LISTS]].values if TOKEN_LISTS in found else ()
+    has_lists = any(not column.values for column in source.columns)
+    if has_lists or not words or any(" " in word.strip() or word.startswith("[") for word in words):
+        return False
+    if SENTENCES not in found:
+        raise DataError(
+            source.path,
+            1,
+            f"expected a list of words, or the sentence of each word under a key such as 'sentence_id', got "
+            f"{', '.join(map(repr, source.header))}; write a list per row, see --text-column",
+        )
+    return True

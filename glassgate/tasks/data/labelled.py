@@ -18,11 +18,10 @@ from glassgate.tasks.data.dialect import SEPARATORS
 from glassgate.tasks.data.files import STDIN, suffix_of
 from glassgate.tasks.data.labelled_series import KINDS as SERIES
 from glassgate.tasks.data.labelled_series import handle_missing, read_labelled_series
-from glassgate.tasks.data.lines import encoding_note, nonempty, read_lines
+from glassgate.tasks.data.lines import nonempty, read_lines
 from glassgate.tasks.data.series_folder import find_targets
 from glassgate.tasks.data.series_tables import is_series_table
-from glassgate.tasks.data.sniff import columns_of_rows, sniff
-from glassgate.tasks.data.text_rows import Row, extract_texts, rows_of_pairs
+from glassgate.tasks.data.sniff import sniff, source_of
 from glassgate.tasks.data.texts import TOKEN_KINDS
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.options import Options, option, override
@@ -136,12 +135,11 @@ class Reader:
             raise OptionError(f"{path}: plain text has no labels; give CSV, TSV or JSON lines, or see --format")
         self.separator = ""
         self.has_unread_cells = self.format == "fasttext" and not labelled
-        self._names: list[str] = []  # the header of a table
-        self._column_indices: list[int] = []  # its text column and, if labels are required, its label column
-        self.description = self._find_columns() if self.format in records.TABLE_KINDS else f"format {self.format}"
-        if self.format in records.KEYED_KINDS:
-            self._find_keys()
-        self.encoding = "" if self.format in (*SERIES, "xlsx", "parquet", "folder") else encoding_note(path)
+        self._columns: roles.Assignment | None = None  # of a table or of rows with keys
+        self.description = f"format {self.format}"
+        if self.format in (*records.TABLE_KINDS, *records.KEYED_KINDS):
+            self._find_columns()
+        self.encoding = sniff(path).encoding
         self.description += self.encoding
 
     def __iter__(self) -> Iterator[Labelled]:
@@ -160,11 +158,12 @@ class Reader:
             return kind if find_targets(self.path, self.label_column) is None else "series-folder"
         if kind in ("text", "") and _is_fasttext(self.path):
             return "fasttext"
-        if kind in ("text", "", "csv", "tsv"):
+        if kind in ("text", "", "csv", "tsv", *records.KEYED_KINDS):
             source = sniff(self.path)
             if self.text_column == "text" and is_series_table(source):
                 return "series"
-            if kind in ("text", "") and self.labelled and source.separator:
+            has_columns = source.separator.strip(" ") or (source.separator and source.dialect.has_quotes)
+            if kind in ("text", "") and self.labelled and has_columns:
                 return "tsv" if source.separator == "\t" else "csv"
         if kind in FORMATS:
             return kind
@@ -177,57 +176,30 @@ class Reader:
 
     def _has_header(self) -> bool:
         """Whether the first line of standard input is a header with the text column and other columns."""
-        header = records.read_table(self.path, "csv")[0].header
+        header = sniff(self.path, "csv").header
         return len(header) > 1 and self.text_column in header
 
-    def _requested(self) -> dict[roles.Role, str | None]:
-        """The roles of the columns; None for a name that is a default."""
-        text = None if self.text_column == "text" else self.text_column
-        label = None if self.label_column == "label" else self.label_column
-        return {roles.TEXT_ROLE: text} | ({self._label_role: label} if self.labelled else {})
-
-    def _find_columns(self) -> str:
-        """Find the text and the label column of a table; return a description of them."""
-        requested = self._requested()
-        found = roles.assign_table(self.path, self.format, requested)
-        self.found = {
-            role.name: found.names[found.indices[role]] or str(found.indices[role] + 1) for role in found.by_content
-        }
-        self.separator, self._names = found.dialect.separator, [*found.names] if found.has_header else []
-        self._column_indices = [found.indices[role] for role in requested]
+    def _find_columns(self) -> None:
+        """Find the columns or the keys of the texts and the labels."""
+        requested = requested_columns(self.text_column, self.label_column, self._label_role if self.labelled else None)
+        self._columns = found = roles.assign_source(sniff(self.path, self.format, roles.hints(requested)), requested)
+        self.found = found.by_content
+        self.separator = found.source.dialect.separator
+        text, *label = (found.names[found.indices[role]] for role in requested)
+        self.text_column, self.label_column = text, "".join(label)
+        if self.format in records.KEYED_KINDS:
+            return
         self.has_unread_cells = len(found.names) > len(found.indices)
-        text, *label = (found.names[index] for index in self._column_indices)
         labels = f", labels in {label[0]!r}" if label else ""
         layout = f", separated by {SEPARATORS[self.separator]}" if self.separator else ", the first sheet"
-        return f"texts in column {text!r}{labels}{layout}{'' if found.has_header else ', no header'}"
-
-    def _find_keys(self) -> None:
-        """Find the keys of the text and the label of JSON and Parquet that are not usual ones, by their content."""
-        columns = columns_of_rows(
-            [row for _, row, _ in islice(records.read_rows(self.path, self.format), _EXAMINED_ROWS)]
-        )
-        if not columns or not self.labelled:
-            return
-        requested = self._requested()
-        for role, index in roles.assign(self.path, columns, requested).items():
-            if roles.found_by_content(columns, requested, role, index):
-                self.found[role.name] = columns[index].name
-        self.text_column = self.found.get("text_column", self.text_column)
-        self.label_column = self.found.get("label_column", self.label_column)
+        self.description = f"texts in column {text!r}{labels}{layout}{'' if found.has_header else ', no header'}"
 
     def _read_texts(self) -> Iterator[Labelled]:
-        rows: Iterator[Row]
-        if self.format == "text":
-            rows = ((number, line, None) for number, line in read_lines(self.path) if line.strip())
-        elif self.format == "fasttext":
-            rows = self._read_fasttext()
-        elif self.format in records.TABLE_KINDS:
-            rows = self._read_table()
-        else:
-            label_column = self.label_column if self.labelled else None
-            content = rows_of_pairs(self.path, records.read_rows(self.path, self.format))
-            rows = extract_texts(self.path, content, self.text_column, label_column)
-        return (Labelled(text, label, str(self.path), number) for number, text, label in rows)
+        if self._columns is not None:
+            return read_texts(self._columns)
+        if self.format == "fasttext":
+            return self._read_fasttext()
+        return (Labelled(line, None, str(self.path), number) for number, line in read_lines(self.path) if line.strip())
 
     def _drop_incomplete(self, examples: Iterator[Labelled]) -> Iterator[Labelled]:
         """Yield the complete examples, and count the others in `dropped`."""
@@ -237,24 +209,7 @@ class Reader:
             else:
                 self.dropped += 1
 
-    def _read_table(self) -> Iterator[Row]:
-        _, rows = records.read_table(self.path, self.format, self._names)
-        nonblank_rows = ((number, row) for number, row in rows if row)
-        for number, row in islice(nonblank_rows, bool(self._names), None):
-            text, *label = (row[index] for index in self._column_indices)
-            yield number, text, self._one_label(number, label[0]) if label else None
-
-    def _one_label(self, number: int, label: str) -> str:
-        """A label, which may be written as the list of one label, such as `['good']`."""
-        label = label.strip()
-        if not _LIST_OF_LABELS.fullmatch(label):
-            return label
-        labels = records.as_list(label)
-        if len(labels) > 1:
-            raise DataError(self.path, number, f"expected one label, got {label}; leave one, or join them to one")
-        return records.label_name(labels, None)
-
-    def _read_fasttext(self) -> Iterator[Row]:
+    def _read_fasttext(self) -> Iterator[Labelled]:
         for number, line in read_lines(self.path):
             if not line.strip():
                 continue
@@ -267,7 +222,7 @@ class Reader:
                     f"expected one {_LABEL_PREFIX}NAME and a text, got {len(labels)} labels; correct the line",
                 )
             text = " ".join(word for word in words if not word.startswith(_LABEL_PREFIX))
-            yield number, text, labels[0] if self.labelled else None
+            yield Labelled(text, labels[0] if self.labelled else None, str(self.path), number)
 
     def _read_folder(self) -> Iterator[Labelled]:
         """The files of each class folder, in alphabetical order."""
@@ -327,8 +282,55 @@ def _is_fasttext(path: str | Path) -> bool:
     return bool(lines) and all(any(word.startswith(_LABEL_PREFIX) for word in line.split()) for line in lines)
 
 
-def from_rows(rows: Iterator[tuple[int, Any, records.LabelNames]], options: "LabelledOptions") -> list[Labelled]:
+def requested_columns(text_column: str, label_column: str, label: roles.Role | None) -> dict[roles.Role, str | None]:
+    """Return the roles of texts and labels with the values of the options; None for a default.
+
+    Args:
+        label: the role of the labels; None if they are not read
+    """
+    requested = {roles.TEXT_ROLE: None if text_column == "text" else text_column}
+    return requested | ({label: None if label_column == "label" else label_column} if label else {})
+
+
+def read_texts(columns: roles.Assignment) -> Iterator[Labelled]:
+    """Yield the texts of a table or of rows with keys, and their labels if a column has their role.
+
+    A missing text or label is an empty string.
+
+    Raises:
+        DataError: a text is not a string, or a cell contains several labels
+    """
+    source, indices = columns.source, columns.indices
+    text_index = indices[roles.TEXT_ROLE]
+    label_index = next((index for role, index in indices.items() if role is not roles.TEXT_ROLE), None)
+    for number, cells in source.rows(int(columns.has_header)):
+        if not cells:
+            continue
+        text = "" if records.is_missing(cells[text_index]) else cells[text_index]
+        if not isinstance(text, str):
+            got = f"expected a string under {columns.names[text_index]!r}, got {type(text).__name__}"
+            raise DataError(source.path, number, f"{got}; quote it")
+        label = None if label_index is None else _one_label(columns, number, cells[label_index], label_index)
+        yield Labelled(text, label, str(source.path), number)
+
+
+def _one_label(columns: roles.Assignment, number: int, cell: Any, index: int) -> str:
+    """A label as text. It may be a list of one label, such as `['good']` in a table, or of numbers, for regression."""
+    name = columns.names[index]
+    is_list = isinstance(cell, str) and _LIST_OF_LABELS.fullmatch(cell.strip())
+    labels = records.as_list(cell) if is_list or isinstance(cell, list) else [cell]
+    are_numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in labels)
+    if not are_numbers and (len(labels) != 1 or isinstance(labels[0], list | dict)):
+        remedy = "leave one, or join them to one"
+        if any(isinstance(each, list | dict) for each in labels):
+            remedy = "for tagging, write a list of tokens and a list of their labels in each row"
+        raise DataError(columns.source.path, number, f"expected one label under {name!r}, got {cell}; {remedy}")
+    return records.label_name(labels if is_list else cell, columns.source.label_names.get(name)).strip()
+
+
+def from_rows(rows: Iterable[tuple[int, Any, records.LabelNames]], options: "LabelledOptions") -> list[Labelled]:
     """Convert the rows of a table that is not a file, such as a pandas frame, to examples."""
-    texts_and_labels = extract_texts("given rows", rows, options.text_column, options.label_column)
-    examples = (Labelled(text, label, "given rows", number) for number, text, label in texts_and_labels)
+    requested = requested_columns(options.text_column, options.label_column, roles.LABEL_ROLE)
+    source = source_of(rows)
+    examples = read_texts(roles.assign_source(source, requested)) if source.content else ()
     return [example for example in examples if _is_complete(example, options.missing)]

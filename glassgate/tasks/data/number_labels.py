@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from glassgate.tasks.data.labelled import Labelled
-from glassgate.tasks.data.marked_numbers import LARGEST, first_in_another_unit, without_mark
+from glassgate.tasks.data.marked_numbers import LARGEST, first_in_another_unit, parse_mark
 from glassgate.tasks.errors import DataError
 
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d+,\d+|\d{1,3}(,\d{3})+)")
@@ -65,7 +65,7 @@ def parse_numbers(example: Labelled, count: int | None = None) -> np.ndarray:
             f"the label {label!r} can be one number or {count_word}; write {point!r} for one, {space!r} for "
             f"{count_word}",
         )
-    label, factor = without_mark((example.label or "").strip(" []"))
+    label, factor, *_ = parse_mark((example.label or "").strip(" []"))
     label = label.replace(",", "") if _THOUSANDS.fullmatch(label) else label
     words = re.split(r"[\s,;]+", label)
     try:

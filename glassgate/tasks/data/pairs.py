@@ -3,17 +3,20 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from glassgate.tasks.data import records
-from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.files import STDIN
+from glassgate.tasks.data.kinds import TEXT, WORD, Column
 from glassgate.tasks.data.lines import read_lines, read_parallel
-from glassgate.tasks.data.sniff import TEXT, WORD, Column, Source, sniff
+from glassgate.tasks.data.reading import NO_READING, Reading
+from glassgate.tasks.data.records import last_name
+from glassgate.tasks.data.roles import Found, Role, assign
+from glassgate.tasks.data.sniff import Source, sniff
 from glassgate.tasks.errors import DataError
 
 FILE_SEPARATOR = ","
@@ -47,7 +50,9 @@ class Pair:
     line: int | None = None
 
 
-def read_pairs(path: str | Path, labelled: bool = True, reverse: bool = False) -> list[Pair]:
+def read_pairs(
+    path: str | Path, labelled: bool = True, reverse: bool = False, reading: Reading = NO_READING
+) -> list[Pair]:
     """Read pairs.
 
     Args:
@@ -57,15 +62,16 @@ def read_pairs(path: str | Path, labelled: bool = True, reverse: bool = False) -
         labelled: whether a target is required; otherwise a line may contain only a source. Tabs in standard input then
             are blanks, unless there are several lines and each has a tab
         reverse: whether the second column, or the second file, contains the sources
+        reading: the reading of the training file, see `examine`
 
     Raises:
         DataError: a file cannot be read, a line has no tab, a side is empty, or two files have different line counts
     """
-    if str(path) != STDIN and FILE_SEPARATOR in str(path) and not Path(path).exists():
+    if are_two_files(path):
         files = str(path).split(FILE_SEPARATOR, 1)
         rows, file = _rows_of_two_files(*files), files[int(reverse)]
     else:
-        rows, file = _rows(path, labelled, reverse), str(path)
+        rows, file = _rows(sniff(path), labelled, reverse, reading), str(path)
     pairs = []
     for number, sides in rows:
         source, *target = reversed(sides) if reverse else sides
@@ -75,11 +81,33 @@ def read_pairs(path: str | Path, labelled: bool = True, reverse: bool = False) -
     return pairs
 
 
-def _rows(path: str | Path, labelled: bool, reverse: bool) -> Rows:
-    kind = detect_kind(path) if labelled else ""
-    if kind in records.KEYED_KINDS:
-        return _rows_of_keys(path, kind)
-    return _rows_of_table(path, kind) if kind in ("csv", "xlsx") else _rows_of_lines(path, kind, labelled, reverse)
+def examine(path: str | Path) -> Reading:
+    """Return the reading of a file of pairs: the names of the columns or the keys of the two sides."""
+    source = Source(path, "") if are_two_files(path) else sniff(path)
+    names = [source.columns[index].name for index in _sides(source, NO_READING) if source.has_header]
+    return Reading.of(**dict(zip((role.name for role in SIDES), names, strict=False)))
+
+
+def are_two_files(path: str | Path) -> bool:
+    """Whether a path is the names of two parallel files, `A,B`."""
+    return str(path) != STDIN and FILE_SEPARATOR in str(path) and not Path(path).exists()
+
+
+def _rows(source: Source, labelled: bool, reverse: bool, reading: Reading) -> Rows:
+    names, side = [column.name for column in source.columns], reading.get(SIDES[int(reverse)].name)
+    if not labelled and side in names:
+        texts = ((number, str(cells[names.index(side)] or "").strip()) for number, cells in source.rows(1) if cells)
+        return ((number, [text]) for number, text in texts if text)
+    if labelled and source.kind in (*records.KEYED_KINDS, "csv", "xlsx"):
+        return _rows_of_table(source, _sides(source, reading))
+    return _rows_of_lines(source, _sides(source, reading), labelled, reverse)
+
+
+def _sides(source: Source, reading: Reading) -> tuple[int, ...]:
+    """The indices of the columns of the two sides: those of the training file, if the file has them."""
+    names = {column.name for column in source.columns}
+    followed = [reading.get(role.name) for role in SIDES]
+    return side_columns(source.columns, followed if names.issuperset(followed) else [None, None]) or (0, 1)
 
 
 def _rows_of_two_files(first: str, second: str) -> Rows:
@@ -96,37 +124,35 @@ def _rows_of_two_files(first: str, second: str) -> Rows:
             )
 
 
-def _rows_of_lines(path: str | Path, kind: str, labelled: bool, reverse: bool) -> Rows:
+def _rows_of_lines(source: Source, columns: Sequence[int], labelled: bool, reverse: bool) -> Rows:
     """The sides in lines with tabs. Lines may have further columns; without translations, they need no tab."""
-    tabs_are_blanks = str(path) == STDIN and not labelled and not _has_columns(path)
-    source = sniff(path) if labelled and kind in ("", "text", "tsv") else Source("")
-    has_header = has_columns = source.separator == "\t"  # has_header: until the first row is read
-    first, second = side_columns(source.columns) if has_columns else (0, 1)
-    for number, line in read_lines(path):
+    tabs_are_blanks = str(source.path) == STDIN and not labelled and not _has_columns(source.path)
+    has_header = has_columns = labelled and source.separator == "\t"  # has_header: until the first row is read
+    for number, line in read_lines(source.path):
         if not line.strip():
             continue
-        columns = [line.replace("\t", " ")] if tabs_are_blanks else _BETWEEN_SIDES.split(line)
-        if has_columns and len(columns) == len(source.columns):
-            columns = [columns[first], columns[second]]
-        elif len(columns) == 4 and columns[0].isdecimal() and columns[2].isdecimal():
-            columns = columns[1::2]  # each sentence in an export of Tatoeba has a number
-        is_header = has_header and (source.has_header or all(map(is_side_name, columns[:2])))
+        cells = [line.replace("\t", " ")] if tabs_are_blanks else _BETWEEN_SIDES.split(line)
+        if has_columns and len(cells) == len(source.columns):
+            cells = [cells[index] for index in columns]
+        elif len(cells) == 4 and cells[0].isdecimal() and cells[2].isdecimal():
+            cells = cells[1::2]  # each sentence in an export of Tatoeba has a number
+        is_header = has_header and (source.has_header or all(map(is_side_name, cells[:2])))
         has_header = False
         if is_header:
             continue
-        if source.has_quotes:
-            columns = [column.strip().removeprefix('"').removesuffix('"').replace('""', '"') for column in columns]
-        if len(columns) < 2 and labelled:
+        if has_columns and source.dialect.has_quotes:
+            cells = [cell.strip().removeprefix('"').removesuffix('"').replace('""', '"') for cell in cells]
+        if len(cells) < 2 and labelled:
             raise DataError(
-                path,
+                source.path,
                 number,
                 "expected a sentence, a tab and its translation, got no tab; put one between the two, or give two "
                 f"files with a comma between their names: A{FILE_SEPARATOR}B",
             )
-        sides = [column.strip() for column in columns[:2]]
+        sides = [cell.strip() for cell in cells[:2]]
         if not all(sides if labelled else [sides[-1 if reverse else 0]]):
             side = "before" if not sides[0] else "after"
-            raise DataError(path, number, f"the text {side} the tab is missing; add it, or remove the line")
+            raise DataError(source.path, number, f"the text {side} the tab is missing; add it, or remove the line")
         yield number, sides
 
 
@@ -136,37 +162,20 @@ def _has_columns(path: str | Path) -> bool:
     return len(have_tabs) > 1 and all(have_tabs)
 
 
-def _rows_of_table(path: str | Path, kind: str) -> Rows:
-    """The sides in two columns of CSV or of a sheet of Excel."""
-    source = sniff(path)
-    indices = side_columns(source.columns)
-    dialect, rows = records.read_table(path, kind)
-    header = [dialect.header[index] for index in indices if index < len(dialect.header)]
-    for number, cells in islice(rows, int(source.has_header or all(map(is_side_name, header))), None):
+def _rows_of_table(source: Source, sides: Sequence[int]) -> Rows:
+    """The sides in two columns of CSV or Excel, under two keys of JSON or Parquet, or in lists of two texts."""
+    names = [column.name for column in source.columns]
+    is_keyed = source.kind in records.KEYED_KINDS
+    texts = [column.name for column in source.columns if column.kind in (WORD, TEXT)]
+    are_named = all(is_side_name(last_name(names[index])) for index in sides) if names else True
+    if is_keyed and (len(sides) < 2 or (len(texts) != 2 and not are_named)):
+        got = ", ".join(map(repr, names))
+        raise DataError(source.path, 1, f"expected two keys with texts, such as 'en' and 'de', got {got}")
+    header = [] if is_keyed else [source.header[index] for index in sides if index < len(source.header)]
+    for number, cells in source.rows(int(source.has_header or all(map(is_side_name, header)))):
         if cells:
-            yield number, _two(path, number, [cells[index] for index in indices if index < len(cells)])
-
-
-def _rows_of_keys(path: str | Path, kind: str) -> Rows:
-    """The sides in rows of JSON or Parquet: lists of two texts, or two keys that are the same in all rows."""
-    keys: list[str] = []
-    for number, row, _ in records.read_rows(path, kind):
-        pair = row.get("translation", row) if isinstance(row, dict) else row
-        if isinstance(pair, dict):
-            keys = keys or _keys(path, number, pair)
-            pair = [pair.get(key) for key in keys]
-        yield number, _two(path, number, pair)
-
-
-def _keys(path: str | Path, number: int, row: dict[str, Any]) -> list[str]:
-    """The keys of the two sides: those that name sides, or the only two keys of texts."""
-    texts = [key for key, value in row.items() if isinstance(value, str)]
-    keys = [key for key in texts if is_side_name(key) and key.lower() != "id"]
-    keys = keys if len(keys) == 2 else texts
-    if len(keys) != 2:
-        got = ", ".join(map(repr, row)) or "none"
-        raise DataError(path, number, f"expected two keys with texts, such as 'en' and 'de', got {got}")
-    return keys
+            chosen = [cells[index] for index in sides if index < len(cells)] if names else cells
+            yield number, _two(source.path, number, chosen)
 
 
 def _two(path: str | Path, number: int, sides: Sequence[Any]) -> list[str]:
@@ -188,29 +197,49 @@ def is_side_name(name: str) -> bool:
     return has_role or bool(_LANGUAGE_CODE.fullmatch(name.strip().lower()))
 
 
-def side_columns(columns: Sequence[Column]) -> tuple[int, int]:
-    """Return the indices of the two sides of pairs: two columns that name sides, or the first two of texts.
+def _find_side(columns: list[Column], others: Found, count: int) -> list[Column]:
+    """The first of `count` columns of sides: those that name sides, or texts, or words, or any.
 
-    Columns of numbers and labels are left out if two others remain.
+    Columns of numbers and labels are left out if enough others remain.
     """
-    named = [index for index, column in enumerate(columns) if is_side_name(column.name) and column.name.lower() != "id"]
-    texts = [index for index, column in enumerate(columns) if column.kind == TEXT and not column.may_be_labels]
-    words = [index for index, column in enumerate(columns) if column.kind in (WORD, TEXT) and not column.may_be_labels]
-    for found in (named if len(named) == 2 else [], texts, words):
-        if len(columns) > 2 and len(found) >= 2:
-            return found[0], found[1]
-    return 0, 1
+    named = [column for column in columns if _names_side(column)]
+    texts = [column for column in columns if column.kind == TEXT and not column.may_be_labels]
+    all_words = [column for column in columns if column.kind in (WORD, TEXT)]
+    words = [column for column in all_words if not column.may_be_labels]
+    if len(named) == count and all(map(_names_side, others.values())):
+        return named[:1]
+    return next((each[:1] for each in (texts, words, all_words) if len(each) >= count), columns[:1])
+
+
+def _names_side(column: Column) -> bool:
+    return is_side_name(last_name(column.name)) and column.name.lower() != "id"
+
+
+SIDES = (
+    Role("sources", "--source-column", (), partial(_find_side, count=2)),
+    Role("translations", "--target-column", (), partial(_find_side, count=1)),
+)
+"""The roles of the two sides."""
+
+
+def side_columns(columns: Sequence[Column], names: Sequence[str | None] = (None, None)) -> tuple[int, ...]:
+    """Return the indices of the two sides of pairs.
+
+    Args:
+        names: the names of the columns; None to find one by its name and its content
+    """
+    found = assign("", columns, dict(zip(SIDES, names, strict=True)))
+    return tuple(found[role] for role in SIDES if role in found)
 
 
 def looks_like_pairs(source: Source) -> bool:
     """Whether a table contains pairs: a header that names two sides, or two columns of texts of similar lengths."""
-    names = [column.name for column in source.columns if column.name.lower() != "id"]
     if not 2 <= len(source.columns) <= _MAX_COLUMNS:
         return False
     first, second = (source.columns[index] for index in side_columns(source.columns))
     if first.kind not in (WORD, TEXT) or second.kind not in (WORD, TEXT):
         return False
-    if source.has_header and sum(map(is_side_name, names)) == 2 and all(map(is_side_name, (first.name, second.name))):
+    if source.has_header and sum(map(_names_side, source.columns)) == 2 and _names_side(first) and _names_side(second):
         return True
     are_texts = all(each.kind == TEXT and not each.may_be_labels for each in (first, second))
     others = [column for column in source.columns if column is not first and column is not second]

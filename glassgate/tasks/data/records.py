@@ -1,22 +1,18 @@
-"""Reads rows of tables (CSV, TSV, Excel, JSON, JSON lines, Parquet, data frames), and arrays of NumPy files."""
+"""Reads rows with keys (JSON, JSON lines, Parquet, data frames), and arrays of NumPy files."""
 
 import ast
-import csv
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from glassgate.tasks.data.detect import detect_kind
-from glassgate.tasks.data.dialect import Dialect, detect_dialect
-from glassgate.tasks.data.excel import excel_rows
 from glassgate.tasks.data.files import loading, readable_file
 from glassgate.tasks.data.json_rows import read_json, read_json_lines
-from glassgate.tasks.data.lines import open_text
 from glassgate.tasks.errors import DataError
 
 TABLE_KINDS = ("csv", "tsv", "xlsx")
@@ -34,19 +30,17 @@ TAG_COLUMNS = (
 )
 """The usual names of columns or keys with labels of tokens."""
 
+SPAN_COLUMNS = ("entities", "spans")
+"""The usual names of columns or keys with labelled spans of a text."""
+
 TEXT_COLUMNS = ("text", "sentence", "content", "review", "utterance", "comment", "tweet", "message", "headline")
 """The usual names of columns or keys with texts."""
 
 LABEL_COLUMNS = ("label", "labels", "class", "category", "sentiment", "intent", "target", "topic")
 """The usual names of columns or keys with labels of texts."""
 
-_MAX_LINES_BELOW = 20
-
 LabelNames = Mapping[str, Sequence[str]]
 """The names of the labels in each column that stores labels as integers, by the key of the column."""
-
-Cells = Iterator[tuple[int, list[str]]]
-"""The line number and the cells of each row; a blank row has no cells."""
 
 
 def read_rows(path: str | Path, kind: str = "") -> Iterator[tuple[int, Any, LabelNames]]:
@@ -57,14 +51,12 @@ def read_rows(path: str | Path, kind: str = "") -> Iterator[tuple[int, Any, Labe
     Nested objects are joined with the row that contains them, see `flat`.
 
     Args:
-        kind: one of `KEYED_KINDS` or `TABLE_KINDS`; detected if empty
+        kind: one of `KEYED_KINDS`; detected if empty
 
     Raises:
         DataError: see `read_lines`; the content is not valid JSON or Parquet
     """
     kind = kind or detect_kind(path)
-    if kind in TABLE_KINDS:
-        return _table_rows(path, kind)
     if kind == "parquet":
         rows = _parquet(path)
     else:
@@ -119,35 +111,6 @@ def _to_python(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def find_key(
-    path: str | Path,
-    number: int,
-    row: Any,
-    name: str | None,
-    usual_names: Sequence[str],
-    option: str,
-) -> str:
-    """Return the key `name` or, if it is None, the first of the usual names that is a key of the row.
-
-    Args:
-        path, number: the file and the number of the row, for messages
-        row: a row
-        name: the key; None to choose a usual one
-        usual_names: the usual names in lower case, the most usual first
-        option: the option that names the key, for messages
-
-    Raises:
-        DataError: the row has no such key, or see `usual_key`
-    """
-    keys = [*row] if isinstance(row, dict) else []
-    if name is None:
-        name = usual_key(path, number, keys, usual_names, option) or usual_names[0]
-    if name not in keys:
-        got = ", ".join(map(repr, keys[:8])) or "no key" if isinstance(row, dict) else type(row).__name__
-        raise DataError(path, number, f"expected a key {name!r}, got {got}; name yours with {option}")
-    return name
-
-
 def usual_key(
     path: str | Path, number: int, keys: Sequence[str], usual_names: Sequence[str], option: str
 ) -> str | None:
@@ -161,7 +124,7 @@ def usual_key(
     found = sorted(
         (key for key in keys if last_name(key) in usual_names), key=lambda key: usual_names.index(last_name(key))
     )
-    contents = {TEXT_COLUMNS: "text", LABEL_COLUMNS: "label", TAG_COLUMNS: "labels"}
+    contents = {TEXT_COLUMNS: "text", LABEL_COLUMNS: "label", (*TAG_COLUMNS, *SPAN_COLUMNS): "labels"}
     if (
         len(found) > 1
         and usual_names in contents
@@ -222,15 +185,8 @@ def as_list(value: Any) -> list[Any]:
     return text.split()
 
 
-def _table_rows(path: str | Path, kind: str) -> Iterator[tuple[int, dict[str, Any], LabelNames]]:
-    dialect, rows = read_table(path, kind)
-    for number, cells in islice(rows, 1, None):
-        if cells:
-            yield number, dict(zip(dialect.header, cells, strict=True)), {}
-
-
 def flat(row: Any, prefix: str = "") -> Any:
-    """Return a row in which members of nested objects are members with joined names, except those of a translation.
+    """Return a row in which members of nested objects are members with joined names.
 
     Example:
         >>> flat({"id": 1, "data": {"text": "a fine day", "label": {"name": "good"}}})
@@ -240,8 +196,7 @@ def flat(row: Any, prefix: str = "") -> Any:
         return row
     members: dict[str, Any] = {}
     for key, value in row.items():
-        is_nested = isinstance(value, dict) and key != "translation"
-        members |= flat(value, f"{prefix}{key}.") if is_nested else {f"{prefix}{key}": value}
+        members |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return members
 
 
@@ -258,68 +213,6 @@ def _parquet(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNames
         names = _class_names(metadata.get("info", {}).get("features", {}))
         rows = chain.from_iterable(batch.to_pylist() for batch in file.iter_batches())
         yield from ((number, row, names) for number, row in enumerate(rows, start=1))
-
-
-def read_table(
-    path: str | Path, kind: str, names: Sequence[str] = (), separator: str | None = None
-) -> tuple[Dialect, Cells]:
-    """Return the dialect of a table, and an iterator over all its rows, including the header.
-
-    Args:
-        kind: one of `TABLE_KINDS`
-        names: the names of columns that the header should contain
-        separator: the separator of the columns; detected if None
-
-    Raises:
-        DataError: see `read_lines`; a row has more or fewer cells than the first
-    """
-    if kind == "xlsx":
-        rows = excel_rows(path)
-        header = next((row for _, row in rows), [""])
-        return Dialect("", 0, tuple(header)), iter(rows)
-    dialect = detect_dialect(path, "\t" if kind == "tsv" else separator, names)
-    return dialect, _csv_rows(path, dialect)
-
-
-def _csv_rows(path: str | Path, dialect: Dialect) -> Cells:
-    width, has_blanks = len(dialect.header), dialect.separator == " "
-    quotes = f"put quotes around a cell with {dialect.separator!r} in it"
-    was_blank = False
-    with open_text(path, newline=None) as file:
-        reader: Any = dialect.rows(islice(file, dialect.skipped_lines, None), strict=True)
-        try:
-            for count, row in enumerate(reader, start=1):
-                number = dialect.skipped_lines + (count if has_blanks else reader.line_num)
-                row = ["", *row] if count == 1 and dialect.lacks_name else row
-                blank = not any(cell.strip("\ufeff \t\r\n") for cell in row) or _is_rule(row, dialect)
-                if len(row) != width and not blank:
-                    if was_blank and _are_below_table([row, *islice(reader, _MAX_LINES_BELOW)], width):
-                        return
-                    raise DataError(
-                        path,
-                        number,
-                        f"expected {width} columns, as in the first line, got {len(row)}; correct the line, or "
-                        f"{'separate the columns by tabs' if has_blanks else quotes}",
-                    )
-                was_blank = blank
-                yield number, [] if blank else row
-        except csv.Error as error:
-            number = reader.line_num + dialect.skipped_lines
-            raise DataError(path, number, f"expected CSV, but it does not parse: {error}; check the quotes") from None
-
-
-def _are_below_table(rows: Sequence[Sequence[str]], width: int) -> bool:
-    """Whether the rows after a blank one are text below a table, such as its source: they have half its cells at most.
-
-    They are the last rows of the file.
-    """
-    return len(rows) <= _MAX_LINES_BELOW and all(2 * len(row) <= width for row in rows)
-
-
-def _is_rule(row: Sequence[str], dialect: Dialect) -> bool:
-    """Whether a row is the line of dashes below the header of a table in Markdown."""
-    text = "".join(row).replace(" ", "")
-    return dialect.separator == "|" and "-" in text and not text.strip("-:")
 
 
 def load_arrays(path: str | Path, remedy: str) -> dict[str, np.ndarray]:

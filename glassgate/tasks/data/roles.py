@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from glassgate.tasks.data.dialect import Dialect
-from glassgate.tasks.data.records import LABEL_COLUMNS, TEXT_COLUMNS, last_name, read_table, usual_key
-from glassgate.tasks.data.sniff import NUMBER, TEXT, TIME, WORD, Column, sniff
+from glassgate.tasks.data.kinds import NUMBER, TEXT, TIME, WORD, Column
+from glassgate.tasks.data.records import LABEL_COLUMNS, TEXT_COLUMNS, last_name, usual_key
+from glassgate.tasks.data.sniff import Source
 from glassgate.tasks.errors import DataError
 
+_MAX_EXAMPLE = 40  # characters of a cell in messages
 _MIN_WORDS = 3  # in the mean, of the texts that are preferred to shorter ones, such as titles
 
 
@@ -20,13 +21,13 @@ class Role:
         noun: the content of the column, for messages
         option: the option that names the column
         usual_names: the usual names of the column, in lower case
-        find: returns the columns that can have the role by their content
+        find: returns the columns that can have the role by their content, given the columns of other roles
     """
 
     noun: str
     option: str
     usual_names: Sequence[str]
-    find: Callable[[Sequence[Column]], list[Column]]
+    find: "Callable[[list[Column], Found], list[Column]]"
 
     @property
     def name(self) -> str:
@@ -34,7 +35,11 @@ class Role:
         return self.option.removeprefix("--").replace("-", "_")
 
 
-def _texts(columns: Sequence[Column]) -> list[Column]:
+Found = Mapping[Role, Column]
+"""The columns that have been found."""
+
+
+def _texts(columns: Sequence[Column], _: Found) -> list[Column]:
     """The columns of distinct texts; if there are several, those of several words; if none, that of distinct words.
 
     The only column that is left contains the texts if it is not of numbers.
@@ -47,13 +52,13 @@ def _texts(columns: Sequence[Column]) -> list[Column]:
     return (long if len(long) == 1 else texts) or distinct or [*columns][: len(columns) == 1]
 
 
-def _labels(columns: Sequence[Column]) -> list[Column]:
+def _labels(columns: Sequence[Column], _: Found) -> list[Column]:
     """The columns whose values repeat, except times and numbers with decimals; those of words are preferred."""
     repeating = [column for column in columns if column.may_be_labels and column.kind != TIME]
     return [column for column in repeating if column.kind != NUMBER or column.are_whole_numbers]
 
 
-def _numbers(columns: Sequence[Column]) -> list[Column]:
+def _numbers(columns: Sequence[Column], _: Found) -> list[Column]:
     """The columns of numbers that do not count the rows."""
     return [column for column in columns if column.kind == NUMBER and column.distinct > 1 and not column.counts_rows]
 
@@ -69,6 +74,7 @@ def assign(
     requested: Mapping[Role, str | None],
     has_header: bool = True,
     line: int = 1,
+    spare: int = 0,
 ) -> dict[Role, int]:
     """Return the index of the column of each role: the requested one, one with a usual name, or one by its content.
 
@@ -80,6 +86,7 @@ def assign(
         requested: the roles, and the names of their columns or their numbers from 1; None to find a column
         has_header: whether the columns have names, for messages
         line: the line of the names, for messages
+        spare: the number of columns that are left for other roles
 
     Raises:
         DataError: several columns can have a role
@@ -94,7 +101,9 @@ def assign(
     taken: set[int] = set()
     for role, name in requested.items():
         index = _index_of(name, names)
-        usual = usual_key(path, line, names, role.usual_names, role.option) if name is None else None
+        usual = (
+            usual_key(path, line, names, role.usual_names, role.option) if name is None and role.usual_names else None
+        )
         if usual is not None:
             index = names.index(usual)
             taken |= {k for k, each in enumerate(names) if last_name(each) in role.usual_names}
@@ -102,11 +111,15 @@ def assign(
             found[role] = index
             taken.add(index)
     for role in [role for role, name in requested.items() if name is None and role not in found]:
-        candidates = role.find([column for index, column in enumerate(columns) if index not in taken])
+        free = [column for index, column in enumerate(columns) if index not in taken]
+        known = {role: columns[index] for role, index in found.items()}
+        candidates = role.find(free, known) if len(free) > spare else []
         if len(candidates) > 1:
             shown = " or ".join([repr(column.name) for column in candidates][:8])
-            choose = f"the {role.noun} can be in column {shown}; choose one with {role.option}"
+            values = " or ".join(repr(column.values[0][:_MAX_EXAMPLE]) for column in candidates[:8] if column.values)
+            examples = "" if has_header or not values else f", such as {values}"
             without_header = "" if has_header else ", by number, as the first line is not a header"
+            choose = f"the {role.noun} can be in column {shown}{examples}; choose one with {role.option}"
             raise DataError(path, line, f"{choose}{without_header}")
         if candidates:
             found[role] = next(index for index, column in enumerate(columns) if column is candidates[0])
@@ -119,65 +132,73 @@ class Assignment:
     """The roles of the columns of a table.
 
     Attributes:
-        dialect: the dialect of the table
+        source: the table
         names: the names of the columns; without a header their numbers, from 1
         has_header: whether the first row names the columns
         indices: the index of the column of each role
-        by_content: the roles whose column neither an option nor a usual name determines
+        by_content: the names of the columns that neither an option nor a usual name determines, by the option
     """
 
-    dialect: Dialect
+    source: Source
     names: tuple[str, ...]
     has_header: bool
     indices: Mapping[Role, int]
-    by_content: tuple[Role, ...]
+    by_content: dict[str, str]
 
 
-def assign_table(path: str | Path, kind: str, requested: Mapping[Role, str | None]) -> Assignment:
-    """Find the columns of a table that have the roles.
+def assign_source(source: Source, requested: Mapping[Role, str | None]) -> Assignment:
+    """Find the columns of a table, or the keys of rows, that have the roles.
 
-    The first row is a header if it contains a requested or a usual name, or if the rows below show it.
+    The first row of a table is a header if it contains a requested or a usual name, or if the rows below show it.
 
     Args:
-        kind: one of `records.TABLE_KINDS`
         requested: see `assign`
 
     Raises:
         DataError: several columns can have a role, or none can
     """
-    names = [name or role.usual_names[0] for role, name in requested.items()]
-    dialect = read_table(path, kind, names)[0]
-    cells, source, line = [cell.strip() for cell in dialect.header], sniff(path), dialect.skipped_lines + 1
-    has_usual = any(cell.lower() in (*TEXT_COLUMNS, *LABEL_COLUMNS) for cell in cells)
-    has_all_columns = len(source.columns) == len(cells)
-    is_named = any(name in cells and not is_number_of_column(name, len(cells)) for name in names)
-    by_number = not is_named and any(map(str.isdecimal, names))
-    is_unclear = len(cells) > 1 and not has_all_columns
-    has_header = is_named or (not by_number and (source.has_header or has_usual or is_unclear))
-    shown = cells if has_header else [str(number + 1) for number in range(len(cells))]
-    columns = [Column(name) for name in shown]
-    if has_all_columns and not (by_number if source.has_header else has_usual):
-        columns = [replace(column, name=name) for column, name in zip(source.columns, shown, strict=True)]
-    found = assign(path, columns, requested, has_header, line)
-    if len(cells) == 1 and [*requested] == [TEXT_ROLE]:
+    line = source.dialect.skipped_lines + 1
+    if source.is_keyed and not source.columns:
+        got = "rows without keys, or of different kinds"
+        raise DataError(source.path, line, f"expected objects, or lists of a text and its label, got {got}")
+    columns, has_header = _columns_of(source, requested)
+    found = assign(source.path, columns, requested, has_header, line)
+    if len(columns) == 1 and [*requested] == [TEXT_ROLE]:
         found = {TEXT_ROLE: 0}
     for role, name in requested.items():
         if role not in found:
-            got = ", ".join(map(repr, cells[:8]))
-            options = " and ".join(each.option for each in requested)
-            raise DataError(
-                path,
-                line,
-                f"expected a column {name or role.usual_names[0]!r}, got {got}; name yours with {options}, or their "
-                "numbers from 1 if the first line is not a header",
-            )
-    by_content = tuple(role for role, index in found.items() if found_by_content(columns, requested, role, index))
-    return Assignment(dialect, tuple(shown), has_header, found, by_content)
+            noun = "key" if source.is_keyed else "column"
+            got = ", ".join(map(repr, source.header[:8])) or f"no {noun}"
+            remedy = f"name yours with {' and '.join(each.option for each in requested)}"
+            numbers = "" if source.is_keyed else ", or their numbers from 1 if the first line is not a header"
+            expected = f"expected a {noun} {name or role.usual_names[0]!r}, got {got}"
+            raise DataError(source.path, line, f"{expected}; {remedy}{numbers}")
+    by_content = {
+        role.name: columns[index].name or str(index + 1)
+        for role, index in found.items()
+        if requested[role] is None and last_name(columns[index].name) not in role.usual_names
+    }
+    return Assignment(source, tuple(column.name for column in columns), has_header, found, by_content)
 
 
-def found_by_content(columns: Sequence[Column], requested: Mapping[Role, str | None], role: Role, index: int) -> bool:
-    """Whether neither a request nor a usual name determines the column that `assign` returned for a role."""
-    return requested[role] is None and last_name(columns[index].name) not in role.usual_names
+def hints(requested: Mapping[Role, str | None]) -> list[str]:
+    """Return the names that the header of a table should contain."""
+    return [name or role.usual_names[0] for role, name in requested.items()]
+
+
+def _columns_of(source: Source, requested: Mapping[Role, str | None]) -> tuple[Sequence[Column], bool]:
+    """The columns of a table, named by the first row or, if it is not a header, by their numbers; or the keys."""
+    if source.is_keyed:
+        return source.columns, source.has_header
+    cells, names = source.header, hints(requested)
+    is_named = any(name in cells and not is_number_of_column(name, len(cells)) for name in names)
+    by_number = not is_named and any(map(str.isdecimal, names))
+    has_usual = any(cell.lower() in (*TEXT_COLUMNS, *LABEL_COLUMNS) for cell in cells)
+    is_unclear = len(cells) > 1 and len(source.columns) != len(cells)
+    has_header = is_named or (not by_number and (source.has_header or has_usual or is_unclear))
+    shown = cells if has_header else [str(number + 1) for number in range(len(cells))]
+    columns = source.columns if len(source.columns) == len(cells) else [Column(cell) for cell in cells]
+    return [replace(column, name=name) for column, name in zip(columns, shown, strict=True)], has_header
 
 
 def is_number_of_column(name: str | None, width: int) -> bool:

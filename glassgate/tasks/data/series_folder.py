@@ -2,17 +2,16 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from glassgate.tasks.data import records
-from glassgate.tasks.data.detect import is_number
-from glassgate.tasks.data.sniff import MISSING_NUMBERS, NUMBER, Column, sniff
+from glassgate.tasks.data.kinds import NUMBER, Column, number_or_nan
+from glassgate.tasks.data.sniff import sniff
 from glassgate.tasks.errors import DataError, UserError
 
-_SUFFIXES = {".csv": "csv", ".tsv": "tsv"}
+_SUFFIXES = (".csv", ".tsv")
 _MIN_NAMED = 0.8  # the fraction of the cells of a column that must name files
 _MAX_TABLES = 10  # tables that are examined, those with a usual name first
 _NAMES = ("target", "label", "class", "meta", "index", "train", "test")
@@ -86,8 +85,7 @@ def read_series_folder(
     if targets is None:
         raise DataError(folder, None, "expected a table that lists the files with their labels; add one")
     names: list[str] = []
-    rows = records.read_table(targets.path, _SUFFIXES[targets.path.suffix.lower()])[1]
-    for number, row in islice(rows, int(targets.has_header), None):
+    for number, row in sniff(targets.path).rows(int(targets.has_header)):
         if not row:
             continue
         name, target = (row[index].strip() for index in targets.index)
@@ -113,11 +111,11 @@ def _read(path: Path, names: list[str]) -> np.ndarray:
         raise DataError(path, 1, f"expected {expected}, got {', '.join(map(repr, present[:8]))}; correct the file")
     indices = [present.index(name) for name in names]
     series = []
-    rows = records.read_table(path, _SUFFIXES[path.suffix.lower()])[1]
-    for number, row in islice(rows, int(source.has_header), None):
+    for number, row in source.rows(int(source.has_header)):
         if row:
             cells = [row[index].strip() for index in indices]
-            if wrong := next((cell for cell in cells if cell not in MISSING_NUMBERS and not is_number(cell)), None):
-                raise DataError(path, number, f"expected a number, got {wrong!r}; correct it, or leave it empty")
-            series.append([np.nan if cell in MISSING_NUMBERS else float(cell) for cell in cells])
+            try:
+                series.append([*map(number_or_nan, cells)])
+            except ValueError as error:
+                raise DataError(path, number, f"expected numbers, got: {error}; correct the line") from None
     return np.array(series, np.float64).reshape(len(series), len(names))

@@ -2,15 +2,18 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from glassgate.tasks.data.declared import read_declared
 from glassgate.tasks.data.detect import is_number
 from glassgate.tasks.data.dialect import csv_rows
-from glassgate.tasks.data.lines import read_lines
-from glassgate.tasks.data.sniff import MISSING_NUMBERS, NUMBER, WORD, Column, Source, sniff
+from glassgate.tasks.data.kinds import NUMBER, WORD, Column, cell_text, number_or_nan
+from glassgate.tasks.data.records import LABEL_COLUMNS, last_name
+from glassgate.tasks.data.sniff import Source, sniff
 from glassgate.tasks.errors import DataError, OptionError
 
 MIN_STEPS = 4
@@ -22,7 +25,9 @@ Row = tuple[str, int, np.ndarray, str | None]
 
 
 def is_series_table(source: Source) -> bool:
-    """Whether each row of a table can be a series of numbers, with a label in one column."""
+    """Whether each row of a table can be a series of numbers with a label in one column, or a list with a label."""
+    if source.is_keyed:
+        return len(_list_columns(source)) == 1 and bool(_label_candidates(source, "label"))
     return source.is_numeric and len(source.of_kind(NUMBER)) > MIN_STEPS
 
 
@@ -67,18 +72,22 @@ def read_series_table(path: str | Path, label_column: str = "label", labelled: b
         DataError: a cell contains anything other than a number
     """
     source = sniff(path)
-    label = label_column_of(path, source, label_column) if labelled else None
-    if not labelled and len(_label_candidates(source, label_column)) == 1:
-        label = label_column_of(path, source, label_column)
+    candidates = _label_candidates(source, label_column)
+    label = label_column_of(path, source, label_column) if labelled or len(candidates) == 1 else None
+    lists = _list_columns(source)
     ids = _id_column(source, label)
-    lines = ((number, line) for number, line in read_lines(path) if line.strip("\ufeff \t"))
-    if source.has_header:
-        next(lines)
-    for number, line in lines:
-        cells = line.split() if source.separator is None else next(csv_rows([line], delimiter=source.separator))
-        name = None if label is None else _label_text(cells[label])
-        cells = [cell for index, cell in enumerate(cells) if index not in (label, ids)]
-        yield str(path), number, _values(path, number, cells), name if labelled else None
+    for number, row in source.rows(int(source.has_header)):
+        if row:
+            cells = row[lists[0]] or () if lists else [cell for k, cell in enumerate(row) if k not in (label, ids)]
+            name = _label_text(cell_text(row[label])) if label is not None and labelled else None
+            yield str(path), number, _values(path, number, cells), name
+
+
+def _list_columns(source: Source) -> list[int]:
+    """The keys with a list of numbers in each row."""
+    lists = {index: column.groups for index, column in enumerate(source.columns) if column.groups}
+    are_long = {index: max(map(len, groups)) > MIN_STEPS for index, groups in lists.items()}
+    return [index for index, groups in lists.items() if are_long[index] and all(map(is_number, chain(*groups)))]
 
 
 def _id_column(source: Source, label: int | None) -> int | None:
@@ -116,6 +125,9 @@ def _label_candidates(source: Source, label_column: str) -> list[int]:
     names = [column.name for column in columns]
     if source.has_header and label_column in names:
         return [names.index(label_column)]
+    if source.is_keyed and label_column == "label":
+        usual = (*_LABEL_NAMES, *LABEL_COLUMNS)
+        return [k for k, each in enumerate(source.columns) if last_name(each.name) in usual and each.values]
     if label_column != "label":
         return [int(label_column) - 1] if label_column.isdecimal() and 0 < int(label_column) <= width else []
     if source.has_header:
@@ -133,11 +145,10 @@ def _label_text(cell: str) -> str:
     return str(int(float(cell))) if is_number(cell) and float(cell).is_integer() else cell
 
 
-def _values(path: str | Path, number: int, cells: Sequence[str]) -> np.ndarray:
-    cells = [cell.strip() for cell in cells]
-    while cells and cells[-1] in MISSING_NUMBERS:
-        cells = cells[:-1]
+def _values(path: str | Path, number: int, cells: Sequence[Any]) -> np.ndarray:
     try:
-        return np.array([[np.nan if cell in MISSING_NUMBERS else float(cell)] for cell in cells])
+        values = np.array([number_or_nan(cell_text(cell)) for cell in cells])
     except ValueError as error:
         raise DataError(path, number, f"expected numbers, got: {error}; correct the line") from None
+    present = np.flatnonzero(~np.isnan(values))
+    return values[: present[-1] + 1 if len(present) else 0, None]

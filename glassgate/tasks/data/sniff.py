@@ -1,124 +1,77 @@
-"""Examines the beginning of a text file once: its separator, its header, and the kind of values in each column.
+"""Looks at a data file once: its kind, its dialect, its header, and its columns with the kinds of their values."""
 
-| kind of a column | values |
-|---|---|
-| number | numbers, of which some may be missing |
-| time | dates or times of day |
-| word | single words |
-| text | texts of several words |
-"""
-
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
 from statistics import multimode
 from typing import Any
 
-from glassgate.tasks.data.detect import detect_kind, is_number, is_number_or_time
-from glassgate.tasks.data.dialect import EXAMINED_LINES, dialect_of
-from glassgate.tasks.data.lines import read_lines
-from glassgate.tasks.data.marked_numbers import GROUP_MARK, without_mark
-from glassgate.tasks.data.records import (
-    KEYED_KINDS,
-    LABEL_COLUMNS,
-    TAG_COLUMNS,
-    TEXT_COLUMNS,
-    TOKEN_COLUMNS,
-    read_rows,
-    read_table,
-)
+from glassgate.tasks.data.detect import detect_kind, is_number_or_time
+from glassgate.tasks.data.dialect import EXAMINED_LINES, Dialect, dialect_of
+from glassgate.tasks.data.excel import excel_rows
+from glassgate.tasks.data.files import regular_file, row_limit, version_of
+from glassgate.tasks.data.kinds import MIN_FITTING, NUMBER, WORD, Column, columns_of_rows, names_columns
+from glassgate.tasks.data.lines import encoding_note, open_text, read_lines, requested_encoding
+from glassgate.tasks.data.records import KEYED_KINDS, LabelNames, read_rows
+from glassgate.tasks.errors import DataError
 
-NUMBER, TIME, WORD, TEXT = "number", "time", "word", "text"
-MISSING_NUMBERS = (
-    *("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NaT", "null", "NULL", "None", "?", ".", "..", "..."),
-    *("-", "--", "---", "\u2013", "\u2014"),
-)
-"""The texts that denote a missing number."""
-
-_MIN_COUNTED, _MIN_YEARS = 8, 4  # columns whose names are consecutive numbers, or years
-_FIRST_YEAR = 1500
-_MAX_NAME, _MAX_NAME_WORDS = 40, 4  # characters and words of the name of a column
-_MIN_FITTING = 0.95  # the fraction of the rows that have the usual number of cells, and of the cells that fit a kind
-_MONTH = "(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
-_WEEKDAY = "((Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? )?"
-_DATE = re.compile(
-    r"\d{1,4}[-/.年]\d{1,2}([-/.月]\d{1,4}日?)?([ T].*)?|(19|20)\d\d[01]\d[0-3]\d|\d{1,2}:\d\d(:\d\d(\.\d+)?)?"
-    r"|\d{4}[ -]?Q[1-4]|Q[1-4][ /-]?\d{4}|\d{4}[ -]?[MW]\d{2}"
-    r"|[^\W\d_]{3,}\.? (19|20)\d\d"
-    rf"|{_WEEKDAY}(\d{{1,2}}[ -])?{_MONTH}([ -]\d{{1,2}},?)?[ -]\d{{2,4}}( \d{{1,2}}:\d\d.*)?"
-)
-_SENTENCE = re.compile("[\u3040-\u30ff\u3400-\u9fff]{6}")
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
-_USUAL_NAMES = {"id", "source", "target", *LABEL_COLUMNS, *TAG_COLUMNS, *TEXT_COLUMNS, *TOKEN_COLUMNS}
+_MAX_LINES_BELOW = 20
 _TEXT_KINDS = ("", "text", "csv", "tsv", "columns")
+BINARY_KINDS = ("xlsx", "parquet", "npz", "npy", "mat", "folder")
+"""Kinds of files that are not text."""
+_NO_DIALECT = Dialect("", 0, ())
 
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a table.
-
-    Attributes:
-        name: the cell of the header; without a header the number of the column, from 1
-        values: the examined values
-    """
-
-    name: str
-    values: tuple[str, ...] = ()
-
-    @cached_property
-    def kind(self) -> str:
-        """One of the kinds above."""
-        return kind_of(self.values)
-
-    @cached_property
-    def distinct(self) -> int:
-        """The number of distinct values."""
-        return len({*self.values})
-
-    @property
-    def may_be_labels(self) -> bool:
-        """Whether the values repeat as those of labels do: half as many distinct values as rows, or fewer."""
-        return self.distinct > 1 and 2 * self.distinct <= len(self.values)
-
-    @property
-    def mean_words(self) -> float:
-        """The mean number of words of a value."""
-        return sum(len(value.split()) for value in self.values) / max(1, len(self.values))
-
-    @property
-    def are_whole_numbers(self) -> bool:
-        """Whether all values are whole numbers, such as 2, -1 or 1.0."""
-        return self.kind == NUMBER and all(is_number(value) and float(value).is_integer() for value in self.values)
-
-    @property
-    def counts_rows(self) -> bool:
-        """Whether each value is the previous one plus 1."""
-        if not self.are_whole_numbers or len(self.values) < 2:
-            return False
-        first = float(self.values[0])
-        return all(float(value) == first + k for k, value in enumerate(self.values))
+Cells = Iterator[tuple[int, list[Any]]]
+"""The line number and the cells of each row; a blank row has no cells."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """The beginning of a file.
+    """A data file, and what its beginning shows.
 
     Attributes:
+        path: the file
         kind: the kind of the file, see `detect.detect_kind`
-        separator: the separator of the cells; None for white space; empty if the lines have no columns
+        dialect: the dialect of a table of texts
         has_header: whether the first row names the columns
-        columns: the columns; empty if the lines have no columns
-        has_quotes: whether quotes enclose cells
+        columns: the columns with their first values; empty if the lines have no columns
+        label_names: the names of the labels in columns that store labels as integers
+        content: all rows, if they are not read from the file
     """
 
+    path: str | Path
     kind: str
-    separator: str | None = ""
+    dialect: Dialect = _NO_DIALECT
     has_header: bool = False
     columns: tuple[Column, ...] = ()
-    has_quotes: bool = False
+    label_names: LabelNames = field(default_factory=dict)
+    content: Sequence[tuple[int, Any, LabelNames]] = ()
+
+    @cached_property
+    def encoding(self) -> str:
+        """The encoding of a text file, if it is not UTF-8, as the end of a note; see `lines.encoding_note`."""
+        return "" if self.kind in BINARY_KINDS else encoding_note(self.path)
+
+    @property
+    def separator(self) -> str:
+        """The separator of several columns; empty if there are none."""
+        return self.dialect.separator if len(self.columns) > 1 else ""
+
+    @property
+    def header(self) -> list[str]:
+        """The cells of the first row of a table, without blanks at their ends; or the keys of rows.
+
+        Raises:
+            DataError: the file has only empty lines
+        """
+        if self.is_keyed:
+            return [column.name for column in self.columns]
+        if not self.dialect.header:
+            raise DataError(self.path, None, "the file has only empty lines; give one with a header and a row of data")
+        return [cell.strip("\ufeff \t\r\n") for cell in self.dialect.header]
 
     def of_kind(self, *kinds: str) -> list[Column]:
         """Return the columns of these kinds."""
@@ -130,110 +83,93 @@ class Source:
         ends = {id(column) for column in (self.columns[:1] + self.columns[-1:]) if column.kind == WORD}
         return bool(self.of_kind(NUMBER)) and len(self.of_kind(NUMBER)) >= len(self.columns) - min(1, len(ends))
 
+    @property
+    def is_keyed(self) -> bool:
+        """Whether the rows are mappings or lists, not rows of text."""
+        return self.kind in (*KEYED_KINDS, "rows")
 
-def sniff(path: str | Path) -> Source:
-    """Examine the beginning of a file.
+    def rows(self, start: int = 0) -> Cells:
+        """Return an iterator over the rows of a table without the first `start` rows, or the values of rows with keys.
+
+        Raises:
+            DataError: see `read_lines`; a row has more or fewer cells than the first
+        """
+        if self.is_keyed:
+            content = self.content or read_rows(self.path, self.kind)
+            return ((number, self._values(number, row)) for number, row, _ in content)
+        if self.kind == "xlsx":
+            return islice(excel_rows(self.path), start, None)
+        return islice(_csv_rows(self.path, self.dialect, len(self.header)), start, None)
+
+    def _values(self, number: int, row: Any) -> list[Any]:
+        """The values of a row with keys, or of a list."""
+        if isinstance(row, dict) and self.has_header:
+            return [row.get(column.name) for column in self.columns]
+        if isinstance(row, list) and not self.has_header and len(row) == (len(self.columns) or len(row)):
+            return row
+        got = f"{len(row)} values" if isinstance(row, list) else type(row).__name__
+        expected = "an object" if self.has_header else f"a list of {len(self.columns)} values"
+        raise DataError(self.path, number, f"expected {expected}, got {got}; write the same in each row")
+
+
+def source_of(
+    rows: Iterable[tuple[int, Any, LabelNames]], path: str | Path = "given rows", kind: str = "rows"
+) -> Source:
+    """Return the source of rows that are mappings or lists, such as those of a data frame."""
+    content = [*rows]
+    columns = columns_of_rows([row for _, row, _ in content])
+    has_names = not content or isinstance(content[0][1], dict)
+    label_names = next((names for _, _, names in content), {})
+    return Source(path, kind, _NO_DIALECT, has_names, columns, label_names, content)
+
+
+def sniff(path: str | Path, kind: str = "", names: Sequence[str] = (), separator: str | None = None) -> Source:
+    """Look at a file. Another look at the same version of a file gives the same source without opening it.
+
+    Args:
+        kind: the kind of the file; detected if empty
+        names: the names of columns that the first row should contain
+        separator: the separator of the columns; detected if None
 
     Raises:
         DataError: see `read_lines`
     """
-    kind = detect_kind(path)
+    limit, version = row_limit(), version_of(regular_file(path))
+    look = _sniff.__wrapped__ if version is None else _sniff
+    return look(str(path), kind, tuple(names), separator, version, requested_encoding(), limit and limit.max_rows)
+
+
+@lru_cache(8)
+def _sniff(path: str, kind: str, names: tuple[str, ...], separator: str | None, *_version: object) -> Source:
+    kind = kind or detect_kind(path)
     if kind in KEYED_KINDS:
-        rows = [row for _, row, _ in islice(read_rows(path, kind), EXAMINED_LINES)]
-        return Source(kind, has_header=True, columns=columns_of_rows(rows))
+        return replace(source_of(islice(read_rows(path, kind), EXAMINED_LINES), path, kind), content=())
     if kind == "xlsx":
-        return _source(kind, "", [row for _, row in islice(read_table(path, kind)[1], EXAMINED_LINES) if row])
+        sheet = excel_rows(path)
+        dialect = Dialect("", 0, tuple(sheet[0][1]) if sheet else ("",))
+        return _source(path, kind, dialect, [row for _, row in sheet[:EXAMINED_LINES] if row])
     if kind not in _TEXT_KINDS:
-        return Source(kind)
-    lines = [line for _, line in islice(read_lines(path), EXAMINED_LINES) if line.strip("\ufeff \t")]
-    lines = [line for line in lines if not line.startswith("#")] or lines
-    dialect = dialect_of(lines, "\t" if kind == "tsv" else None)
-    if dialect is None:
-        return Source(kind)
-    rows = list(dialect.rows(f"{line}\n" for line in lines[dialect.skipped_lines :]))
-    rows = _of_one_width([["", *rows[0]], *rows[1:]] if dialect.lacks_name else rows)
-    is_one_column = bool(rows) and len(rows[0]) == 1
-    if is_one_column and 2 * sum(is_number_or_time(row[0].strip()) for row in rows) < len(rows):
-        return Source(kind)
-    separator = None if is_one_column or dialect.separator == " " else dialect.separator
-    return replace(_source(kind, separator, rows), has_quotes=bool(rows) and dialect.has_quotes)
+        return Source(path, kind)
+    lines = [line for _, line in islice(read_lines(path), EXAMINED_LINES)]
+    found = dialect_of(lines, "\t" if kind == "tsv" else separator, names)
+    if found is None:
+        return Source(path, kind)
+    first, *rows = found.rows(f"{line}\n" for line in lines[found.skipped_lines :])
+    rows = [row for row in rows if not (_is_blank(row, found) or row[0].startswith("#"))]
+    rows = _of_one_width([["", *first] if found.lacks_name else first, *rows])
+    if len(found.header) == 1 and 2 * sum(is_number_or_time(row[0].strip()) for row in rows) < len(rows):
+        rows = []  # lines of text
+    return _source(path, kind, found, rows)
 
 
-def columns_of_rows(rows: Sequence[Any]) -> tuple[Column, ...]:
-    """Return the columns of rows that are mappings: those of texts, numbers and truth values, not of lists."""
-    mappings = [row for row in rows if isinstance(row, dict)]
-    if len(mappings) < len(rows) or not mappings:
-        return ()
-    keys = [key for key, value in mappings[0].items() if not isinstance(value, list | dict)]
-    columns = {key: ["" if (value := row.get(key)) is None else str(value) for row in mappings] for key in keys}
-    return tuple(Column(key.strip(), tuple(values)) for key, values in columns.items())
-
-
-def _source(kind: str, separator: str | None, rows: Sequence[list[str]]) -> Source:
+def _source(path: str, kind: str, dialect: Dialect, rows: Sequence[list[str]]) -> Source:
     if not rows:
-        return Source(kind)
+        return Source(path, kind, dialect)
     has_header = len(rows) > 1 and names_columns(rows[0], rows[1:])
     names = rows[0] if has_header else [str(number + 1) for number in range(len(rows[0]))]
     body = rows[1:] if has_header else rows
     columns = (tuple(row[index].strip() for row in body) for index in range(len(names)))
-    return Source(kind, separator, has_header, tuple(map(Column, map(str.strip, names), columns)))
-
-
-def kind_of(values: Sequence[str]) -> str:
-    """Return the kind of the values of a column."""
-    present = [value for value in values if value not in MISSING_NUMBERS]
-    if not present:
-        return NUMBER
-    for kind, fits in ((TIME, _is_time), (NUMBER, _is_number_of_any_country)):
-        if sum(map(fits, present)) >= _MIN_FITTING * len(present):
-            return kind
-    return TEXT if sum(map(is_text, present)) > (1 - _MIN_FITTING) * len(present) else WORD
-
-
-def is_text(text: str) -> bool:
-    """Whether a text has several words, which Chinese and Japanese write without blanks."""
-    return " " in text or bool(_SENTENCE.search(text))
-
-
-def _is_time(text: str) -> bool:
-    return bool(_DATE.fullmatch(text)) and not is_number(text)
-
-
-def _is_number_of_any_country(text: str) -> bool:
-    text = without_mark(text)[0]
-    text = text.replace(",", "") if _THOUSANDS.fullmatch(text) else text
-    text = re.sub(GROUP_MARK, "", text)
-    return is_number(text) or is_number(text.replace(".", "").replace(",", "."))
-
-
-def names_columns(first: Sequence[str], rows: Sequence[Sequence[str]], needs_numbers: bool = False) -> bool:
-    """Whether the first row of a table names the columns of the rows below.
-
-    It is blank or contains a usual name; or a column of numbers or times has neither in the first row, or its numbers
-    count the columns, such as years; or all its cells are short, and a column whose values repeat lacks the one in this
-    row. Without rows below, it is a header unless it contains only numbers.
-
-    Args:
-        needs_numbers: whether a table without columns of numbers is not read; its first row is taken for a header
-    """
-    first = [cell.strip() for cell in first]
-    if not rows:
-        return any(kind_of([cell]) != NUMBER for cell in first)
-    if not any(first) or any(name.lower() in _USUAL_NAMES for name in first):
-        return True
-    columns = [(name, [row[index].strip() for row in rows]) for index, name in enumerate(first)]
-    filled = [(name, values, kind_of(values)) for name, values in columns if any(values)]
-    numeric = [(name, kind) for name, _, kind in filled if kind in (NUMBER, TIME) and name]
-    if numeric:
-        numbers = [int(name) for name, _ in numeric if name.isdecimal()]
-        least = _MIN_YEARS if numbers and numbers[0] >= _FIRST_YEAR else _MIN_COUNTED
-        counts = len(numbers) >= least and numbers == list(range(numbers[0], numbers[0] + len(numeric)))
-        return counts or any(kind_of([name]) != kind for name, kind in numeric)
-    if needs_numbers:
-        return True
-    repeating = [(name, values) for name, values, _ in filled if 2 * len({*values}) <= len(values)]
-    are_short = all(len(name) <= _MAX_NAME and len(name.split()) <= _MAX_NAME_WORDS for name in first)
-    return bool(repeating) and are_short and not any(name in values for name, values in repeating)
+    return Source(path, kind, dialect, has_header, tuple(map(Column, map(str.strip, names), columns)))
 
 
 def _of_one_width(rows: Sequence[list[str]]) -> list[list[str]]:
@@ -241,4 +177,45 @@ def _of_one_width(rows: Sequence[list[str]]) -> list[list[str]]:
     widths = [len(row) for row in rows]
     usual = max(multimode(widths), default=0)
     fitting = [row for row in rows if len(row) == usual]
-    return fitting if fitting and len(fitting) >= _MIN_FITTING * len(rows) else []
+    return fitting if fitting and len(fitting) >= MIN_FITTING * len(rows) else []
+
+
+def _csv_rows(path: str | Path, dialect: Dialect, width: int) -> Cells:
+    has_blanks = dialect.separator == " "
+    quotes = f"put quotes around a cell with {dialect.separator!r} in it"
+    was_blank = False
+    with open_text(path, newline=None) as file:
+        reader: Any = dialect.rows(islice(file, dialect.skipped_lines, None), strict=True)
+        try:
+            for count, row in enumerate(reader, start=1):
+                number = dialect.skipped_lines + (count if has_blanks else reader.line_num)
+                row = ["", *row] if count == 1 and dialect.lacks_name else row
+                blank = _is_blank(row, dialect)
+                if len(row) != width and not blank:
+                    if was_blank and _are_below_table([row, *islice(reader, _MAX_LINES_BELOW)], width):
+                        return
+                    raise DataError(
+                        path,
+                        number,
+                        f"expected {width} columns, as in the first line, got {len(row)}; correct the line, or "
+                        f"{'separate the columns by tabs' if has_blanks else quotes}",
+                    )
+                was_blank = blank
+                yield number, [] if blank else row
+        except csv.Error as error:
+            number = reader.line_num + dialect.skipped_lines
+            raise DataError(path, number, f"expected CSV, but it does not parse: {error}; check the quotes") from None
+
+
+def _are_below_table(rows: Sequence[Sequence[str]], width: int) -> bool:
+    """Whether the rows after a blank one are text below a table, such as its source: they have half its cells at most.
+
+    They are the last rows of the file.
+    """
+    return len(rows) <= _MAX_LINES_BELOW and all(2 * len(row) <= width for row in rows)
+
+
+def _is_blank(row: Sequence[str], dialect: Dialect) -> bool:
+    """Whether a row is blank or, in a table in Markdown, the line of dashes below the header."""
+    text = "".join(row).strip("\ufeff \t\r\n").replace(" ", "")
+    return not text or (dialect.separator == "|" and "-" in text and not text.strip("-:"))

@@ -2,21 +2,23 @@
 
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, groupby, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from glassgate.tasks.data import bio, records
+from glassgate.tasks.data import bio, records, roles
 from glassgate.tasks.data.columns import Layout, is_comment, split_cells, with_breaks
 from glassgate.tasks.data.corpus import NUMBERS, SEQUENCE, SYMBOL, Corpus
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.formats import FOLDER
 from glassgate.tasks.data.labelled_lines import LineStyle, detect_line_style
 from glassgate.tasks.data.lines import nonempty, read_lines, read_parallel
-from glassgate.tasks.data.token_roles import SENTENCE_NAMES
+from glassgate.tasks.data.sniff import Source, sniff
+from glassgate.tasks.data.spans import as_spans, label_tokens
+from glassgate.tasks.data.token_roles import TAG_LISTS, TOKEN_LISTS
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.wording import plural
 
@@ -170,7 +172,11 @@ def _column_rows(path: str | Path, layout: Layout, labelled: bool) -> Iterator[t
 
 def _table_rows(path: str | Path, layout: Layout) -> Iterator[tuple[int, Row]]:
     """Yield the rows of a table below its header, and raise a DataError if a token or a label is empty."""
-    for number, row in islice(records.read_table(path, layout.kind)[1], int(bool(layout.names)), None):
+    source = sniff(path, layout.kind)
+    for number, row in source.rows(int(bool(layout.names))):
+        if source.is_keyed:
+            cells = zip(layout.names, row, strict=True)
+            row = [records.label_name(cell, source.label_names.get(name)) for name, cell in cells]
         for content, column in (("token", layout.token_column), ("label", layout.label_column)):
             if row and column is not None and not row[column].strip():
                 raise DataError(path, number, f"the {content} is empty; remove the row, or fill it in")
@@ -178,9 +184,9 @@ def _table_rows(path: str | Path, layout: Layout) -> Iterator[tuple[int, Row]]:
 
 
 def read_rows(
-    path: str | Path, column: str | None = None, text_column: str | None = None, labelled: bool = True
+    source: Source, column: str | None = None, text_column: str | None = None, labelled: bool = True
 ) -> Iterator[Tagged]:
-    """Yield the sequences of JSON, JSON lines or Parquet: each row has a list of tokens and a list of labels.
+    """Yield the sequences of JSON, JSON lines, Parquet or a table: a list of tokens and a list of labels in each row.
 
     Integer labels are replaced by the names that Parquet files of Hugging Face's `datasets` contain.
 
@@ -191,88 +197,38 @@ def read_rows(
     Raises:
         DataError: see `records.read_rows`; a key is missing, or the values are not two lists of equal length
     """
-    rows = _joined_rows(path, records.read_rows(path), text_column)
-    return _nonempty(path, from_rows(path, rows, column, text_column, labelled))
+    found = roles.assign_source(source, {TOKEN_LISTS: text_column} | ({TAG_LISTS: column} if labelled else {}))
+    names = {role: found.names[index] for role, index in found.indices.items()}
+    return _nonempty(source.path, _sequences_of_rows(found, names))
 
 
-def _joined_rows(
-    path: str | Path, rows: Iterator[tuple[int, Any, records.LabelNames]], text_column: str | None
-) -> Iterator[tuple[int, Any, records.LabelNames]]:
-    """Join rows of one token each to rows of one sequence each, by the key of the sentence; yield others unchanged.
-
-    Raises:
-        DataError: the rows have one token each and no sentence
-    """
-    first = next(rows, None)
-    if first is None:
-        return
-    rows = chain([first], rows)
-    number, row, _ = first
-    cells = row if isinstance(row, dict) and not any(isinstance(cell, list) for cell in row.values()) else {}
-    key = text_column or next((name for name in cells if name.lower() in records.TOKEN_COLUMNS), "")
-    if len(str(cells.get(key, "")).split()) != 1:
-        yield from rows
-        return
-    rows = iter(read := list(rows))
-    values = [str(each.get(key)) for _, each, _ in read]
-    if any(" " in value.strip() or value.startswith("[") for value in values):
-        yield from rows
-        return
-    sentence = next((name for name in row if name.lower() in SENTENCE_NAMES), None)
-    if sentence is None:
-        raise DataError(
-            path,
-            number,
-            f"expected a list of words, or the sentence of each word under a key such as 'sentence_id', got "
-            f"{', '.join(map(repr, row))}; write a list per row, see --text-column",
-        )
-    for _, group in groupby(read, key=lambda each: each[1][sentence]):
-        tokens = list(group)
-        number, _, names = tokens[0]
-        yield number, {name: [each[name] for _, each, _ in tokens] for name in row if name != sentence}, names
-
-
-def from_rows(
-    source: str | Path,
-    rows: Iterator[tuple[int, Any, records.LabelNames]],
-    column: str | None = None,
-    text_column: str | None = None,
-    labelled: bool = True,
-) -> Iterator[Tagged]:
-    """Yield the sequences of rows; see `read_rows`."""
-    for number, row, names in rows:
-        key = _token_key(source, number, row, text_column)
-        tokens, tags = row[key], None
-        if labelled:
-            label_key = records.find_key(source, number, row, column, records.TAG_COLUMNS, "--label-column")
-            labels = row[label_key]
-            if isinstance(tokens, str) and isinstance(labels, str):
+def _sequences_of_rows(found: roles.Assignment, names: Mapping[roles.Role, str]) -> Iterator[Tagged]:
+    path, label_names = found.source.path, found.source.label_names.get(names.get(TAG_LISTS, ""))
+    for number, cells in found.source.rows(int(found.has_header)):
+        if not cells:
+            continue
+        tokens, tags = cells[found.indices[TOKEN_LISTS]], None
+        if TAG_LISTS in names:
+            labels = cells[found.indices[TAG_LISTS]]
+            if isinstance(tokens, str) and (spans := as_spans(labels)) is not None:
+                tokens, labels = label_tokens(path, number, tokens, spans)
+            elif isinstance(tokens, str) and isinstance(labels, str):
                 tokens, labels = records.as_sequences(tokens, labels) or (tokens, labels)
-            labels = _check_list(source, number, labels, "labels", "--label-column")
-            tags = [records.label_name(label, names.get(label_key)) for label in labels]
+            tags = [records.label_name(label, label_names) for label in _check_list(path, number, labels, TAG_LISTS)]
             if "" in tags:
-                raise DataError(
-                    source, number, f"a label under {label_key!r} is missing; fill it in, or remove the row"
-                )
-        tokens = _check_list(source, number, tokens, "words", "--text-column")
-        sequence = Tagged([str(token) for token in tokens], tags, source=str(source), lines=number)
-        _check_count(source, sequence, "token")
+                got = f"a label under {names[TAG_LISTS]!r} is missing"
+                raise DataError(path, number, f"{got}; fill it in, or remove the row")
+        words = [str(token) for token in _check_list(path, number, tokens, TOKEN_LISTS)]
+        sequence = Tagged(words, tags, source=str(path), lines=number)
+        _check_count(path, sequence, "token")
         if sequence.tokens:
             yield sequence
 
 
-def _token_key(source: str | Path, number: int, row: Any, name: str | None) -> str:
-    """The key of the tokens: a usual one, also among the usual ones of texts."""
-    usual: Sequence[str] = records.TOKEN_COLUMNS
-    names = {key.lower() for key in row} if isinstance(row, dict) else set()
-    if name is None and names.isdisjoint(usual) and not names.isdisjoint(records.TEXT_COLUMNS):
-        usual = records.TEXT_COLUMNS
-    return records.find_key(source, number, row, name, usual, "--text-column")
-
-
-def _check_list(source: str | Path, number: int, value: Any, content: str, option: str) -> list[Any]:
+def _check_list(path: str | Path, number: int, value: Any, role: roles.Role) -> list[Any]:
     if not isinstance(value, list):
-        raise DataError(source, number, f"expected a list of {content}, got {type(value).__name__}; see {option}")
+        got = type(value).__name__
+        raise DataError(path, number, f"expected a list of {role.noun}, got {got}; see {role.option}")
     return value
 
 

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +16,8 @@ from glassgate.tasks.data.corpus import NUMBER, SEQUENCE, Corpus, corpus_of_file
 from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.large_text import read_tokens
 from glassgate.tasks.data.lines import encoding_note, nonempty, read_lines
+from glassgate.tasks.data.reading import NO_READING, Reading
+from glassgate.tasks.data.sniff import BINARY_KINDS, sniff, source_of
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.options import Options, option, override
@@ -146,19 +147,20 @@ def read_text(
         DataError: see `read_lines` and `records.read_rows`; all lines are blank; the key is missing
     """
     kind = detect_kind(path)
-    has_keys = kind in (*records.KEYED_KINDS, *records.TABLE_KINDS)
-    is_raw = token_kind == "byte" and not has_keys
-    if progress and token_kind != "byte" and kind not in ("parquet", "xlsx") and (encoding := encoding_note(path)):
+    has_rows = kind in (*records.KEYED_KINDS, *records.TABLE_KINDS)
+    is_raw = token_kind == "byte" and not has_rows
+    if progress and token_kind != "byte" and kind not in BINARY_KINDS and (encoding := encoding_note(path)):
         progress.note(f"{path}: text{encoding}")
-    if progress and kind in records.KEYED_KINDS:
-        progress.note(_rows_note(path, kind, column))
+    if progress and kind in records.KEYED_KINDS and (found := _text_column(path, column)):
+        format = "Parquet" if kind == "parquet" else "JSON"
+        progress.note(f"{path}: rows of {format}, texts under {found.names[found.indices[roles.TEXT_ROLE]]!r}")
     lines = text_lines(path, column, "latin-1" if is_raw else "")
     splitter = str if is_raw else _SPLITTERS[token_kind]
     if sequence == "line":
         fields, build = {"tokens": SEQUENCE, "line": NUMBER}, partial(Text, source=str(path))
         texts = _line_texts(path, lines, splitter)
         return corpus_of_files(texts, fields, build, [path], ["lines", token_kind, column], progress)
-    if not has_keys and is_large([path]):
+    if not has_rows and is_large([path]):
         return [Text(read_tokens(path, token_kind, splitter, progress), str(path))]
     text = "".join(f"{line}\n" for _, line in lines)
     if not text.strip():
@@ -167,36 +169,32 @@ def read_text(
 
 
 def text_lines(path: str | Path, column: str | None = None, encoding: str = "") -> Iterator[tuple[int, str]]:
-    """Yield the number and the text of each line, or of each row of JSON and Parquet.
+    """Yield the number and the text of each line, or of each row of a table, JSON and Parquet.
 
     Args:
-        column: the key of the texts in rows; detected if None
+        column: the key of the texts in rows, or the column of a table, by name or by number from 1; detected if None
         encoding: the encoding of a text file; detected if empty
-    """
-    kind = detect_kind(path)
-    if kind in records.TABLE_KINDS:
-        return _table_texts(path, kind, column)
-    return (
-        _row_texts(path, records.read_rows(path, kind), column)
-        if kind in records.KEYED_KINDS
-        else read_lines(path, encoding)
-    )
-
-
-def _table_texts(path: str | Path, kind: str, name: str | None) -> Iterator[tuple[int, str]]:
-    """Yield the texts in a column of a table.
-
-    Args:
-        name: the name of the column or its number from 1; if None, the only one of texts
 
     Raises:
         DataError: several columns can contain the texts, or the named one does not exist
     """
-    _, rows = records.read_table(path, kind)
-    found = roles.assign_table(path, kind, {roles.TEXT_ROLE: name})
-    index, has_header = found.indices[roles.TEXT_ROLE], found.has_header
-    for number, row in islice(rows, int(has_header), None):
-        yield number, row[index] if row else ""
+    found = _text_column(path, column)
+    yield from read_lines(path, encoding) if found is None else _row_texts(found)
+
+
+def examine(path: str | Path, column: str | None = None) -> Reading:
+    """Return the reading of a file of texts: the column or the key of the texts, if it is found by its content."""
+    found = _text_column(path, column)
+    return Reading.of(**found.by_content) if found else NO_READING
+
+
+def _text_column(path: str | Path, column: str | None) -> roles.Assignment | None:
+    """The column of the texts in a table or in rows with keys; None if there is none."""
+    kind = detect_kind(path)
+    if kind not in (*records.KEYED_KINDS, *records.TABLE_KINDS):
+        return None
+    requested: dict[roles.Role, str | None] = {roles.TEXT_ROLE: column}
+    return roles.assign_source(sniff(path, kind, roles.hints(requested)), requested)
 
 
 def from_rows(rows: Iterator[tuple[int, Any, records.LabelNames]], options: TextOptions) -> list[Text]:
@@ -205,26 +203,22 @@ def from_rows(rows: Iterator[tuple[int, Any, records.LabelNames]], options: Text
     Raises:
         DataError: the key is missing, or its value is not a string
     """
-    lines = [f"{text}\n" for _, text in _row_texts("given rows", rows, options.text_column)]
+    source = source_of(rows)
+    found = roles.assign_source(source, {roles.TEXT_ROLE: options.text_column}) if source.content else None
+    lines = [f"{text}\n" for _, text in _row_texts(found)] if found else []
     if lines and options.sequence == "file":
         lines = ["".join(lines)]
     return [Text(split(text, options.tokens), "given rows") for text in lines]
 
 
-def _row_texts(
-    source: str | Path, rows: Iterator[tuple[int, Any, records.LabelNames]], column: str | None
-) -> Iterator[tuple[int, str]]:
-    for number, row, _ in rows:
-        text = row[records.find_key(source, number, row, column, records.TEXT_COLUMNS, "--text-column")]
+def _row_texts(found: roles.Assignment) -> Iterator[tuple[int, str]]:
+    index = found.indices[roles.TEXT_ROLE]
+    for number, row in found.source.rows(int(found.has_header)):
+        text = row[index] if row else ""
         if not isinstance(text, str):
-            raise DataError(source, number, f"expected a string of text, got {type(text).__name__}; see --text-column")
+            got = f"expected a string of text, got {type(text).__name__}; see --text-column"
+            raise DataError(found.source.path, number, got)
         yield number, text
-
-
-def _rows_note(path: str | Path, kind: str, column: str | None) -> str:
-    number, first, _ = next(records.read_rows(path), (1, {column or "text": ""}, {}))
-    key = records.find_key(path, number, first, column, records.TEXT_COLUMNS, "--text-column")
-    return f"{path}: rows of {'Parquet' if kind == 'parquet' else 'JSON'}, texts under {key!r}"
 
 
 def _line_texts(

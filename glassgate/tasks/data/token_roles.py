@@ -1,11 +1,14 @@
-"""The roles of the columns of a file with a token per row, as pure functions of its sequences of rows."""
+"""The roles of the columns of a file with a token per row."""
 
-from collections.abc import Collection, Sequence
-from itertools import groupby, pairwise
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain, groupby, pairwise
 
 from glassgate.tasks.data.bio import detect_scheme, entity_type
 from glassgate.tasks.data.detect import is_number
-from glassgate.tasks.data.records import TAG_COLUMNS, TOKEN_COLUMNS
+from glassgate.tasks.data.kinds import Column
+from glassgate.tasks.data.records import SPAN_COLUMNS, TAG_COLUMNS, TEXT_COLUMNS, TOKEN_COLUMNS
+from glassgate.tasks.data.roles import Found, Role
 
 SENTENCE_NAMES = ("sentence", "sentence #", "sentence_id", "sentence id", "sentence_idx", "sent_id", "sent", "sent_idx")
 """The usual names of columns or keys with the sentence of a token."""
@@ -44,87 +47,90 @@ def find_header(sequences: Sequence[Rows]) -> tuple[str, ...]:
     return tuple(first) if are_names and (marks or is_longer) else ()
 
 
-def find_index_column(sequences: Sequence[Rows], width: int) -> int | None:
-    """Return the first column that counts the rows of each sequence from 0 or from 1, or the rows of the file."""
-    rows = [row for sequence in sequences for row in sequence]
-    if len(rows) < 2:
-        return None
-
-    def counts_rows(column: int) -> bool:
-        cells = [[row[column] for row in sequence] for sequence in sequences]
-        if any(all(cell == str(k) for each in cells for k, cell in enumerate(each, start)) for start in (0, 1)):
-            return True
-        every = [row[column] for row in rows]
-        first = int(every[0]) if every[0].isdecimal() else -1
-        return first >= 0 and all(cell == str(k) for k, cell in enumerate(every, first))
-
-    return next((column for column in range(width) if counts_rows(column)), None)
+def columns_of(names: Sequence[str], sequences: Sequence[Rows]) -> list[Column]:
+    """Return the columns of sequences of rows with a token each."""
+    groups = [tuple(tuple(row[index] for row in rows) for rows in sequences) for index in range(len(names))]
+    return [Column(name, tuple(chain(*each)), each) for name, each in zip(names, groups, strict=True)]
 
 
-def find_sentence_column(sequences: Sequence[Rows], columns: Sequence[int]) -> int | None:
-    """Return the first column whose whole numbers grow by one from run to run of equal cells, within sequences."""
-
-    def numbers_runs(column: int) -> bool:
-        cells = [row[column] for rows in sequences for row in rows]
-        if not all(map(str.isdecimal, cells)) or is_constant(sequences, column):
-            return False
-        runs = [int(cell) for cell, _ in groupby(cells)]
-        return 2 * len(runs) <= len(cells) and all(after == before + 1 for before, after in pairwise(runs))
-
-    return next((column for column in columns if numbers_runs(column)), None)
+def _counts_tokens(column: Column) -> bool:
+    """Whether a column counts the rows of each sequence from 0 or from 1, or the rows of the file."""
+    if len(column.values) < 2:
+        return False
+    if any(all(cell == str(k) for each in column.groups for k, cell in enumerate(each, start)) for start in (0, 1)):
+        return True
+    first = int(column.values[0]) if column.values[0].isdecimal() else -1
+    return first >= 0 and all(cell == str(k) for k, cell in enumerate(column.values, first))
 
 
-def is_constant(sequences: Sequence[Rows], column: int) -> bool:
+def _numbers_runs(column: Column) -> bool:
+    """Whether whole numbers grow by one from run to run of equal cells, within sequences."""
+    if not all(map(str.isdecimal, column.values)) or _is_constant(column):
+        return False
+    runs = [int(cell) for cell, _ in groupby(column.values)]
+    return 2 * len(runs) <= len(column.values) and all(after == before + 1 for before, after in pairwise(runs))
+
+
+def _is_constant(column: Column) -> bool:
     """Whether a column has the same value in all rows of each sequence, such as the name of a document."""
-    long = [rows for rows in sequences if len(rows) > 1]
-    return len(long) > 1 and all(len({row[column] for row in rows}) == 1 for rows in long)
+    long = [cells for cells in column.groups if len(cells) > 1]
+    return len(long) > 1 and all(len({*cells}) == 1 for cells in long)
 
 
-def choose_token_column(sequences: Sequence[Rows], columns: Sequence[int]) -> tuple[int, int | None]:
-    """Return the column of the tokens, and another column that is about as likely; None if there is none.
+def _marks_entities(column: Column) -> bool:
+    return bool(detect_scheme([list({*column.values})], in_order=False))
 
-    It is the first column that varies, is not of numbers and does not mark entities, or a later one with several times
-    as many distinct values.
 
-    Args:
-        columns: the columns to choose from
+def _tokens(columns: Sequence[Column], _: Found) -> list[Column]:
+    """The first column that varies, is not of numbers and does not mark entities.
+
+    Or a later one with several times as many distinct values; of two columns, both if it has more of them.
     """
-    rows = [row for each in sequences for row in each]
-    values = {column: {row[column] for row in rows} for column in columns}
-    candidates = [column for column in columns if not is_constant(sequences, column)] or list(columns)
-    words = [column for column in candidates if not all(map(is_number, values[column]))] or candidates
-    plain = [column for column in words if not detect_scheme([list(values[column])], in_order=False)] or words
-    first = plain[0]
-    richest = max(plain, key=lambda column: (len(values[column]), -column))
-    has_short_cells = sum(map(len, values[first])) < 2 * len(values[first])  # characters have fewer values than labels
-    if richest == first or has_short_cells or len(rows) < MIN_ROWS or 2 * len(values[first]) > len(rows):
-        return first, None
-    if _CLEARLY * len(values[first]) <= len(values[richest]):
-        return richest, None
-    return first, richest if len(columns) == 2 else None
+    varying = [column for column in columns if not _is_constant(column)] or [*columns]
+    words = [column for column in varying if not all(map(is_number, {*column.values}))] or varying
+    plain = [column for column in words if not _marks_entities(column)] or words
+    first, richest = plain[0], max(plain, key=lambda column: column.distinct)
+    has_short_cells = sum(map(len, {*first.values})) < 2 * first.distinct  # characters have fewer values than labels
+    if richest is first or has_short_cells or len(first.values) < MIN_ROWS or 2 * first.distinct > len(first.values):
+        return [first]
+    if _CLEARLY * first.distinct <= richest.distinct:
+        return [richest]
+    return [first, richest] if len(columns) == 2 else [first]
 
 
-def choose_label_column(sequences: Sequence[Rows], candidates: Sequence[int], tokens: int) -> tuple[int, list[int]]:
-    """Return the column of the labels, and other columns that may contain labels.
+def _tags(columns: Sequence[Column], found: Found) -> list[Column]:
+    """The last column that marks entities or, failing that, the last one that is not constant.
 
-    The last column that marks entities is chosen or, failing that, the last one that is not constant. Columns with
-    more than half as many values as there are distinct tokens, such as lemmas, come last.
-
-    Args:
-        tokens: the column of the tokens
+    Columns with a usual name are preferred. Columns with more than half as many values as there are distinct tokens,
+    such as lemmas, come last.
     """
-    rows = [row for each in sequences for row in each]
-    values = {column: {row[column] for row in rows} for column in [*candidates, tokens]}
-    varying = [column for column in candidates if len(values[column]) > 1]
-    marking = [column for column in varying if detect_scheme([list(values[column])], in_order=False)]
-    max_values = len(values[tokens]) / 2 if len(values[tokens]) >= MIN_ROWS else len(rows)
-    repeating = [column for column in varying if len(values[column]) <= max_values]
-    chosen = (marking or repeating or varying or list(candidates))[-1]
+    usual = [column for column in columns if column.name.strip().lower() in TAG_COLUMNS]
+    candidates = usual or columns
+    varying = [column for column in candidates if column.distinct > 1]
+    marking = [column for column in varying if _marks_entities(column)]
+    tokens = found[TOKENS]
+    max_values = tokens.distinct / 2 if tokens.distinct >= MIN_ROWS else len(tokens.values)
+    repeating = [column for column in varying if column.distinct <= max_values]
+    chosen = [*(marking or repeating or varying or candidates)][-1:]
     if len(marking) > 1:  # nested entities: the outer ones are more frequent, and include all types of the inner ones
-        types: dict[int, Collection[str]] = {
-            column: {entity_type(label) for label in values[column]} for column in marking
-        }
-        outer = [column for column in marking if {*types[column]} >= {*types[chosen]}]
-        chosen = max(outer, key=lambda column: (sum(row[column] != "O" for row in rows), column))
-    max_labels = min(_MAX_LABELS, len(rows) // 5)
-    return chosen, [column for column in varying if column != chosen and len(values[column]) <= max_labels]
+        types = [{*map(entity_type, column.values)} for column in marking]
+        outer = [column for column, each in zip(marking, types, strict=True) if each >= types[-1]]
+        chosen = [max(reversed(outer), key=lambda column: sum(cell != "O" for cell in column.values))]
+    return chosen
+
+
+def other_tags(columns: Sequence[Column]) -> list[Column]:
+    """Return the columns that may contain labels, too: those with a usual name or, failing that, with few values."""
+    usual = [column for column in columns if column.name.strip().lower() in TAG_COLUMNS]
+    return usual or [column for column in columns if 1 < column.distinct <= min(_MAX_LABELS, len(column.values) // 5)]
+
+
+TOKEN_LISTS = Role("words", "--text-column", (*TOKEN_COLUMNS, *TEXT_COLUMNS), lambda *_: [])
+TAG_LISTS = Role("labels", "--label-column", (*TAG_COLUMNS, *SPAN_COLUMNS), lambda *_: [])
+"""The roles of columns with a list in each row."""
+INDEX = Role("numbers of tokens", "", (), lambda columns, _: [*filter(_counts_tokens, columns)][:1])
+SENTENCES = Role("sentences", "", SENTENCE_NAMES, lambda columns, _: [*filter(_numbers_runs, columns)][:1])
+TOKENS = Role("words", "--text-column", TOKEN_COLUMNS, _tokens)
+FIRST_TOKENS = replace(TOKENS, find=lambda columns, found: _tokens(columns, found)[:1])
+"""The tokens of a file without labels, in which the first of two columns of words contains them."""
+TAGS = Role("labels", "--label-column", (), _tags)

@@ -79,7 +79,7 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
         """Read texts if labelled, otherwise the lines of a text or the rows of a table, with blanks."""
         if labelled:
             return super().read(path, labelled, progress)
-        return [line for _, line in texts.text_lines(path, self.options.text_column) if line.strip()]
+        return [line for _, line in texts.text_lines(path, self.reading.fill(self.options).text_column) if line.strip()]
 
     def batching(self) -> Batching:
         return Batching(self.options, self.options.longest, longest_evaluated=_LONGEST_PIECE)

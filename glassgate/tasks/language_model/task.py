@@ -20,7 +20,7 @@ from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.batching import Batching, ChunkBatching, StreamBatching
 from glassgate.tasks.data.corpus import Corpus
 from glassgate.tasks.data.held_out import ByContent, Rule
-from glassgate.tasks.data.reading import Reading
+from glassgate.tasks.data.reading import NO_READING, Reading
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.errors import DataError, OptionError
@@ -64,8 +64,9 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
     builtin_options = {"dropout": 0.0, "epochs": 3, "batch_size": 16, "learning_rate": 5e-3}
 
     def examine(self, path: str | Path) -> Reading:
-        is_default = self.options.tokens == LanguageModelOptions.tokens
-        return Reading.of(tokens=NOTES if is_default and is_music(path) else None)
+        if self.options.tokens == LanguageModelOptions.tokens and is_music(path):
+            return Reading.of(tokens=NOTES)
+        return NO_READING if self.options.tokens == NOTES else super().examine(path)
 
     def follow(self, reading: Reading) -> None:
         super().follow(reading)
@@ -81,7 +82,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Text | Roll]:
         """Read a text, or piano rolls. If a file of rolls has a test part, return only that part."""
         is_new = "vocabularies" not in vars(self)
-        if self.options.tokens != NOTES and not (is_new and self.examine(path).options):
+        if self.options.tokens != NOTES and not (is_new and self.examine(path).get("tokens")):
             return super().read(path, labelled, progress)
         parts = read_rolls(path)
         name = "test" if parts["test"] else "train and dev" if parts["train"] and parts["dev"] else None

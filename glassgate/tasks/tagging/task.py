@@ -25,6 +25,7 @@ from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.lines import encoding_note
 from glassgate.tasks.data.raw_text import raw_tokeniser, read_raw
 from glassgate.tasks.data.reading import Reading
+from glassgate.tasks.data.sniff import sniff, source_of
 from glassgate.tasks.data.tagged import (
     Tagged,
     corpus_of,
@@ -35,7 +36,6 @@ from glassgate.tasks.data.tagged import (
     read_rows,
     read_text,
 )
-from glassgate.tasks.data.tagged import from_rows as tagged_from_rows
 from glassgate.tasks.data.toy import python_code as python_source
 from glassgate.tasks.data.unknown_labels import UNLABELLED
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
@@ -168,7 +168,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         elif format == "folder":
             examples = read_folder(path, labelled)
         else:
-            examples = read_rows(path, options.label_column, options.text_column, labelled)
+            examples = read_rows(sniff(path, format), options.label_column, options.text_column, labelled)
         fields = {"tokens": SEQUENCE, "intent": SYMBOL, "lines": NUMBER if layout is None else NUMBERS}
         build = partial(Tagged, source=str(sources[0]))
         build = build if labelled else partial(build, labels=None)
@@ -195,7 +195,9 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         return corpus_of(examples)
 
     def from_rows(self, rows: Iterator[tuple[int, Any, records.LabelNames]]) -> list[Tagged]:
-        return list(tagged_from_rows("given rows", rows, self.options.label_column, self.options.text_column))
+        source = source_of(rows)
+        columns = self.options.label_column, self.options.text_column
+        return list(read_rows(source, *columns)) if source.content else []
 
     def read_builtin(self) -> Split[Tagged]:
         train, held_out = python_source.standard_library()

@@ -16,12 +16,12 @@ from glassgate.tasks.baselines.baseline import Baseline
 from glassgate.tasks.data import texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.batching import Batching
-from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.held_out import ByContent, Rule
-from glassgate.tasks.data.lines import encoding_note
-from glassgate.tasks.data.pairs import FILE_SEPARATOR, Pair, read_pairs
+from glassgate.tasks.data.pairs import Pair, are_two_files, examine, read_pairs
 from glassgate.tasks.data.raw_text import RawTokeniser, note_on_unsegmented, raw_tokeniser
+from glassgate.tasks.data.reading import Reading
+from glassgate.tasks.data.sniff import sniff
 from glassgate.tasks.data.toy.dates import dates_and_numbers
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError, RunError
@@ -106,10 +106,12 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
     def monitor(self) -> str:
         return self.options.best_by
 
+    def examine(self, path: str | Path) -> Reading:
+        return examine(path)
+
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Pair]:
-        pairs = read_pairs(path, labelled, self.options.reverse)
-        is_text = FILE_SEPARATOR not in str(path) and detect_kind(path) not in ("parquet", "xlsx")
-        if progress is not None and is_text and (encoding := encoding_note(path)):
+        pairs = read_pairs(path, labelled, self.options.reverse, self.reading)
+        if progress is not None and not are_two_files(path) and (encoding := sniff(path).encoding):
             progress.note(f"{path}: pairs{encoding}")
         if progress is not None and not labelled and str(path) == STDIN and any(pair.target for pair in pairs):
             column = 2 if self.options.reverse else 1

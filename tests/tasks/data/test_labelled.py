@@ -101,9 +101,9 @@ def test_arrays(tmp_path: Path) -> None:
         (
             "a.jsonl",
             '{"text": "x", "label": "y"}\n{"text": "x"}\n',
-            r"a\.jsonl:2: expected a key 'label', got 'text'",
+            r"a\.jsonl:2: the label is empty; remove the row, give it a label",
         ),
-        ("a.jsonl", "[1]\n", r"a\.jsonl:1: expected a key 'text', got list"),
+        ("a.jsonl", "[1]\n", r"a\.jsonl:1: expected a key 'text', got '1'; name yours"),
         (
             "a.jsonl",
             '{"text"\n',

@@ -12,6 +12,7 @@ from glassgate.tasks.data import tagged
 from glassgate.tasks.data.columns import Wanted, conllu_layout
 from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.formats import detect_format
+from glassgate.tasks.data.sniff import sniff
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import DataError, OptionError
 from tests.tasks.corpus import sentences, write_conllu
@@ -271,4 +272,4 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_missing_label_of_rows(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"tokens": ["a", "b"], "tags": ["X", null]}\n')
     with pytest.raises(DataError, match=r"a\.jsonl:1: a label under 'tags' is missing; fill it in, or remove the row"):
-        list(tagged.read_rows(tmp_path / "a.jsonl"))
+        list(tagged.read_rows(sniff(tmp_path / "a.jsonl")))

@@ -163,7 +163,9 @@ def test_a_token_per_row_of_parquet(tmp_path: Path) -> None:
 def test_words_that_can_be_in_either_column_are_questioned(tmp_path: Path) -> None:
     sentences = [[(f"word{(k + i) % 3}", f"LABEL{(k + i) % 7}") for i in range(4)] for k in range(12)]
     (tmp_path / "a.tsv").write_text(rows(lambda k, i, word, label: f"{word}\t{label}", sentences))
-    with pytest.raises(DataError, match="'LABEL0', with more distinct values; choose --text-column 1 or --text-column"):
+    with pytest.raises(
+        DataError, match="in column '1' or '2', such as 'word0' or 'LABEL0'; choose one with --text-column, by number"
+    ):
         read(tmp_path / "a.tsv")
     first = Tagging(TaggingOptions(text_column="1")).read(tmp_path / "a.tsv")[0]
     assert (first.tokens[0], (first.labels or ())[0]) == ("word0", "LABEL0")

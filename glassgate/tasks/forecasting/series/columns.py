@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 
 from glassgate.tasks.data.detect import is_number
-from glassgate.tasks.data.marked_numbers import GROUP_MARK, LARGEST, MARK, first_in_another_unit, without_mark
+from glassgate.tasks.data.kinds import MISSING_NUMBERS, Column
+from glassgate.tasks.data.marked_numbers import GROUP_MARK, LARGEST, MARK, first_in_another_unit, parse_mark
 from glassgate.tasks.data.reading import NO_READING, Reading
-from glassgate.tasks.data.sniff import MISSING_NUMBERS
+from glassgate.tasks.data.roles import Found, Role, assign
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.series.reader import Table
 from glassgate.tasks.forecasting.series.schema import TIME_NAMES, Schema
@@ -24,9 +25,9 @@ from glassgate.tasks.forecasting.series.time_columns import (
     find_parts,
     find_time_columns,
 )
+from glassgate.tasks.forecasting.series.tsf import SERIES as SERIES_NAME
 
 _ROW_NUMBER_NAMES = ("", "no", "nr", "id", "index", "row", "rownames", "unnamed: 0", "instant", "1")
-_EXAMINED_ROWS = 1000
 _MIN_COLUMNS_WITH_PARTS = 3  # a year, a month and a value
 _STEP_NAMES = ("", "t", "time", "step", "steps", "sec", "second", "seconds", "s", "ms", "frame")
 # Numbers such as 1.234, whose mark can separate decimals or thousands.
@@ -64,12 +65,15 @@ def resolve_schema(table: Table, schema: Schema, reading: Reading = NO_READING) 
             if name not in names and name not in table.joined:
                 available = ", ".join(map(repr, names[:12]))
                 raise table.fault(None, f"no column {name!r}; there are {available}; name one of them with --{option}")
-    series = schema.series or ("unique_id" if "unique_id" in names else None)
     covariates = {*schema.past, *schema.known, *schema.static}
+    others = {name for name in (*covariates, *schema.target) if name != time and name.lower() not in TIME_NAMES}
+    columns = [column for column in table.columns if column.name not in others]
+    found = assign(table.source, columns, {SERIES: schema.series, TIME: time})
+    series, time = (columns[found[role]].name if role in found else None for role in (SERIES, TIME))
     counters: set[str] = set()  # columns that count steps, and further columns of times
-    if time is None:
-        time = _find_time(table, {series, *covariates, *schema.target})
-        if time is not None and counts_steps(table.beginning(time)):
+    if schema.time is None and time is not None:
+        time = _with_clock(table, time, {series, *covariates, *schema.target})
+        if counts_steps(table.beginning(time)):
             counters, time = {time}, None
     other_columns = {time, series, *covariates, *table.joined.get(time or "", ()), *counters}
     target = schema.target or tuple(name for name in names if name not in other_columns)
@@ -94,7 +98,7 @@ def reading_of(table: Table, schema: Schema) -> Reading:
     """Return the reading of a training file, given its resolved schema: time stamps, series and decimal mark."""
     mark = _find_decimal_mark([table.first_part], schema.numbers)[0] if not table.is_typed else ""
     stamps = Stamps(table, schema.time or "", schema.time_format)
-    if schema.time is not None and len(head := table.beginning(schema.time).iloc[:_EXAMINED_ROWS]):
+    if schema.time is not None and len(head := table.beginning(schema.time)):
         stamps.add(table.first_part[0], head)
     return Reading.of(
         0 if table.has_header else len(table.names),
@@ -110,23 +114,13 @@ def _has(table: Table, names: str | None) -> bool:
     return names is not None and (names in table.names or all(name.strip() in table.names for name in names.split(",")))
 
 
-def _find_time(table: Table, columns_with_role: Collection[str | None]) -> str | None:
-    """The column of time stamps: the one with a usual name, or the first that contains them.
-
-    If the next column contains times of day, the two are joined.
-    """
-    names = table.names
-    time = next((name for name in names if name.lower() in TIME_NAMES), None)
-    if time is None:
-        candidates = [name for name in names if name not in columns_with_role]
-        time = next((name for name in candidates if _has_times(name, table.beginning(name), name == names[0])), None)
-    if time is None or time == names[-1]:
+def _with_clock(table: Table, time: str, columns_with_role: Collection[str | None]) -> str:
+    """The column of time stamps, joined with the next column if that contains times of day."""
+    following = table.names[table.names.index(time) + 1 :][:1]
+    if not following or following[0] in columns_with_role or table.beginning(time).str.contains(":").any():
         return time
-    following = names[names.index(time) + 1]
-    if following in columns_with_role or table.beginning(time).str.contains(":").any():
-        return time
-    clocks = table.beginning(following)
-    return table.join((time, following)) if len(clocks) and clocks.str.fullmatch(CLOCK).all() else time
+    clocks = table.beginning(following[0])
+    return table.join((time, following[0])) if len(clocks) and clocks.str.fullmatch(CLOCK).all() else time
 
 
 def _numbers_rows(table: Table, name: str) -> bool:
@@ -142,11 +136,10 @@ def _numbers_rows(table: Table, name: str) -> bool:
 
 def _is_second_time(values: pd.Series) -> bool:
     """Whether a column contains dates, times of day or decimal years, in addition to the column of time stamps."""
-    head = values.iloc[:_EXAMINED_ROWS]
-    if not len(head):
+    if not len(values):
         return False
-    return bool(head.str.fullmatch(CLOCK.replace("[:.]", ":")).all()) or (
-        (not is_number(head.iloc[0]) and is_date(head.iloc[0])) or are_decimal_years(head.astype("string"))
+    return bool(values.str.fullmatch(CLOCK.replace("[:.]", ":")).all()) or (
+        (not is_number(values.iloc[0]) and is_date(values.iloc[0])) or are_decimal_years(values.astype("string"))
     )
 
 
@@ -154,19 +147,26 @@ def _parts_without_names(table: Table) -> tuple[str, ...]:
     """The first columns of a table without a header, if they contain years, months, and possibly days and hours."""
     if table.has_header or len(table.names) < _MIN_COLUMNS_WITH_PARTS:
         return ()
-    return tuple(table.names[: find_parts([table.beginning(name).iloc[:_EXAMINED_ROWS] for name in table.names[:4]])])
+    return tuple(table.names[: find_parts([table.beginning(name) for name in table.names[:4]])])
 
 
-def _has_times(name: str, values: pd.Series, is_first: bool) -> bool:
-    """Whether a column contains time stamps.
+def _times(columns: Sequence[Column], _: Found) -> list[Column]:
+    """The first column that begins with a date; the first one also with years, compact dates, or seconds since 1970."""
+    for number, column in enumerate(columns):
+        if not column.values:
+            continue
+        if not number and column.name.lower() == "year" and column.distinct == len(column.values):
+            return [column]
+        is_numeric = is_number(column.values[0])
+        if is_numeric and not number and are_times(pd.Series(column.values)):
+            return [column]
+        if not is_numeric and is_date(column.values[0]):
+            return [column]
+    return []
 
-    It begins with a date, or it is the first column and contains years, compact dates, or seconds since 1970.
-    """
-    if not len(values):
-        return False
-    if is_first and name.lower() == "year" and values.is_unique:
-        return True
-    return is_first and are_times(values) if is_number(values.iloc[0]) else is_date(values.iloc[0])
+
+TIME = Role("time stamps", "--time", TIME_NAMES, _times)
+SERIES = Role("names of series", "--series", (SERIES_NAME,), lambda columns, _: [])
 
 
 class Numbers:
@@ -276,9 +276,9 @@ def _without_marks(texts: pd.Series) -> tuple[pd.Series, Any]:
     """Return texts of numbers without marks of units and letters such as K, and the factors of the letters."""
     if not texts.str.contains(MARK).any():
         return texts, 1.0
-    pairs = [("", 1.0) if pd.isna(text) else without_mark(text.strip()) for text in texts]
-    bare = pd.Series([text for text, _ in pairs], texts.index, "string").mask(texts.isna())
-    return bare, np.array([factor for _, factor in pairs])
+    marked = [parse_mark("" if pd.isna(text) else text.strip()) for text in texts]
+    bare = pd.Series([each.number for each in marked], texts.index, "string").mask(texts.isna())
+    return bare, np.array([each.factor for each in marked])
 
 
 def _without_spaces(texts: pd.Series) -> pd.Series:

@@ -11,12 +11,11 @@ import numpy as np
 import pandas as pd
 
 from glassgate.tasks.data.detect import detect_kind
-from glassgate.tasks.data.dialect import Dialect
 from glassgate.tasks.data.excel import read_excel
 from glassgate.tasks.data.files import loading, readable_file, suffix_of
-from glassgate.tasks.data.lines import encoding_note
-from glassgate.tasks.data.records import TABLE_KINDS, load_arrays, read_table
-from glassgate.tasks.data.sniff import NUMBER, TEXT, WORD, kind_of, names_columns
+from glassgate.tasks.data.kinds import NUMBER, TEXT, WORD, Column, kind_of, names_columns
+from glassgate.tasks.data.records import TABLE_KINDS, load_arrays
+from glassgate.tasks.data.sniff import Source, sniff
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.forecasting.series.json_tables import read_json_table
 from glassgate.tasks.forecasting.series.schema import TIME_NAMES
@@ -61,7 +60,6 @@ class Table:
         self.note = ""
         self.has_header = True
         self.joined: dict[str, tuple[str, ...]] = {}
-        self._separator: str | None = None  # detected
         self._skipped_rows = 0  # below the header
         if self.path is None:
             self._frame = _to_pandas(source)
@@ -88,19 +86,19 @@ class Table:
         Raises:
             DataError: all lines have two whole numbers, or one number with a decimal comma, and `decimal` is empty
         """
-        dialect, rows = read_table(self.source, self.kind)
-        if _may_be_decimals(dialect, list(islice(read_table(self.source, self.kind)[1], _EXAMINED_ROWS))):
+        found = sniff(self.source, self.kind)
+        if _may_be_decimals(found, list(islice(found.rows(), _EXAMINED_ROWS))):
             if not decimal:
                 raise self.fault(
-                    dialect.skipped_lines + 1,
-                    f"{','.join(dialect.header)} can be one number or two; choose --decimal , for one number, "
+                    found.dialect.skipped_lines + 1,
+                    f"{','.join(found.header)} can be one number or two; choose --decimal , for one number, "
                     "--decimal . for two",
                 )
-            self._separator = " " if decimal == "," else ","
-            dialect, rows = read_table(self.source, self.kind, (), self._separator)
-        self.names = [name.strip("\ufeff \r") for name in dialect.header]
-        self.note = encoding_note(self.source) if self.has_lines else read_excel(self.source)[1]
-        below = [row for _, row in islice(rows, 1, _EXAMINED_ROWS) if row]
+            found = sniff(self.source, self.kind, separator=" " if decimal == "," else ",")
+        self._rows = found.rows
+        self.names = found.header
+        self.note = found.encoding if self.has_lines else read_excel(self.source)[1]
+        below = [row for _, row in islice(found.rows(1), _EXAMINED_ROWS) if row]
         self._skipped_rows = _count_rows_without_numbers(below)
         if self._skipped_rows:
             self.names = _joined_names(self.names, below[: self._skipped_rows])
@@ -110,7 +108,7 @@ class Table:
         wide = find_wide(self.names, below)
         if wide is not None:
             self.is_text = self.has_lines = False
-            self._frame = long_table(wide, islice(read_table(self.source, self.kind)[1], 1, None))
+            self._frame = long_table(wide, found.rows(1))
             per = "year" if wide.has_months else "series"
             self.note += f", a {per} in each row"
             return
@@ -153,7 +151,12 @@ class Table:
         """Return the first rows of a column as text without blanks at the ends."""
         if name in self.joined:
             return join_columns([self.beginning(each) for each in self.joined[name]], self.joined[name])
-        return self.first_part[1][name].astype(str).str.strip()
+        return self.first_part[1][name].iloc[:_EXAMINED_ROWS].astype(str).str.strip()
+
+    @property
+    def columns(self) -> list[Column]:
+        """The columns, also the joined ones, with their first values as texts."""
+        return [Column(name, tuple(self.beginning(name))) for name in (*self.names, *self.joined)]
 
     @cached_property
     def first_part(self) -> tuple[np.ndarray, pd.DataFrame]:
@@ -176,10 +179,8 @@ class Table:
             return
         if self.is_text:
             indices = {name: self.names.index(name) for name in names}
-            all_rows = read_table(self.source, self.kind, (), self._separator)[1]
-            rows = islice(
-                ((number, row) for number, row in all_rows if row), self.has_header + self._skipped_rows, None
-            )
+            skipped = self.has_header + self._skipped_rows
+            rows = islice(((number, row) for number, row in self._rows() if row), skipped, None)
             while part := list(islice(rows, _PART_SIZE)):
                 columns = {name: [row[index] for _, row in part] for name, index in indices.items()}
                 yield np.array([number for number, _ in part]), pd.DataFrame(columns)
@@ -254,10 +255,10 @@ def _joined_names(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[s
     return [" ".join(dict.fromkeys(filter(None, each))) for each in parts]
 
 
-def _may_be_decimals(dialect: Dialect, rows: Sequence[tuple[int, Sequence[str]]]) -> bool:
+def _may_be_decimals(source: Source, rows: Sequence[tuple[int, Sequence[str]]]) -> bool:
     """Whether each row has two whole numbers with a comma between them, and the first does not count the rows."""
     pairs = [row for _, row in rows if row]
-    if dialect.separator != "," or len(dialect.header) != 2 or len(pairs) < _MIN_ROWS:
+    if source.dialect.separator != "," or len(source.header) != 2 or len(pairs) < _MIN_ROWS:
         return False
     if not all(first.strip().lstrip("+-").isdecimal() and second.isdecimal() for first, second in pairs):
         return False

@@ -8,7 +8,12 @@ import pandas as pd
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.forecasting.series.reader import Table
 from glassgate.tasks.forecasting.series.schema import format_time, infer_frequency
-from glassgate.tasks.forecasting.series.time_columns import COMPACT_FORMATS, are_compact_dates, as_dates
+from glassgate.tasks.forecasting.series.time_columns import (
+    COMPACT_FORMATS,
+    are_compact_dates,
+    as_dates,
+    serial_days_as_dates,
+)
 from glassgate.tasks.forecasting.series.zones import ISO_FORM, find_form, find_zone, offsets_of, to_local, zone_of_type
 
 _DAYS = (
@@ -99,6 +104,7 @@ class Stamps:
     def _parse_texts(self, rows: np.ndarray, texts: pd.Series) -> dict[str, np.ndarray]:
         """The time stamps of texts, by each format that matches all of them."""
         dates = None if self._is_format_given else as_dates(texts.astype("string"))
+        dates = serial_days_as_dates(texts, self.name) if dates is None and not self._is_format_given else dates
         texts = texts.str.replace(r"^([+-]?\d+)\.0+$", r"\1", regex=True) if dates is None else dates
         are_integers = texts.str.fullmatch(r"[+-]?\d+").all() and not self._is_format_given
         if are_integers and not are_compact_dates(texts):

@@ -11,6 +11,7 @@ CLOCK = r"\d{1,2}[:.]\d{2}([:.]\d{2}(\.\d+)?)?"
 COMPACT_FORMATS = ("%Y%m%d", "%Y%m%d%H", "%Y%m")
 """The formats of dates without separators."""
 _COMPACT_DATE = r"(19|20)\d\d(0[1-9]|1[0-2])(([0-2]\d|3[01])([01]\d|2[0-3])?)?"
+_SERIAL_DAYS = (20_000, 80_000)  # from 1954 to 2119
 _SECONDS = (7e8, 3e9)  # since 1970, from 1992 to 2065
 _MONTHS = {pd.Timestamp(2000, month, 1).strftime("%b").lower(): str(month) for month in range(1, 13)}
 _PARTS = ("year", "month", "day", "hour", "minute", "second")
@@ -95,6 +96,20 @@ def as_dates(texts: pd.Series) -> pd.Series | None:
         if dates is not None:
             return dates
     return None
+
+
+def serial_days_as_dates(texts: pd.Series, name: str) -> pd.Series | None:
+    """Return dates for the numbers by which workbooks store dates, the days since 1899-12-30, in a column of dates.
+
+    Example:
+        >>> list(serial_days_as_dates(pd.Series(["45292", "45293.5"], dtype="string"), "Date"))
+        ['2024-01-01 00:00:00', '2024-01-02 12:00:00']
+    """
+    numbers = pd.to_numeric(texts, errors="coerce")
+    if name.strip().lower() not in _DATE_NAMES or not numbers.between(*_SERIAL_DAYS).all():
+        return None
+    dates = pd.Timestamp("1899-12-30") + pd.to_timedelta((numbers.astype(float) * 86400).round(), unit="s")
+    return dates.dt.strftime("%Y-%m-%d %H:%M:%S").astype("string")
 
 
 def _quarters_as_dates(texts: pd.Series) -> pd.Series | None:

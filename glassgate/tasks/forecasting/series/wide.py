@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from glassgate.tasks.data.detect import is_number
-from glassgate.tasks.data.sniff import MISSING_NUMBERS
+from glassgate.tasks.data.kinds import MISSING_NUMBERS
 from glassgate.tasks.forecasting.series.tsf import SERIES, TIME, VALUE
 
 _MIN_TIMES, _MIN_NUMBERED = 4, 8  # columns
