@@ -58,11 +58,10 @@ ENDING = """
   0.4 and 0.006, language models have 256 units instead of 128 and dropout 0.2, and filling blanks has dropout 0.2.
 - **Defaults for texts** were chosen on texts outside of these tables, with one seed: TREC and movie reviews from
   harvardnlp/sent-conv-torch, and other rows of SNIPS and Banking77.
-- **Few texts:** a classifier corrects a ridge regression. On two draws of 100 other utterances, its accuracy was 91.4
-  and 90.6 % without the correction, 90.0 and 88.4 % with half of it (the default without dev data), 88.2 and 87.6 %
-  with all of it (logistic regression: 90.8, 87.4).
-- **Regression of series** corrects a ridge regression. On two sets of 150 windows of ETTh1, errors fell
-  from 3.07 to 2.27 and from 1.67 to 1.50 (ridge regression: 2.87, 1.49).
+- **Few examples:** the network corrects a ridge regression. On two draws of 100 other utterances, accuracy was 91.4 and
+  90.6 % without the correction, 90.0 and 88.4 % with half of it (the default without dev data), 88.2 and 87.6 % with
+  all of it (logistic regression: 90.8, 87.4). On nine other sets of series (from aeon, tslearn, patrickzib/SFA and
+  ETTh1, and generated), it was 77.3, 85.9 and 85.3 %.
 - **The search did not finish on any set.**
 - **Processor:** one thread of an AMD EPYC, or for texts an Intel Xeon, shared with other programs.
 - **The third set of each task**, except for translation, is trained for few epochs, which favours fast learning.

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from glassgate.tasks.data import labelled as labelled_files
 from glassgate.tasks.data import records, texts
+from glassgate.tasks.data.batches import Encoded
 from glassgate.tasks.data.corpus import NUMBER, SEQUENCE, SYMBOL, Corpus, corpus_of_files
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.held_out import ByContent, Rule
@@ -20,13 +21,18 @@ from glassgate.tasks.data.number_labels import mean_and_deviation
 from glassgate.tasks.data.raw_text import RawTokeniser, note_on_unsegmented
 from glassgate.tasks.data.reading import NO_READING, Reading
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
-from glassgate.tasks.definition import Prediction
+from glassgate.tasks.definition import Prediction, Split
 from glassgate.tasks.errors import DataError
-from glassgate.tasks.networks.labelled import MAX_WEIGHTS, TokenScores
+from glassgate.tasks.networks.fitted import fit_series, fit_texts
+from glassgate.tasks.networks.kernel_scores import KernelScores
+from glassgate.tasks.networks.labelled import MAX_WEIGHTS, InputMap, TokenScores
 from glassgate.tasks.networks.step_scores import StepScores
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Task, Vocabularies
 from glassgate.tasks.wording import plural
+
+_SHARES, _SHARE = (0.0, 0.125, 0.25, 0.5, 1.0), 0.5
+_MIN_DEV = 30  # with fewer dev examples, the share is not estimated
 
 LabelledOptionsType = TypeVar("LabelledOptionsType", bound=LabelledOptions)
 
@@ -157,8 +163,37 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
             return len(self.vocabularies["units"]), self.options.embedding_size
         return None, len(self.series_scale[0])
 
-    def linear_map(self, num_outputs: int) -> TokenScores | StepScores | None:
-        """Return the linear map of the tokens or the steps that the network contains; None for none."""
+    def fit_map(self, examples: Corpus[Labelled], targets: np.ndarray) -> None:
+        """Add a map of the texts or series to targets, `(N, K)`, to `fitted`, by ridge regression, if there are few.
+
+        It also adds the output for each example of a map that is fitted to all others. In training, the network
+        corrects these outputs, which are as good as those for new examples.
+        """
+        if not self.options.linear:
+            return
+        inputs = [each for example in examples for each in self.encode_input(example).values()]
+        centred = targets - targets.mean(0)
+        if self.series_scale is None:
+            fitted = fit_texts(inputs, TokenScores(self._rarity(), targets.shape[1]), centred)
+        else:
+            fitted = fit_series(inputs, centred)
+        if fitted is None:
+            return
+        coefficients, left_out, _ = fitted.regression
+        if factor := self.output_factor(left_out, targets):
+            self.fitted[fitted.name] = fitted.arguments(factor * coefficients)
+            if len(left_out) == len(examples):
+                self.fitted["left_out"] = (factor * left_out).round(4).tolist()
+
+    def output_factor(self, left_out: np.ndarray, targets: np.ndarray) -> float:
+        """Return the factor of the outputs of a fitted map, which are `left_out` for examples that it did not read."""
+        return 1.0
+
+    def linear_map(self, num_outputs: int) -> InputMap | None:
+        """Return the map of the tokens or the series that the network contains; None for none."""
+        if "kernel" in self.fitted:
+            support, coefficients, *numbers = self.fitted["kernel"]
+            return KernelScores(torch.tensor(support), torch.tensor(coefficients), *numbers)
         if "ridge" in self.fitted and self.series_scale is not None:
             return StepScores(*map(torch.tensor, self.fitted["ridge"]))
         too_large = len(self.fitted.get("counts", ())) * num_outputs > MAX_WEIGHTS
@@ -168,6 +203,40 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         if "ridge" in self.fitted:
             scores.weight = nn.Parameter(torch.tensor(self.fitted["ridge"]), requires_grad=False)
         return scores
+
+    def encode_split(self, split: Split[Labelled]) -> dict[str, Sequence[Encoded]]:
+        encoded = super().encode_split(split)
+        if left_out := self.fitted.get("left_out"):
+            pairs = zip(encoded["train"], np.array(left_out, np.float32), strict=True)
+            encoded["train"] = [{**fields, "linear": outputs} for fields, outputs in pairs]
+        return encoded
+
+    def refine(self, train: Sequence[Encoded], dev: Sequence[Encoded]) -> str:
+        """Multiply the correction of a fitted map by a share, because few examples make it too large.
+
+        Of `_SHARES`, it is the one with the smallest loss on dev data; without enough of them, `_SHARE`. The rest
+        of the share goes to `constant_outputs`.
+        """
+        if "left_out" not in self.fitted:
+            return ""
+        head: Any = self.network.head
+        learned = head.weight.detach(), head.bias.detach()
+        fixed = torch.zeros_like(head.weight), self.constant_outputs(train).to(head.bias)
+
+        def blend(share: float) -> None:
+            head.weight.data, head.bias.data = (a.lerp(b, share) for a, b in zip(fixed, learned, strict=True))
+
+        def loss(share: float) -> float:
+            blend(share)
+            return sum(float(self.loss(output, batch)[0].total) for output, batch, _ in self.outputs(dev))
+
+        share = min(_SHARES, key=loss) if len(dev) >= _MIN_DEV else _SHARE
+        blend(share)
+        return f"the outputs are those of a ridge regression and {share:.0%} of the network's correction (--no-linear)"
+
+    def constant_outputs(self, train: Sequence[Encoded]) -> Tensor:
+        """Return the outputs, `(K,)`, of a network that reads nothing."""
+        return torch.zeros(())
 
     def _rarity(self) -> Tensor:
         """The inverse document frequency of each token.

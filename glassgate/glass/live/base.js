@@ -36,14 +36,38 @@ const addLinear = (map, numbers, outputs) => {
   return outputs.map((value, k) => value + sum(parts.map((part) => part[k])) / norm);
 };
 
-// Adds the linear map of the steps of a series, if there is one, to the outputs. Further steps have no part.
-const addSteps = (map, steps, outputs) => {
+// Adds the map of the standardised steps of a series, if there is one, to the outputs.
+const addSeries = (map, steps, count, outputs) => {
   if (!map) return outputs;
+  return map.support ? addKernel(map, steps, count, outputs) : addSteps(map, steps, outputs);
+};
+
+// Adds a linear map. Further steps than those of the training series have no part.
+const addSteps = (map, steps, outputs) => {
   const size = outputs.length;
   const channels = map.weight.length / map.bias.length;
   const values = [...steps.slice(0, map.weight.length / size)];
   const part = (value, n, k) => value * map.weight[n * size + k] + (n % channels ? 0 : map.bias[(n / channels) * size + k]);
   return outputs.map((output, k) => output + sum(values.map((value, n) => part(value, n, k))));
+};
+
+// Adds a regression with a Gaussian kernel. It compares the means of equal parts of the series, or their differences,
+// with those of the training series.
+const addKernel = ({ support, coefficients, features, differences, rate }, steps, count, outputs) => {
+  const channels = steps.length / count;
+  const parts = features + differences;
+  const length = count / parts;
+  const means = Array.from({ length: parts * channels }, (_, n) => {
+    const first = Math.floor(n / channels) * length;
+    const last = Math.min(first + length, count);
+    let total = 0;
+    for (let t = Math.floor(first); t < last; t++) total += steps[t * channels + (n % channels)] * (Math.min(last, t + 1) - Math.max(first, t));
+    return total / length;
+  });
+  const compared = differences ? means.slice(channels).map((mean, n) => mean - means[n]) : means;
+  const distances = rowsOf(support, support.length / compared.length).map((row) => sum(compared.map((value, n) => (value - row[n]) ** 2)) / compared.length);
+  const values = distances.map((distance) => Math.exp(-rate * distance));
+  return outputs.map((output, k) => output + sum(values.map((value, s) => value * coefficients[s * outputs.length + k])));
 };
 
 // Each row of (count, width) as an array of its own.

@@ -49,6 +49,35 @@ static void add_steps(const float *x, size_t steps, float *outputs) {
 }
 #endif
 
+#ifdef SUPPORT
+/* Adds a regression with a Gaussian kernel. It compares the means of equal parts of the series, or their differences,
+   with those of the training series. */
+static void add_kernel(const float *x, size_t steps, float *outputs) {
+    enum { PARTS = FEATURES + DIFFERENCES, SIZE = FEATURES * CHANNELS };
+    static double means[PARTS * CHANNELS];
+    double sums[net_head_output_size] = {0};
+    const double size = (double)steps / PARTS;
+    for (size_t n = 0; n < PARTS * CHANNELS; n++) {
+        const double first = (double)(n / CHANNELS) * size, last = fmin(first + size, (double)steps);
+        double sum = 0;
+        for (size_t t = (size_t)first; (double)t < last; t++)
+            sum += x[t * CHANNELS + n % CHANNELS] * (fmin(last, (double)t + 1) - fmax(first, (double)t));
+        means[n] = sum / size;
+    }
+    for (size_t n = 0; DIFFERENCES && n < SIZE; n++) means[n] = means[n + CHANNELS] - means[n];
+    for (size_t s = 0; s < SUPPORT; s++) {
+        double distance = 0;
+        for (size_t n = 0; n < SIZE; n++) {
+            const double difference = means[n] - support[s * SIZE + n];
+            distance += difference * difference;
+        }
+        const double value = exp(-kernel_rate[0] * distance / SIZE);
+        for (size_t k = 0; k < net_head_output_size; k++) sums[k] += value * coefficients[s * net_head_output_size + k];
+    }
+    for (size_t k = 0; k < net_head_output_size; k++) outputs[k] += (float)sums[k];
+}
+#endif
+
 #ifdef POOL_CONCAT /* the last state, the mean and the largest values, one after the other */
 #define POOL_LAST
 #define POOL_MEAN
@@ -125,6 +154,9 @@ int main(int argc, char **argv) {
 #endif
 #ifdef STEPS
         add_steps(x, steps, outputs);
+#endif
+#ifdef SUPPORT
+        add_kernel(x, steps, outputs);
 #endif
         print_answer(outputs);
 #ifdef POOL_ATTENTION

@@ -9,6 +9,7 @@ from torch import nn
 from glassgate.tasks.c.source import constants, numbers, strings
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.labelled_task import LabelledTask
+from glassgate.tasks.networks.kernel_scores import KernelScores
 from glassgate.tasks.networks.labelled import TokenScores
 from glassgate.tasks.networks.step_scores import StepScores
 from glassgate.tasks.task import Task
@@ -52,20 +53,25 @@ def answer_parts(
         pooling: how the outputs of all steps are combined
         prints: a description of the output
     """
-    network, scales = task.network, task.series_scale
+    network, scales, linear = task.network, task.series_scale, task.network.linear
     modules |= {"encoder": network.encoder, "head": network.head}
     tables.append(constants(**{f"POOL_{pooling.upper()}": 1, "DIRECTIONS": 1 + task.options.bidirectional}))
     if scales is None:
         modules["words"] = network.embedding
-        linear = network.linear
         if isinstance(linear, TokenScores):
             modules["scores"] = nn.Embedding.from_pretrained(linear.table())
             tables.append(numbers("rarity", linear.rarity.tolist()))
             tables.append(constants(LINEAR=1))
         tables += units(task)
         return Parts(modules, "answer", tables, "the indices of the tokens of a text", prints)
-    if isinstance(network.linear, StepScores):
-        weight, bias = network.linear.weight[:-1], network.linear.bias[:-1]
+    if isinstance(linear, KernelScores):
+        count, features, _ = linear.support.shape
+        tables += [constants(SUPPORT=count, FEATURES=features, DIFFERENCES=linear.differences)]
+        tables += [numbers("kernel_rate", [linear.rate])]
+        tables += [numbers("support", linear.support.flatten().tolist())]
+        tables += [numbers("coefficients", linear.coefficients.flatten().tolist())]
+    if isinstance(linear, StepScores):
+        weight, bias = linear.weight[:-1], linear.bias[:-1]
         tables += [constants(STEPS=len(weight))]
         tables += [numbers("step_weights", weight.flatten().tolist()), numbers("step_biases", bias.flatten().tolist())]
     tables += [constants(CHANNELS=len(scales[0])), numbers("means", scales[0]), numbers("deviations", scales[1])]

@@ -20,7 +20,8 @@ models.classification = (info, run) => {
   const classify = (x, count, edits, numbers) => {
     const { output, parts } = run(info.encoder, x, count, { edits, memory });
     const { vector, attention } = pooled(output, parts, count);
-    return { parts, attention, chances: softmax(addLinear(info.linear, numbers, linear(info.head, vector, 1))) };
+    const scores = linear(info.head, vector, 1);
+    return { parts, attention, chances: softmax(text ? addLinear(info.linear, numbers, scores) : addSeries(info.linear, x, count, scores)) };
   };
   const resultOf = (x, count, labels, edits, more, numbers) => {
     const { parts, attention, chances } = classify(x, count, edits, numbers);

@@ -8,9 +8,8 @@ from torch import Tensor, nn
 from glassgate.tasks.classification.options import ClassificationOptions
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.networks.encoder import last_outputs
-from glassgate.tasks.networks.labelled import SequenceEncoder, TokenScores
+from glassgate.tasks.networks.labelled import InputMap, SequenceEncoder
 from glassgate.tasks.networks.states import step_mask
-from glassgate.tasks.networks.step_scores import StepScores
 
 _PARTS = ("last", "mean", "max")  # of concat pooling
 
@@ -35,7 +34,7 @@ class Classifier(SequenceEncoder):
         vocabulary_size: the number of tokens, including padding and unknown; None for series
         input_size: the number of features of a step
         num_labels: the number of labels, K
-        linear: a linear map of the tokens or the steps to the outputs; None for none
+        linear: a map of the tokens or the series to the outputs; None for none
     """
 
     def __init__(
@@ -44,7 +43,7 @@ class Classifier(SequenceEncoder):
         vocabulary_size: int | None,
         input_size: int,
         num_labels: int,
-        linear: TokenScores | StepScores | None = None,
+        linear: InputMap | None = None,
     ):
         super().__init__(options, vocabulary_size, input_size, linear)
         self.pooling = options.pooling

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from glassgate.tasks.baselines.baseline import Baseline
 from glassgate.tasks.baselines.labels import LogisticRegression, MostFrequentLabel, NearestNeighbour
@@ -22,18 +21,13 @@ from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.labelled_task import LabelledTask, label_counts
 from glassgate.tasks.loss import Loss, Mean, cross_entropy
 from glassgate.tasks.metrics.confusion import LabelSummary
-from glassgate.tasks.networks.labelled import TokenScores
-from glassgate.tasks.networks.ridge import MAX_VALUES, MAX_WEIGHTS, log_odds_factor, ridge
+from glassgate.tasks.networks.ridge import MAX_EXAMPLES, log_odds_factor
 from glassgate.tasks.pictures.attention import AttentionWeights
 from glassgate.tasks.predictions import Record, token_records
 from glassgate.tasks.task import Split, Vocabularies
 
 if TYPE_CHECKING:
     from torchmetrics import MetricCollection
-
-
-_SHARES, _SHARE = (0.0, 0.125, 0.25, 0.5, 1.0), 0.5
-_MIN_DEV = 30  # with fewer dev examples, the share is not estimated
 
 
 class Answer(NamedTuple):
@@ -90,61 +84,22 @@ class Classification(LabelledTask[ClassificationOptions, Answer]):
         self.fitted = {}
         self.vocabularies = {"labels": labels, **self.collect_inputs(corpus)}
         # Weights of attention would explain less of the answer if a regression gave most of it.
-        if self.series_scale is None and self.options.linear and self.options.pooling != "attention":
-            self._fit_texts(corpus)
+        if self.options.pooling != "attention" and len(corpus) <= MAX_EXAMPLES:
+            indices = labels.encode([str(each.label) for each in corpus]) - FIRST
+            self.fit_map(corpus, np.eye(len(labels.symbols))[indices])
         return self.vocabularies
 
-    def _fit_texts(self, examples: Sequence[Labelled]) -> None:
-        """Add a ridge regression of the labels on the tf-idf of texts to `fitted`, if there are few texts.
+    def output_factor(self, left_out: np.ndarray, targets: np.ndarray) -> float:
+        return log_odds_factor(left_out, targets)
 
-        It also adds the output for each text of a regression on all others. In training, the network corrects these
-        outputs, which are as good as those for new texts.
-        """
-        labels, size = self.vocabularies["labels"], len(self.vocabularies["units"])
-        if len(examples) * size > MAX_VALUES or len(labels.symbols) * size > MAX_WEIGHTS or len(examples) < 3:
-            return
-        targets = np.eye(len(labels.symbols))[labels.encode([str(each.label) for each in examples]) - FIRST]
-        texts = [torch.from_numpy(self.encode_input(each)["units"]) for each in examples]
-        features = TokenScores(self._rarity(), len(labels.symbols)).features(pad_sequence(texts, batch_first=True))
-        fitted = ridge(features.double().numpy(), targets - targets.mean(0), has_constant=False)
-        if factor := log_odds_factor(fitted.left_out, targets):
-            self.fitted["ridge"] = (factor * fitted.weight).tolist()
-            self.fitted["left_out"] = (factor * fitted.left_out).tolist()
-
-    def encode_split(self, split: Split[Labelled]) -> dict[str, Sequence[Encoded]]:
-        encoded = super().encode_split(split)
-        if left_out := self.fitted.get("left_out"):
-            pairs = zip(encoded["train"], np.array(left_out, np.float32), strict=True)
-            encoded["train"] = [{**fields, "linear": scores} for fields, scores in pairs]
-        return encoded
+    def constant_outputs(self, train: Sequence[Encoded]) -> Tensor:
+        """Return the logarithms of the frequencies of the labels."""
+        counts = np.bincount([int(each["label"]) for each in train])
+        return torch.from_numpy(np.log(counts / counts.sum()))
 
     def build(self) -> Classifier:
         count = len(self.vocabularies["labels"].symbols)
         return Classifier(self.options, *self.input_sizes(), count, self.linear_map(count))
-
-    def refine(self, train: Sequence[Encoded], dev: Sequence[Encoded]) -> str:
-        """Multiply the correction of a ridge regression by a share, because few examples make it too large.
-
-        Of `_SHARES`, it is the one with the smallest loss on dev data; without enough of them, `_SHARE`. The rest
-        of the share goes to the logarithms of the frequencies of the labels.
-        """
-        if "left_out" not in self.fitted:
-            return ""
-        head: Any = self.network.head
-        counts = np.bincount([int(each["label"]) for each in train])
-        learned = head.weight.detach(), head.bias.detach()
-        fixed = torch.zeros_like(head.weight), torch.from_numpy(np.log(counts / counts.sum())).to(head.bias)
-
-        def blend(share: float) -> None:
-            head.weight.data, head.bias.data = (a.lerp(b, share) for a, b in zip(fixed, learned, strict=True))
-
-        def loss(share: float) -> float:
-            blend(share)
-            return sum(float(self.loss(output, batch)[0].total) for output, batch, _ in self.outputs(dev))
-
-        share = min(_SHARES, key=loss) if len(dev) >= _MIN_DEV else _SHARE
-        blend(share)
-        return f"the scores are those of a ridge regression and {share:.0%} of the network's correction (--no-linear)"
 
     def encode(self, example: Labelled) -> Encoded:
         fields = self.encode_input(example)

@@ -60,7 +60,9 @@ class LabelledOptions(Options):
         0.1, "fraction of the tokens that training treats as unknown", minimum=0, maximum=1, in_older_runs=0.0
     )
     linear: bool = option(
-        True, "add a linear map of the tf-idf of texts to the output; in regression also of series", in_older_runs=False
+        True,
+        "add a linear map of the tf-idf of texts, or a ridge regression of series, to the output",
+        in_older_runs=False,
     )
     learning_rate: float = override("learning_rate", 0.0, if_unset="0.003; for series 0.001 to 0.003, by batch size")
 

@@ -8,6 +8,7 @@ from glassgate.glass.live.network import Network
 from glassgate.tasks.data.raw_text import raw_tokeniser
 from glassgate.tasks.data.vocabulary import UNKNOWN, Vocabulary
 from glassgate.tasks.labelled_task import LabelledTask
+from glassgate.tasks.networks.kernel_scores import KernelScores
 from glassgate.tasks.networks.labelled import TokenScores
 from glassgate.tasks.networks.linear import Tied
 from glassgate.tasks.networks.step_scores import StepScores
@@ -45,30 +46,32 @@ def labelled_input(
     embedding = task.network.embedding
     if embedding is None:
         rows = excerpt.example.content[excerpt.start : excerpt.stop]
-        linear = task.network.linear
         return {
             "series": task.series_scale,
             "initial_input": {"rows": rows.tolist()},
-            "linear": _step_map(network, linear) if isinstance(linear, StepScores) else None,
+            "linear": _map(network, task.network.linear),
         }
     assert isinstance(embedding, nn.Embedding)
-    linear = task.network.linear
     return {
         "tokens": tokeniser_rules(task.vocabularies["units"], task.options.tokens, splits_unknown=splits_unknown),
         "embedding": network.add_array(embedding.weight),
         "size": embedding.embedding_dim,
-        "linear": _linear_map(network, linear) if isinstance(linear, TokenScores) else None,
+        "linear": _map(network, task.network.linear),
     }
 
 
-def _linear_map(network: Network, linear: TokenScores) -> dict[str, Any]:
-    """The arrays of a linear map of the tokens."""
-    return {"table": network.add_array(linear.table()), "rarity": network.add_array(linear.rarity)}
-
-
-def _step_map(network: Network, linear: StepScores) -> dict[str, Any]:
-    """The arrays of a linear map of the steps."""
-    return {"weight": network.add_array(linear.weight[:-1]), "bias": network.add_array(linear.bias[:-1])}
+def _map(network: Network, linear: object) -> dict[str, Any] | None:
+    """The values of the map of a text or a series that the network corrects; None for none."""
+    match linear:
+        case TokenScores():
+            return {"table": network.add_array(linear.table()), "rarity": network.add_array(linear.rarity)}
+        case StepScores():
+            return {"weight": network.add_array(linear.weight[:-1]), "bias": network.add_array(linear.bias[:-1])}
+        case KernelScores():
+            support, coefficients = network.add_array(linear.support), network.add_array(linear.coefficients)
+            numbers = {"features": linear.support.shape[1], "differences": linear.differences, "rate": linear.rate}
+            return {"support": support, "coefficients": coefficients, **numbers}
+    return None
 
 
 def output_layer(network: Network, head: nn.Module, embedding: nn.Embedding) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from glassgate.tasks.data.batches import Batch, draw_for
 from glassgate.tasks.data.labelled import LabelledOptions
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.networks.encoder import encoder
-from glassgate.tasks.networks.states import step_mask
+from glassgate.tasks.networks.kernel_scores import KernelScores
 from glassgate.tasks.networks.step_scores import StepScores
 
 MAX_WEIGHTS = 2**21
@@ -25,7 +25,7 @@ class SequenceEncoder(nn.Module):
         options: sizes, cell and dropout
         vocabulary_size: the number of tokens, including padding and unknown; None for series
         input_size: the number of features of a step
-        linear: a linear map of the tokens or the steps to the outputs; None for none
+        linear: a map of the tokens or the series to the outputs, which are sums over its second axis; None for none
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class SequenceEncoder(nn.Module):
         options: LabelledOptions,
         vocabulary_size: int | None,
         input_size: int,
-        linear: "TokenScores | StepScores | None" = None,
+        linear: "InputMap | None" = None,
     ):
         super().__init__()
         self.embedding = (
@@ -45,16 +45,16 @@ class SequenceEncoder(nn.Module):
         self.linear = linear
 
     def encode(self, batch: Batch) -> tuple[Tensor, Any, Tensor | float]:
-        """Return the layers' output `(N, L, H)`, their final states, and the outputs of the linear map, `(N, K)`.
+        """Return the layers' output `(N, L, H)`, their final states, and the outputs of the map `linear`, `(N, K)`.
 
         Args:
             batch: `units` (tokens, `(N, L)`) or `series` (`(N, L, C)`), `lengths` (`(N,)`) and, in the training of some
-                networks, `linear`, outputs of linear maps that are used instead of those of this map (`(N, K)`)
+                networks, `linear`, outputs that are used instead of those of this map (`(N, K)`)
         """
         inputs: tuple[Tensor, ...]
         if self.embedding is None:
             steps = batch["series"]
-            inputs = steps, step_mask(batch["lengths"], steps)
+            inputs = steps, batch["lengths"]
         else:
             inputs = (self._drop_words(batch),)
             steps = self.dropout(self.embedding(*inputs))
@@ -110,3 +110,7 @@ class TokenScores(nn.Module):
         rarity = self.rarity[tokens]
         norm = rarity.square().sum(1, keepdim=True).sqrt().clamp(min=1.0)  # each token is at least 1; no tokens give 0
         return _SCALE * rarity / norm
+
+
+InputMap = TokenScores | StepScores | KernelScores
+"""A map of a text or a series to outputs, which the network corrects."""

@@ -1,4 +1,4 @@
-"""Ridge regression that is fitted before training, and its outputs for examples that are left out."""
+"""Kernel ridge regression, which is fitted before training, and its outputs for examples that are left out."""
 
 from typing import NamedTuple
 
@@ -6,38 +6,44 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-MAX_WEIGHTS = 2**14
-"""The maximum number of weights of a map; one that would need more is not fitted."""
-MAX_VALUES = 2**20
-"""The maximum number of values of all examples to which a map is fitted."""
+MAX_EXAMPLES = 2**10
+"""The maximum number of examples of a regression, because its kernel has the square of this number of values."""
 _PENALTIES = tuple(10.0**power for power in range(-3, 5))  # leave-one-out errors choose one of them
 _FACTORS = (0.0, *(2.0 ** (power / 2) for power in range(-2, 11)))
 
 
 class Ridge(NamedTuple):
-    """A linear map of F values to K outputs.
+    """A ridge regression. Its outputs are the products of kernel values, `(..., N)`, and the coefficients.
 
     Attributes:
-        weight: `(F, K)`; the constant is left out
-        left_out: the prediction for each example by a map that is fitted to all others, `(N, K)`
+        coefficients: of the N training examples, `(N, K)`
+        left_out: the output for each training example of a regression on all others, `(N, K)`
+        error: the mean squared error of `left_out`
     """
 
-    weight: np.ndarray
+    coefficients: np.ndarray
     left_out: np.ndarray
+    error: float
 
 
-def ridge(values: np.ndarray, targets: np.ndarray, has_constant: bool = True) -> Ridge:
-    """Return the ridge regression of targets, `(N, K)`, on values, `(N, F)`.
+def ridge(kernel: np.ndarray, targets: np.ndarray, penalties: tuple[float, ...] = _PENALTIES) -> Ridge:
+    """Return the ridge regression with the penalty whose error for examples that are left out is smallest.
 
     Args:
-        has_constant: whether a constant is fitted, too
+        kernel: the value of the kernel for each pair of training examples, `(N, N)`. For a linear map, these are the
+            dot products of their values, and the weights are the products of the values and the coefficients
+        targets: `(N, K)`
+        penalties: the penalties to choose from
     """
-    from sklearn.linear_model import RidgeCV
+    eigenvalues, vectors = np.linalg.eigh(kernel)
 
-    model = RidgeCV(_PENALTIES, fit_intercept=has_constant, scoring="neg_mean_squared_error", store_cv_results=True)
-    model.fit(values, targets)
-    left_out = model.cv_results_[..., _PENALTIES.index(model.alpha_)]
-    return Ridge(model.coef_.reshape(targets.shape[1], -1).T, left_out)
+    def fit(penalty: float) -> Ridge:
+        factors = 1 / (eigenvalues.clip(0) + penalty)[:, None]
+        coefficients = vectors @ (factors * (vectors.T @ targets))
+        errors = coefficients / (np.square(vectors) @ factors)  # divided by the diagonal of the inverse
+        return Ridge(coefficients, targets - errors, float(np.square(errors).mean()))
+
+    return min(map(fit, penalties), key=lambda fitted: fitted.error)
 
 
 def log_odds_factor(left_out: np.ndarray, targets: np.ndarray) -> float:

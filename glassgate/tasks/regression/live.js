@@ -7,7 +7,7 @@ models.regression = (info, run) => {
   const predict = (x, count, edits, more, tokens) => {
     const { parts } = run(info.encoder, x, count, { edits, memory });
     const outputs = linear(info.head, finalOutputs(info.encoder, parts), 1);
-    const raw = text ? addLinear(info.linear, tokens, outputs) : addSteps(info.linear, x, outputs);
+    const raw = text ? addLinear(info.linear, tokens, outputs) : addSeries(info.linear, x, count, outputs);
     return { count, parts, answers: [], names: info.names, numbers: [...raw].map((value, k) => value * info.deviation[k] + info.mean[k]), ...more };
   };
   const readText = (given, edits) => {

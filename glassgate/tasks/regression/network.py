@@ -5,8 +5,7 @@ from torch import Tensor, nn
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.labelled import LabelledOptions
 from glassgate.tasks.networks.encoder import last_outputs
-from glassgate.tasks.networks.labelled import SequenceEncoder, TokenScores
-from glassgate.tasks.networks.step_scores import StepScores
+from glassgate.tasks.networks.labelled import InputMap, SequenceEncoder
 
 
 class Regressor(SequenceEncoder):
@@ -17,7 +16,7 @@ class Regressor(SequenceEncoder):
         vocabulary_size: the number of tokens, including padding and unknown; None for series
         input_size: the number of features of a step
         num_targets: how many numbers to predict, K
-        linear: a linear map of the tokens or the steps to the outputs; None for none
+        linear: a map of the tokens or the series to the outputs; None for none
     """
 
     def __init__(
@@ -26,7 +25,7 @@ class Regressor(SequenceEncoder):
         vocabulary_size: int | None,
         input_size: int,
         num_targets: int,
-        linear: TokenScores | StepScores | None = None,
+        linear: InputMap | None = None,
     ):
         super().__init__(options, vocabulary_size, input_size, linear)
         self.head = nn.Linear(self.encoder.output_size, num_targets)

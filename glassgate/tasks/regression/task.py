@@ -17,7 +17,6 @@ from glassgate.tasks.data.number_labels import check_units, mean_and_deviation, 
 from glassgate.tasks.data.vocabulary import PADDING
 from glassgate.tasks.labelled_task import LabelledTask
 from glassgate.tasks.loss import Loss, Mean, to_float
-from glassgate.tasks.networks.step_scores import step_ridge
 from glassgate.tasks.options import option
 from glassgate.tasks.predictions import Record
 from glassgate.tasks.regression.network import Regressor
@@ -52,7 +51,7 @@ class Regression(LabelledTask[RegressionOptions, list[float]]):
     monitor = "mae"
     lower_is_better = True
     predicts_numbers = True
-    padding = {"units": PADDING, "series": 0, "numbers": 0}
+    padding = {"units": PADDING, "series": 0, "numbers": 0, "linear": 0}
 
     def read_label(self, label: str | None, separator: str) -> str | None:
         return label and with_decimal_point(label, separator)
@@ -62,11 +61,8 @@ class Regression(LabelledTask[RegressionOptions, list[float]]):
         count = len(parse_numbers(examples[0]))
         self.fitted = {"numbers": mean_and_deviation(np.array([parse_numbers(each, count) for each in examples]))}
         vocabularies = self.collect_inputs(self.corpus(examples))
-        if not vocabularies and self.options.linear:
-            fields = [self.encode(each) for each in examples]
-            fitted = step_ridge([each["series"] for each in fields], np.stack([each["numbers"] for each in fields]))
-            if fitted is not None:
-                self.fitted["ridge"] = [each.tolist() for each in fitted]
+        if not vocabularies:
+            self.fit_map(self.corpus(examples), np.stack([self._encode_numbers(each)["numbers"] for each in examples]))
         return vocabularies
 
     def build(self) -> Regressor:

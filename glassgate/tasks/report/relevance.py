@@ -15,6 +15,7 @@ from glassgate.glass.gradients import evenly_spaced
 from glassgate.glass.languages import message, say
 from glassgate.glass.study import Relevances, Study
 from glassgate.tasks.data.batches import Batch
+from glassgate.tasks.networks.kernel_scores import KernelScores
 from glassgate.tasks.networks.labelled import TokenScores
 from glassgate.tasks.networks.step_scores import StepScores
 from glassgate.tasks.report.task_view import LAYER, TaskView
@@ -42,6 +43,8 @@ def add_relevances(view: TaskView[Any], batch_of: Callable[[int, int], Batch], s
         study.notes.append(say("relevance.not_traceable", reason=error))
         return
     study.relevances = by_passage
+    if any(isinstance(module, KernelScores) for module in view.task.network.modules()):
+        study.notes.append(say("relevance.kernel"))
 
 
 def relevance(view: TaskView[Any], batch: Batch, answers: Sequence[int]) -> Relevances:

@@ -65,11 +65,14 @@ def classification(**options: Any) -> Classification:
     return task
 
 
-def of_series(kind: Any, options: Any, labels: list[str], steps: Sequence[int] = (4, 5)) -> Any:
-    """A task of series with two channels."""
+def of_series(
+    kind: Any, options: Any, label: Callable[[Any], str], steps: Sequence[int] = (4, 5), has_slopes: bool = False
+) -> Any:
+    """A task of noise, or of straight lines, with two channels."""
     task = kind(options(**SMALL))
-    series = [noise(k, count, 2).numpy() for k, count in enumerate(steps)]
-    task.fit(Split([Labelled(each, label) for each, label in zip(series, labels, strict=True)]))
+    slopes = [np.outer(np.arange(count), [k, -k]) + 9.0 * (k % 3) for k, count in enumerate(steps)]
+    series = slopes if has_slopes else [noise(k, count, 2).numpy() for k, count in enumerate(steps)]
+    task.fit(Split([Labelled(each, label(each)) for each in series]))
     return task
 
 
@@ -104,9 +107,12 @@ TEXTS: dict[str, Callable[[], Task[Any, Any, Any]]] = {
     "numbers": regression,
 }
 SERIES: dict[str, Callable[[], Task[Any, Any, Any]]] = {
-    "classes": lambda: of_series(Classification, ClassificationOptions, ["a", "b"]),
-    "numbers": lambda: of_series(Regression, RegressionOptions, ["1", "2"]),
-    "numbers with a ridge regression": lambda: of_series(Regression, RegressionOptions, ["1", "2", "9"], (2, 2, 2)),
+    "classes": lambda: of_series(Classification, ClassificationOptions, lambda x: "ab"[len(x) - 4]),
+    "numbers": lambda: of_series(Regression, RegressionOptions, lambda x: str(len(x))),
+    "numbers with a kernel": lambda: of_series(
+        Regression, RegressionOptions, lambda x: str(x[1, 0] - x[0, 0]), (9, 8, 9, 8, 9, 8), has_slopes=True
+    ),
+    "numbers with a linear map": lambda: of_series(Regression, RegressionOptions, lambda x: str(x.sum()), (2,) * 5),
 }
 TABLES: dict[str, tuple[Callable[[int], str], dict[str, Any]]] = {
     "hours": (

@@ -191,8 +191,8 @@ def series(name: str, seed: int) -> Any:
 
 
 TEXTS = [Labelled(f"{word} day", word) for word in ("good", "bad")]
-SERIES = [Labelled(np.random.default_rng(k).normal(k, 2, (4 + k, 2)), f"{k} {-k}.5") for k in range(2)]
-EQUAL_SERIES = [Labelled(np.random.default_rng(k).normal(k, 2, (5, 2)), f"{k * k}") for k in range(4)]
+SERIES = [Labelled(np.outer(np.arange(9 - k % 2), [k, -k]) + 9 * (k % 3), f"{k} {-k}.5") for k in range(6)]
+EQUAL_SERIES = [Labelled(np.full((5, 2), k), f"{k}") for k in range(4)]
 PAIRS = [Pair("one two", "two one"), Pair("two three four", "four three two")]
 STEPS = {"horizon": 3, "look_back": 6, "segment": 3}
 CASES = {

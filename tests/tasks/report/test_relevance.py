@@ -52,7 +52,10 @@ def read(name: str) -> tuple[TaskView[Any], Batch, Tensor, Relevances]:
     return view, batch, vectors[0], relevance(view, batch, range(len(answers)))
 
 
-@pytest.mark.parametrize("name", ["tagging", "classification", "translation", "regression of series", "fill-blanks"])
+@pytest.mark.parametrize(
+    "name",
+    ["tagging", "classification", "classification of series", "translation", "regression of series", "fill-blanks"],
+)
 def test_relevance_equals_that_of_single_answers(name: str) -> None:
     view, batch, vectors, relevance = read(name)
     model = Reader(view, batch)
@@ -61,12 +64,11 @@ def test_relevance_equals_that_of_single_answers(name: str) -> None:
     expected = np.stack([each.tokens[0].numpy() for each in every])
     if name == "classification":  # the linear map of the tokens does not read these vectors
         linear = view.task.network.linear(batch["units"])[0].detach().numpy()
-        (answer,) = view.answers(view.run(view.task.network, batch), batch).answers
-        first, second = (view.task.vocabularies["labels"].symbols.index(each[0]) for each in answer.best[:2])
+        first, second = most_probable(view, batch)
         expected = expected + linear[:, first] - linear[:, second]
         assert np.abs(linear).max() > 1e-3
     if name == "regression of series":  # nor does that of the steps
-        linear = view.task.network.linear(batch["series"], torch.ones(1, 12))[0].numpy()
+        linear = view.task.network.linear(batch["series"], batch["lengths"])[0].numpy()
         expected = expected + linear.T[relevance.targets]
         assert np.abs(linear).max() > 1e-3
     # The character network comes before these vectors, so its biases are part of them.
@@ -83,8 +85,22 @@ def test_relevance_equals_that_of_single_answers(name: str) -> None:
         rest = torch.stack(d_left) @ left[1].detach()
         assert np.abs(relevance.rest).max() > 1e-2
         np.testing.assert_allclose(relevance.rest, rest, atol=1e-6)
+    elif name == "classification of series":  # the kernel compares whole series
+        scores = view.task.network.linear(batch["series"], batch["lengths"])[0, 0]
+        first, second = most_probable(view, batch)
+        assert abs(scores[first] - scores[second]) > 1e-2
+        np.testing.assert_allclose(relevance.rest, scores[first] - scores[second], atol=1e-5)
+        study = Study("", "", [Passage(["1"] * 12, [Answer(0, [Choice("slow", 1.0)], None)])], [])
+        add_relevances(view, lambda *_: batch, study)
+        assert study.notes[0].startswith("relevance: the ridge regression compares whole series")
     else:
         assert np.abs(relevance.rest).max() < 1e-5
+
+
+def most_probable(view: TaskView[Any], batch: Batch) -> list[int]:
+    """Return the indices of the two most probable labels."""
+    (answer,) = view.answers(view.run(view.task.network, batch), batch).answers
+    return [view.task.vocabularies["labels"].symbols.index(each[0]) for each in answer.best[:2]]
 
 
 def test_the_score_is_the_log_odds_of_the_shown_probabilities() -> None:
