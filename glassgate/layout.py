@@ -9,6 +9,7 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from glassgate.engines.contract import Steps, is_plain
 from glassgate.engines.memory import in_memory, move_to_device
+from glassgate.engines.torch_names import assert_later
 from glassgate.shapes import ArgumentTypeError, ShapeError, check_dense, check_like, check_shape
 
 _is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # torch 2.6 does not have this function
@@ -188,7 +189,7 @@ def _padded_layout(
         pass  # ONNX has no assertions
     elif torch.compiler.is_compiling():
         is_valid = ((lengths >= 0) & (lengths <= L)).all()
-        torch._assert_async(is_valid, f"{operation}: lengths must be between 0 and L, the steps of the input")
+        assert_later(is_valid, f"{operation}: lengths must be between 0 and L, the steps of the input")
     else:
         if bool((lengths < 0).any()) or bool((lengths > L).any()):
             raise ShapeError(f"{operation}: lengths must be between 0 and L = {L}, got {lengths.tolist()}")

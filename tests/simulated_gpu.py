@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves, tree_map
 
 import glassgate
-from glassgate.engines.torch_op import array_operators, operators
+from glassgate.engines.torch_op import operators
 from glassgate.engines.triton_gpu import frozen, graphs
 from glassgate.engines.triton_gpu.arrays import engine as array_engine
 from glassgate.engines.triton_gpu.launch import Launch
@@ -98,10 +98,9 @@ class SimulatedGPU(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         implementation = {
-            torch.ops.glassgate.layer.default: operators.forward,
-            torch.ops.glassgate.layer_backward.default: operators.backward,
-            torch.ops.glassgate.arrays.default: array_operators.forward,
-            torch.ops.glassgate.arrays_backward.default: array_operators.backward,
+            torch.ops.glassgate.layer.default: operators.layer,
+            torch.ops.glassgate.layer_forward.default: operators.layer_forward,
+            torch.ops.glassgate.layer_backward.default: operators.layer_backward,
         }.get(function)
         if implementation is not None:
             with self:

@@ -44,7 +44,7 @@ import glassgate.engines.torch_names
 functools.reduce = lookup
 import glassgate as gg
 from glassgate.engines.torch_names import MISSING
-assert len(MISSING) == 21, MISSING
+assert len(MISSING) == 27, MISSING
 torch.manual_seed(0)
 x = torch.randn(5, 2, 3)
 for name in ("LSTM", "GRU"):
@@ -56,6 +56,8 @@ for name in ("LSTM", "GRU"):
             torch.testing.assert_close(ours(x)[0], theirs(x)[0])
     a, b = (torch.autograd.grad(layer(x)[0].square().sum(), list(layer.parameters())) for layer in (ours, theirs))
     torch.testing.assert_close(a, b)
+compiled = torch.compile(ours, backend="aot_eager")
+torch.testing.assert_close(torch.autograd.grad(compiled(x)[0].square().sum(), list(ours.parameters())), a)
 for transform in (torch.func.jacfwd, lambda f: torch.func.vmap(torch.func.grad(f)), torch.func.hessian):
     derivative = transform(lambda x: ours(x)[0].square().sum())
     by_kernels = derivative(x)

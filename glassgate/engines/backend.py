@@ -1,5 +1,6 @@
 """The interface between layers and backends. `registry.py` lists the backends by name."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -7,8 +8,9 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Cell
+from glassgate.engines import reference
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
-from glassgate.engines.plan import Plan, TensorPlan
+from glassgate.engines.plan import Plan, TensorPlan, directions_of
 from glassgate.engines.symbolic.costs import Costs
 
 T = TypeVar("T")
@@ -27,37 +29,20 @@ class PackedLengths(NamedTuple):
     order: Sequence[int]
 
 
-class RaggedLayout(Protocol):
-    """The positions of the rows of sequences of different lengths.
-
-    Kernels read the rows step by step, and in each step by rank. Sequences are ranked by length, longest first.
-    """
-
-    @property
-    def order(self) -> Tensor | None:
-        """(N,) the index of the sequence at each rank; None if the tensors of the call are in the order of ranks."""
-
-    @property
-    def places(self) -> Tensor | None:
-        """(rows,) the index of each row in the padded, time-major input; None if input and output are rows."""
-
-    @property
-    def batch_sizes(self) -> Tensor:
-        """(L,) see `Steps.batch_sizes`."""
-
-
 class Passes(Protocol):
-    """The forward and the backward pass of a layer in a training call.
+    """The forward and the backward pass of a layer in a training call, and what derivatives of any order need.
 
     Tensors have the shapes and dtypes that the layer's caller uses. The visible states are those that a call returns at
     every step: only the output, or all states. They are ordered by direction. A direction's first state is its output.
-
-    Attributes:
-        plans: one per direction.
     """
 
     @property
-    def plans(self) -> tuple[TensorPlan, ...]: ...
+    def plans(self) -> tuple[TensorPlan, ...]:
+        """One per direction."""
+
+    @property
+    def planned(self) -> "PlannedPasses | None":
+        """The passes if their tangents are computed by a tangent cell; None if torch computes them."""
 
     def by_direction(self, values: Sequence[T]) -> Iterator[tuple[Sequence[T], Sequence[T]]]:
         """Yield the items of the visible states and of the final states of each direction.
@@ -78,7 +63,8 @@ class Passes(Protocol):
         Args:
             tensors: the input, then the operands of all directions; contiguous.
             resets: the mask of resets; None without resets.
-            ragged: the layout that the method `ragged` returned; None for sequences of equal length.
+            ragged: the layout that `PreparedCalls.ragged` returned, or the batch sizes of a single call; None for
+                sequences of equal length.
             recordings: one per direction, if the plans record gates. All sequences then have the same length.
 
         Returns:
@@ -94,6 +80,7 @@ class Passes(Protocol):
         needed: Sequence[bool],
         ragged: Any = None,
         recordings: Sequence[Recording] | None = None,
+        groups: int = 0,
     ) -> list[Tensor | None]:
         """Run the backward pass. Return the gradients of all `tensors`; None for a gradient that is not needed.
 
@@ -104,36 +91,56 @@ class Passes(Protocol):
             saved: the second result of `forward`.
             d_visible: the gradients of the visible states and of the final states; None for zero.
             needed: for each of `tensors`, whether its gradient is needed.
+            groups: the number of groups of adjacent sequences. The gradients of parameters are summed over each group,
+                and have an additional first axis of this length. With 0 groups, they are summed over all sequences.
+                Other numbers need plans that record factors, and sequences of equal length.
         """
 
+    def in_torch(self, tensors: Sequence[Tensor], resets: Tensor | None, ragged: Any = None) -> Sequence[Tensor]:
+        """The first result of `forward`, computed in torch, so that it can be differentiated to any order."""
 
-class PlannedPasses(Passes, Protocol):
-    """The passes of a layer whose directions have a `Plan`.
 
-    Attributes:
-        backend: the name of the backend.
-    """
+class PlannedPasses(ABC):
+    """The base class of the passes of a layer whose directions have a `Plan`. `backend` is the backend's name."""
 
-    @property
-    def backend(self) -> str: ...
+    backend: str
+    plans: tuple[Plan, ...]
 
-    @property
-    def plans(self) -> tuple[Plan, ...]: ...
-
+    @abstractmethod
     def rows(self, tensors: Sequence[TensorOrNone], ragged: Any) -> list[TensorOrNone]:
         """Return the tensors of a call, or their tangents, as rows in the order in which kernels read them.
 
-        The conversion is differentiable. `ragged` is as in `forward`.
+        The conversion is differentiable. `ragged` is as in `Passes.forward`.
         """
 
+    @abstractmethod
     def restore(self, flat: Sequence[Tensor], data: Tensor, ragged: Any) -> Sequence[Tensor]:
-        """Return the results of a call in the shapes of `forward`. The conversion is differentiable.
+        """Return the results of a call in the shapes of `Passes.forward`. The conversion is differentiable.
 
         Args:
             flat: every state at every step and every final state of each direction, as rows.
             data: the input.
-            ragged: as in `forward`.
+            ragged: as in `Passes.forward`.
         """
+
+    def batch_sizes(self, ragged: Any) -> Tensor | None:
+        """See `Steps.batch_sizes`. `ragged` is as in `Passes.forward`."""
+        return None if ragged is None else ragged.batch_sizes
+
+    @property
+    def planned(self) -> "PlannedPasses | None":
+        """See `Passes`. A tangent cell has no projection."""
+        return None if any([plan.equations.projected for plan in self.plans]) else self
+
+    def arguments(self, tensors: Sequence[Tensor], resets: Tensor | None, ragged: Any) -> tuple[Steps, list[Direction]]:
+        """The arguments of `Passes.forward` as those of an engine. Tensors may have different dtypes."""
+        data, *operands = self.rows([v.to(tensors[1].dtype) for v in tensors], ragged)
+        steps = Steps(data, self.batch_sizes(ragged), None if resets is None else resets.flatten())
+        return steps, directions_of(self.plans, operands)
+
+    def in_torch(self, tensors: Sequence[Tensor], resets: Tensor | None, ragged: Any = None) -> Sequence[Tensor]:
+        """See `Passes`."""
+        return self.restore(reference.flat_results(*self.arguments(tensors, resets, ragged)), tensors[0], ragged)
 
 
 class CallPlan(Protocol):
@@ -192,11 +199,12 @@ class PreparedCalls(Protocol):
         """
 
 
-class PreparedPasses(PlannedPasses, PreparedCalls, Protocol):
+class PreparedPasses(Passes, PreparedCalls, Protocol):
     """The passes of all calls with one signature."""
 
     @property
-    def plans(self) -> tuple[Plan, ...]: ...
+    def plans(self) -> tuple[Plan, ...]:
+        """One per direction."""
 
 
 class Signature(NamedTuple):
@@ -292,8 +300,6 @@ class CompiledLayer(Protocol):
 
 
 InputProduct = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-
-
 RunPasses = Callable[..., tuple[Tensor, ...]]
 """Runs passes in autograd. Its arguments are the passes, then those of `Train`; its result is that of `Train`."""
 Train = Callable[..., Sequence[Tensor]]
@@ -317,6 +323,11 @@ class PreparedArrayCalls(PreparedCalls, Protocol):
 
 class ArrayKernels(Protocol):
     """Kernels of cells that declare axes: an optional attribute `array_kernels` of a backend. They need no plan."""
+
+    def parse(
+        self, text: str, dtype: torch.dtype, all_states: bool, save: bool
+    ) -> tuple[Any, Callable[[Sequence[Tensor]], list[Tensor]]]:
+        """The passes of a direction, from the text of an operator, and a function that returns their tensors."""
 
     def why_not(self, steps: Steps, directions: Sequence[Direction], all_states: bool) -> Reason | None:
         """Why the kernels cannot run a call that the backend can run; None if they can."""

@@ -32,12 +32,11 @@ from glassgate.engines.contract import (
 )
 from glassgate.engines.input_product import input_product
 from glassgate.engines.memory import LARGE, empty
-from glassgate.engines.plan import Plan, format_plans, operands_of, plan_of
+from glassgate.engines.plan import Plan, format_layer, format_plans, operands_of, plan_of
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.torch_names import dispatch_mode_count, frame_callback
 from glassgate.engines.torch_op import autograd, calls
 from glassgate.engines.torch_op.function import eager_apply
-from glassgate.engines.torch_op.operators import format_layer
 from glassgate.engines.traced_cells import why_not_traceable
 
 
@@ -122,16 +121,16 @@ class KernelEngine(NamedTuple):
             return results_of(directions, autograd.run_transformed(self.name, steps, directions), True, all_states)
         data, batch_sizes, resets = steps
         dtype = result_type(data.dtype, data.device.type)
-        save = torch.is_grad_enabled() and (data.requires_grad or any(v.requires_grad for v in operands))
         if compiling:
-            text = format_layer(self.name, [format_plans(directions, record)])
-            flat = torch.ops.glassgate.layer(data, batch_sizes, resets, operands, text, all_states, save, dtype)
+            text = format_layer(self.name, "equations", all_states, format_plans(directions))
+            flat = torch.ops.glassgate.layer([data, *operands], batch_sizes, resets, text, dtype)
+            return results_of(directions, flat, all_states, all_states)
+        save = torch.is_grad_enabled() and (data.requires_grad or any(v.requires_grad for v in operands))
+        call = calls.SingleCall(self.name, self.plans(directions, record), save, dtype, all_states)
+        if save:
+            flat = autograd.run(call, batch_sizes, resets, (data, *operands), recordings)
         else:
-            call = calls.SingleCall(self.name, self.plans(directions, record), save, dtype, all_states)
-            if save:
-                flat = autograd.run(call, calls.RowLayout.of(batch_sizes), resets, (data, *operands), recordings)
-            else:
-                flat = call.compiled.forward(steps, operands, all_states, False, dtype, recordings)
+            flat = call.compiled.forward(steps, operands, all_states, False, dtype, recordings)
         return results_of(directions, flat, all_states or save, all_states)
 
     def _product(self, arrays: ArrayKernels, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

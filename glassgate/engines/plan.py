@@ -95,11 +95,6 @@ class Plan:
     record: bool
 
     @cached_property
-    def text(self) -> str:
-        """The plan as a string, because the arguments of torch operators cannot be Python objects."""
-        return _format(self.equations, (self.reverse, self.restarts, self.weights, self.noise, self.record))
-
-    @cached_property
     def cell(self) -> GraphCell:
         """The equations as a cell."""
         return GraphCell(self.equations)
@@ -222,29 +217,40 @@ def _plan(equations: Equations, costs: Costs, static: _Static, record_factors: b
     return plan
 
 
-def format_plans(directions: Sequence[Direction], record: bool = False) -> str:
-    """Return the plans of all directions as one string."""
+def format_layer(backend: str, kind: str, all_states: bool, content: str) -> str:
+    """The static part of a call as text, because the arguments of torch operators cannot be Python objects.
+
+    Args:
+        backend: the name of the backend.
+        kind: "equations" if `content` is the result of `format_plans`, "arrays" if it is the text of a direction whose
+            cell declares axes (`arrays/engine.py`).
+        all_states: whether every state at every step is a result, not only the output.
+        content: the directions.
+    """
+    return f"{backend}\t{kind}\t{'all states' if all_states else 'output'}\n{content}"
+
+
+def format_plans(directions: Sequence[Direction]) -> str:
+    """Return the plans of all directions as one string, for calls without recordings."""
     return "\n".join(
-        [_direction_text(d.cell, "weight_hr" in d.weights, add_guards(d.cell), _static(d, record)) for d in directions]
+        [_format(d.cell, "weight_hr" in d.weights, add_guards(d.cell), _static(d, False)) for d in directions]
     )
 
 
 @assume_constant
-def _direction_text(cell: Cell, projected: bool, _guards: object, static: _Static) -> str:
-    """The plan of one direction as a string. `_guards` makes torch.compile trace `add_guards`."""
-    return _format(current_equations(cell, projected), static)
+def _format(cell: Cell, projected: bool, _guards: object, static: _Static) -> str:
+    """The plan of one direction as a string. `_guards` makes torch.compile trace `add_guards`.
+
+    It contains the equations, but not the name of the cell's class or of the backend.
+    """
+    reverse, restarts, weights, noise, _ = static
+    names = ",".join(weights), ",".join(noise)
+    return "\t".join((MARKS[reverse, restarts], *names, current_equations(cell, projected).text))
 
 
-def _format(equations: Equations, static: _Static) -> str:
-    """A plan as a string. It contains the equations, but not the name of the cell's class or of the backend."""
-    reverse, restarts, weights, noise, record = static
-    mark = _MARKS[reverse, restarts]
-    return "\t".join((mark, ",".join(weights), ",".join(noise), "recorded" if record else "", equations.text))
-
-
-_MARKS = {(False, False): ">", (True, False): "<", (False, True): ">>", (True, True): "<<"}
-"""The mark in the string of a plan for each `(reverse, restarts)`."""
-_PARSED_MARKS = {mark: flags for flags, mark in _MARKS.items()}
+MARKS = {(False, False): ">", (True, False): "<", (False, True): ">>", (True, True): "<<"}
+"""The mark in the text of a direction for each `(reverse, restarts)`."""
+PARSED_MARKS = {mark: flags for flags, mark in MARKS.items()}
 
 
 @lru_cache(1024)
@@ -258,15 +264,15 @@ def parse_plans(text: str, costs: Costs) -> tuple[Plan, ...]:
 
 
 def _parse_plan(line: str, costs: Costs) -> Plan:
-    mark, weight_names, noise_names, recorded, content = (line.split("\t") + [""] * 5)[:5]
+    mark, weight_names, noise_names, content = (line.split("\t") + [""] * 4)[:4]
     equations = intern_equations(parse(content))
     weights, noise = tuple(weight_names.split(",")), tuple(noise_names.split(",")) if noise_names else ()
-    if mark not in _PARSED_MARKS or recorded not in ("", "recorded") or set(noise) != equations.noise.keys():
+    if mark not in PARSED_MARKS or set(noise) != equations.noise.keys():
         raise NotEquations("this plan cannot be read")
     shapes = GraphCell(equations).shapes(1, 1, equations.projected, "bias_ih" in weights)
     if weights != tuple(shapes):
         raise NotEquations(f"this plan's parameters {weights} are not those of its equations, {tuple(shapes)}")
-    return _plan(equations, costs, (*_PARSED_MARKS[mark], weights, noise, bool(recorded)))
+    return _plan(equations, costs, (*PARSED_MARKS[mark], weights, noise, False))
 
 
 def state_result_count(plans: Sequence[TensorPlan]) -> int:

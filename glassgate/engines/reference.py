@@ -41,6 +41,11 @@ def run(
     return [_run(steps, direction, all_states, recording) for direction, recording in pairs]
 
 
+def flat_results(steps: Steps, directions: list[Direction]) -> list[Tensor]:
+    """Run a call. Return every state at every step and every final state of each direction."""
+    return [v for result in run(steps, directions, all_states=True) for v in (*result.states, *result.final)]
+
+
 def _cast(steps: Steps, directions: list[Direction], dtype: torch.dtype) -> tuple[Steps, list[Direction]]:
     """Cast all float32 tensors of a call to the autocast dtype, as the layers of torch.nn do."""
 
@@ -67,6 +72,14 @@ def step_of(direction: Direction) -> Step:
 def _run(steps: Steps, direction: Direction, all_states: bool, recording: Recording | None) -> Result:
     """Run one direction over the rows of `steps`. Rows after the last step are padding; their results are zero."""
     cell, weights, initial, reverse, noise, restart = direction
+    operands: list[Tensor] = []
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        operands = [v for v in (*weights.values(), *initial, *restart) if v.requires_grad]
+    if recording is not None:  # values that depend on no parameter have a gradient too
+        leaves = [*operands, steps.data] if steps.data.requires_grad else operands
+        data, *states = _connected((steps.data, *initial, *restart), leaves)
+        initial, restart = tuple(states[: len(initial)]), tuple(states[len(initial) :])
+        steps = steps._replace(data=data)
     row_count, N = steps.data.shape[0], initial[0].shape[0]
     step = step_of(direction)
     batch_sizes = [N] * (row_count // max(N, 1)) if steps.batch_sizes is None else to_list(steps.batch_sizes)
@@ -99,22 +112,21 @@ def _run(steps: Steps, direction: Direction, all_states: bool, recording: Record
     zeros = [v.new_zeros(padding, *v.shape[1:]) for v in state]
     by_state = list(zip(*new_states, zeros, strict=True))[:count]
     flat = step.flat([torch.cat(by_state[k]) if k < count else v for k, v in enumerate(state)])
-    result = Result(flat[:count], tuple([v.clone() for v in step.flat(state)]))
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        result = _with_operands(result, [v for v in (*weights.values(), *initial, *restart) if v.requires_grad])
+    # Operands that the step does not read have a gradient of zero.
+    flat = _connected((*flat[:count], *[v.clone() for v in step.flat(state)]), operands)
+    result = Result(flat[:count], flat[count:])
     if recording is not None:
         _register_gradient_hooks(recording, result)
     return result
 
 
-def _with_operands(result: Result, operands: Sequence[Tensor]) -> Result:
-    """The result, in whose graph are all operands. Those that the step does not read then have a gradient of zero."""
+def _connected(values: Sequence[Tensor], operands: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The values, in whose graph are all operands. They get gradients of zero from this."""
     if not operands:
-        return result
-    dtype = result.final[0].dtype
-    total = torch.stack([v.sum().to(dtype) for v in operands]).sum()
+        return tuple(values)
+    total = torch.stack([v.sum().to(values[0].dtype) for v in operands]).sum()
     never = total.new_zeros((), dtype=torch.bool)
-    return Result(*[tuple([torch.where(never, total, v) for v in values]) for values in result])
+    return tuple([torch.where(never, total, v) for v in values])
 
 
 def _by_step(values: Named | None, row_counts: list[int]) -> list[Any]:

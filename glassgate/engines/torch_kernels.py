@@ -122,4 +122,4 @@ def _stack_states(directions: list[Direction], rows: int) -> list[Tensor] | Tens
 
 def _sequence_function(direction: Direction) -> Callable[..., Any]:
     cell = direction.cell
-    return getattr(torch._VF, {LSTM: "lstm", GRU: "gru", RNN: f"rnn_{getattr(cell, 'nonlinearity', '')}"}[type(cell)])
+    return getattr(torch, {LSTM: "lstm", GRU: "gru", RNN: f"rnn_{getattr(cell, 'nonlinearity', '')}"}[type(cell)])

@@ -89,7 +89,16 @@ is_wrapped: Callable[[torch.Tensor], bool] = find("_C._functorch.is_functorch_wr
 """Whether a tensor belongs to a transform of torch.func. Without this name, kernels raise torch's error."""
 is_legacy_batch: Callable[[torch.Tensor], bool] = find("_C._functorch.is_legacy_batchedtensor", lambda tensor: False)
 """Whether a tensor is a batch of gradients (`is_grads_batched`). The same holds without this name."""
+has_global_hook: Callable[[], bool] = find("nn.modules.module._has_any_global_hook", lambda: True)
+"""Whether hooks of all modules are registered. Without this name, kernels refuse steps that call modules."""
+torch_functions: tuple[Any, Any] = (find("_C._VariableFunctions", torch), find("_C._nn", torch.nn.functional))
+"""The namespaces of functions that torch implements in C++. Without these names, kernels refuse some of them."""
+assert_later: Callable[[Tensor, str], None] = find("_assert_async", lambda is_valid, message: None)
+"""Raises an error if a tensor of a compiled graph is False. Without this name, the graph does not check it."""
+below_autograd: Any = find("_C._AutoDispatchBelowAutograd", None)
+"""A context in which operators do not run their gradients. Without it, compiled training runs without kernels."""
 functorch = find_all(
+    "_C._functorch.CGradInterpreterPtr.lift",
     "_C._functorch.TransformType",
     "_C._functorch._add_batch_dim",
     "_C._functorch._unwrap_batched",

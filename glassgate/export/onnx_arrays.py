@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
+from glassgate.engines.arrays.program import parameter_name
 from glassgate.engines.symbolic import ops
 from glassgate.engines.symbolic.arrays.step import ArrayStep
 from glassgate.engines.symbolic.arrays.tensor import ROWS
@@ -60,7 +61,7 @@ def emit_steps(
     Args:
         op: collects the nodes.
         step: one step.
-        weights: the parameters of the direction, by the names of `Cell.shapes`.
+        weights: the parameters of the direction, by the names of `Cell.shapes`, or those of kernels by their names.
         dtype: the dtype of numbers.
         sequences: "gates" (L, N, rows of `weight_ih`) if a gate reads the input, "x" (L, N, H_in) if the step or no
             gate reads the input.
@@ -243,9 +244,10 @@ class StepEmitter:
         return Emitted(value, axes)
 
     def _parameter(self, value: Value, name: str, gate: str | None) -> Emitted:
-        weight = self.weights[name]
-        if gate is not None:
-            weight = self._rows_of(weight, gate, self.step.gates)
+        weight = self.weights.get(parameter_name(ops.Parameter(name, gate)))
+        if weight is None:
+            assert gate is not None
+            weight = self._rows_of(self.weights[name], gate, self.step.gates)
         return Emitted(self.outer("Reshape", weight, self.outer.constant(self._shape(value.axes))), value.axes)
 
     def _rows_of(self, weight: ir.Value, gate: str, gates: Mapping[str, Axes]) -> ir.Value:

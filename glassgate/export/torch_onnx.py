@@ -1,4 +1,4 @@
-"""Translates the operators `layer` and `arrays` to ONNX nodes for `torch.onnx.export(dynamo=True)`.
+"""Translates the operator `layer_forward` to ONNX nodes for `torch.onnx.export(dynamo=True)`.
 
 The first use of torch's exporter imports this module (see `glassgate/__init__.py`).
 """
@@ -14,11 +14,11 @@ import torch
 from onnxscript import evaluator
 from torch.onnx._internal.exporter._torchlib._torchlib_registry import onnx_impl
 
+from glassgate.engines.arrays.passes import ArrayPasses
+from glassgate.engines.arrays.program import parameter_name
 from glassgate.engines.plan import by_direction
-from glassgate.engines.symbolic.arrays.text import parse_step
-from glassgate.engines.symbolic.ops import Noise
-from glassgate.engines.torch_op.array_operators import split_step
-from glassgate.engines.torch_op.operators import layer_plans
+from glassgate.engines.torch_op.calls import SingleCall
+from glassgate.engines.torch_op.operators import parse_layer
 from glassgate.export.errors import ExportError
 from glassgate.export.onnx_arrays import emit_steps, extent_of
 from glassgate.export.onnx_layer import Call, emit_direction
@@ -28,26 +28,78 @@ _calls = count()
 _ZERO, _ONE = np.int64(0), np.int64(1)
 
 
-@onnx_impl(torch.ops.glassgate.layer.default, trace_only=True, no_compile=True)
-def layer(
-    data: ir.Value,
+@onnx_impl(torch.ops.glassgate.layer_forward.default, trace_only=True, no_compile=True)
+def layer_forward(
+    tensors: Sequence[Any],
     batch_sizes: ir.Value | None,
     resets: ir.Value | None,
-    given: Sequence[Any],
-    plans: str,
-    all_states: bool,
-    save: bool,
+    layer: str,
     dtype: object,
+    save: bool,
 ) -> list[ir.Value]:
-    """Add the ONNX nodes of the operator `glassgate::layer`. Returns its results in the order of its schema.
+    """Add the ONNX nodes of the operator `glassgate::layer_forward`. Returns its results in the order of its schema.
 
     The parameters have the names of the schema in `engines.torch_op.schema`.
     """
-    op, results = _operators(all_states), list[ir.Value]()
-    directions: Any = by_direction(layer_plans(plans), given)
-    for plan, tensors in directions:
-        weights = dict(zip(plan.weights, tensors, strict=False))
-        initial = list(tensors[len(weights) : len(weights) + len(plan.equations.state)])
+    passes, _, all_states = parse_layer(layer, torch.float32)  # equations do not depend on the dtype
+    if all_states:
+        raise ExportError("torch.onnx.export: return_states=True cannot be exported; read the output and final states")
+    op, call = Operators(f"glassgate{next(_calls)}."), (tensors, batch_sizes, resets, save)
+    results = _emit_arrays(op, passes, *call) if isinstance(passes, ArrayPasses) else _emit_layer(op, passes, *call)
+    recorder: Any = evaluator.default()
+    recorder.nodes.extend(op.nodes)
+    return results
+
+
+def _emit_arrays(
+    op: Operators,
+    passes: ArrayPasses,
+    tensors: Sequence[Any],
+    batch_sizes: ir.Value | None,
+    resets: ir.Value | None,
+    save: bool,
+) -> list[ir.Value]:
+    """Emit a direction of a cell that declares axes. The arguments are those of `_emit_layer`."""
+    program, (gates, *others) = passes.compiled.program, tensors
+    step, weights = program.step, dict(zip(map(parameter_name, program.parameter_axes), others, strict=False))
+    initial = others[len(weights) :][: len(step.state)]
+    if (passes.restarts and resets is not None) or program.noise:
+        raise ExportError("torch.onnx.export: restart= and noise cannot be exported; call model.eval() first")
+    layout = _Rows(op, gates, batch_sizes, initial[0])
+    sequences = {"gates": layout.padded(gates)} if any("x" in half for half in step.reads.values()) else {}
+    if program.inputs:
+        sequences["x"] = layout.padded(tensors[-1])
+    elif not sequences:
+        sequences["x"] = layout.padded(gates)
+    masks = None if resets is None else layout.padded(resets)
+    call = Call(next(iter(sequences.values())), initial, layout.lengths, masks)
+    output, final = emit_steps(op, step, weights, gates.dtype, sequences, call, passes.reverse)
+    flat = layout.flat(output, prod(program.sizes[axis] for axis in next(iter(step.state.values()))))
+    saved = [op("Identity", flat)] if save else []  # for the backward pass, which an exported model lacks
+    return [flat, *final, *saved]
+
+
+def _emit_layer(
+    op: Operators,
+    passes: SingleCall,
+    tensors: Sequence[Any],
+    batch_sizes: ir.Value | None,
+    resets: ir.Value | None,
+    save: bool,
+) -> list[ir.Value]:
+    """Emit each direction of a layer.
+
+    Args:
+        op: collects the nodes.
+        passes: the passes of the call.
+        tensors, batch_sizes, resets, save: the arguments of the operator.
+    """
+    results = list[ir.Value]()
+    data, *operands = tensors
+    directions: Any = by_direction(passes.plans, operands)
+    for plan, own in directions:
+        weights = dict(zip(plan.weights, own, strict=False))
+        initial = list(own[len(weights) : len(weights) + len(plan.equations.state)])
         if plan.restarts or plan.noise:
             raise ExportError("torch.onnx.export: restart= and noise cannot be exported; call model.eval() first")
         rows = _Rows(op, data, batch_sizes, initial[0])
@@ -61,54 +113,6 @@ def layer(
         # model has no backward pass, so it returns copies of the output instead.
         results += [op("Identity", results[-1]) for _ in initial[1:]] if save else []
         results += final
-    return _recorded(op, results)
-
-
-@onnx_impl(torch.ops.glassgate.arrays.default, trace_only=True, no_compile=True)
-def arrays(
-    rows: Sequence[Any],
-    operands: Sequence[Any],
-    batch_sizes: ir.Value | None,
-    resets: ir.Value | None,
-    step: str,
-    weights: str,
-    reverse: bool,
-    all_states: bool,
-    save: bool,
-) -> list[ir.Value]:
-    """Add the ONNX nodes of the operator `glassgate::arrays`: one direction of a cell that declares axes.
-
-    The parameters are those of `engines.torch_op.array_operators`.
-    """
-    op, parsed = _operators(all_states), parse_step(split_step(step)[1])
-    (gates, inputs, _), states = rows, len(parsed.state)
-    initial, restart = operands[:states], operands[states : 2 * states]
-    is_restarted = resets is not None and any(a is not b for a, b in zip(initial, restart, strict=True))
-    if is_restarted or any(isinstance(value.op, Noise) for value in parsed.values):
-        raise ExportError("torch.onnx.export: restart= and noise cannot be exported; call model.eval() first")
-    layout = _Rows(op, gates, batch_sizes, initial[0])
-    sequences = {"gates": layout.padded(gates)} if any("x" in half for half in parsed.reads.values()) else {}
-    if parsed.inputs or not sequences:
-        sequences["x"] = layout.padded(inputs)
-    masks = None if resets is None else layout.padded(resets)
-    call = Call(next(iter(sequences.values())), initial, layout.lengths, masks)
-    by_name = dict(zip(weights.split(), operands[2 * states :], strict=True))
-    output, final = emit_steps(op, parsed, by_name, gates.dtype, sequences, call, reverse)
-    flat = layout.flat(output, prod(parsed.sizes[axis] for axis in next(iter(parsed.state.values()))))
-    saved = [op("Identity", flat)] if save else []  # for the backward pass, which an exported model lacks
-    return _recorded(op, [flat, *final, *saved])
-
-
-def _operators(all_states: bool) -> Operators:
-    if all_states:
-        raise ExportError("torch.onnx.export: return_states=True cannot be exported; read the output and final states")
-    return Operators(f"glassgate{next(_calls)}.")
-
-
-def _recorded(op: Operators, results: list[ir.Value]) -> list[ir.Value]:
-    """The results, after their nodes have become part of the model that torch exports."""
-    recorder: Any = evaluator.default()
-    recorder.nodes.extend(op.nodes)
     return results
 
 

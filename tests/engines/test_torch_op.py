@@ -14,7 +14,7 @@ from glassgate.engines.kernels import KernelEngine
 from glassgate.engines.llvm_cpu import partition, passes
 from glassgate.engines.llvm_cpu.executable import Executable
 from glassgate.engines.llvm_cpu.pool import threads
-from glassgate.engines.plan import Plan, directions_of, format_plans, without_final_states
+from glassgate.engines.plan import Plan, directions_of, format_layer, format_plans, without_final_states
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.torch_op import operators
 from glassgate.layers.prepared_calls import PreparedCalls
@@ -45,25 +45,23 @@ def arguments(resets: bool, ragged: bool):
         operands += [p.detach().clone().requires_grad_() for p in list(layer.parameters())[4 * k : 4 * k + 4]]
         operands.append(noise(k, 3, 4).requires_grad_())
     weights, h = dict.fromkeys(layer.cell.shapes(3, 4)), operands[-1]
-    text = format_plans([Direction(layer.cell, weights, (h,), reverse) for reverse in (False, True)])
-    return noise(9, rows, 3).requires_grad_(), sizes, noise(8, rows) > 0 if resets else None, operands, text
+    plans = format_plans([Direction(layer.cell, weights, (h,), reverse) for reverse in (False, True)])
+    tensors, mask = [noise(9, rows, 3).requires_grad_(), *operands], noise(8, rows) > 0 if resets else None
+    return tensors, sizes, mask, format_layer("cpu", "equations", True, plans), torch.float64
 
 
 @pytest.mark.parametrize(("resets", "ragged"), [(True, False), (False, True)])
 def test_opcheck(resets, ragged):
-    data, sizes, resets_mask, operands, text = arguments(resets, ragged)
-    torch.library.opcheck(
-        torch.ops.glassgate.layer.default, (data, sizes, resets_mask, operands, text, True, True, data.dtype)
-    )
-    flat = torch.ops.glassgate.layer(data, sizes, resets_mask, operands, text, True, True, data.dtype)
-    with_gradient = [0, 2, 3]
-    d = [noise(k, *flat[k].shape) for k in with_gradient]
-    flat = [v.detach() for v in without_final_states(operators.layer_plans(text), flat)]
-    if ragged:
-        # The reference engine computes the second derivative. Its loop over ragged sequences cannot be compiled.
-        data, operands = data.detach(), [v.detach() for v in operands]
-    inputs = (data, sizes, resets_mask, operands, flat, d, with_gradient, text, True)
-    torch.library.opcheck(torch.ops.glassgate.layer_backward.default, inputs)
+    tensors, *rest = arguments(resets, ragged)
+    torch.library.opcheck(torch.ops.glassgate.layer.default, (tensors, *rest))
+    # The passes have no gradients of their own.
+    tensors = [v.detach() for v in tensors]
+    torch.library.opcheck(torch.ops.glassgate.layer_forward.default, (tensors, *rest, True))
+    flat = torch.ops.glassgate.layer_forward(tensors, *rest, True)
+    reached, plans = [0, 2, 3], operators.parse_layer(*rest[2:]).passes.plans
+    inputs = [*tensors, *without_final_states(plans, flat), *(noise(k, *flat[k].shape) for k in reached)]
+    needed = [k != 1 for k in range(len(tensors))]
+    torch.library.opcheck(torch.ops.glassgate.layer_backward.default, (inputs, *rest, needed, reached))
 
 
 @pytest.mark.parametrize("options", [{}, {"lengths": torch.tensor([2, 0, 5])}], ids=["padded", "ragged"])
@@ -153,9 +151,6 @@ def test_engines_are_selected_inside_and_outside_of_compiled_code():
 
 def test_errors_of_unsupported_transformations_suggest_alternatives():
     layer, x = gg.LSTM(3, 4), torch.randn(5, 2, 3)
-    y = layer(x)[0].sum((1, 2))
-    with pytest.raises(RuntimeError, match=r"is_grads_batched.*`with glassgate.engine\(\"reference\"\)`"):
-        torch.autograd.grad(y, list(layer.parameters()), torch.eye(5), is_grads_batched=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with pytest.raises(
@@ -274,11 +269,9 @@ def test_unneeded_gradients_are_not_computed(monkeypatch):
 
 
 def test_no_values_are_saved_without_gradients():
-    data, sizes, resets_mask, operands, text = arguments(True, False)
-    count = len(torch.ops.glassgate.layer(data, sizes, resets_mask, operands, text, False, True, data.dtype))
-    with torch.no_grad():
-        without = torch.ops.glassgate.layer(data, sizes, resets_mask, operands, text, False, False, data.dtype)
-        assert len(without) == 4 < count
+    call = arguments(True, False)
+    saving, others = (torch.ops.glassgate.layer_forward(*call, save) for save in (True, False))
+    assert len(others) == 4 < len(saving)
 
 
 def check_bitwise_equal(layer, x, **options) -> None:

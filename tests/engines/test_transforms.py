@@ -137,6 +137,24 @@ def test_errors_state_why_a_transform_is_not_supported(options, call, reason) ->
     assert output.shape[:2] == (5, 4)
 
 
+def penalty(p: Problem, w, sequence):
+    """Inner transforms with and without a gradient of the layer. The outer transform has one of both."""
+    loss = grad(lambda factor: p.loss(w, sequence) * factor)(torch.ones((), dtype=torch.float64))
+    return loss * grad(p.loss, 1)(w, sequence).square().sum()
+
+
+@pytest.mark.parametrize(("cell", "loss"), [("LSTM", penalty), ("a matrix as state", Problem.loss)])
+def test_compiled_transforms(cell: str, loss) -> None:
+    """torch.compile traces the transforms, and the operator of the layer runs at the level of each."""
+    problem = Problem(CELLS[cell])
+    torch._dynamo.reset()
+    gradients = grad(lambda w, sequence: loss(problem, w, sequence))
+    with gg.engine("cpu"):
+        by_kernels = torch.compile(gradients, fullgraph=True, backend="aot_eager")(problem.w, problem.sequence)
+        expected = gradients(problem.w, problem.sequence)
+    torch.testing.assert_close(by_kernels, expected, rtol=1e-12, atol=EXACT)
+
+
 def test_a_batch_of_gradients_of_one_call() -> None:
     layer, x = gg.LSTM(3, 4, dtype=torch.float64), noise(1, 5, 2, 3)
     for lengths in (None, [3, 5]):
@@ -147,7 +165,8 @@ def test_a_batch_of_gradients_of_one_call() -> None:
         def gradients(vector, output=output, weights=weights):
             return torch.autograd.grad(output, weights, vector, retain_graph=True)
 
-        batch = vmap(gradients)(vectors)
-        for k, vector in enumerate(vectors):
-            for one, other in zip(batch, gradients(vector), strict=True):
-                torch.testing.assert_close(one[k], other, rtol=1e-12, atol=1e-12)
+        by_autograd = torch.autograd.grad(output, weights, vectors, retain_graph=True, is_grads_batched=True)
+        for batch in (vmap(gradients)(vectors), by_autograd):
+            for k, vector in enumerate(vectors):
+                for one, other in zip(batch, gradients(vector), strict=True):
+                    torch.testing.assert_close(one[k], other, rtol=1e-12, atol=1e-12)

@@ -334,6 +334,3 @@ def test_second_derivatives_and_gradients_of_some_results():
     (_, (_, c)) = layer(x)
     (d,) = torch.autograd.grad(c.sum(), layer.weight_hh_l0)
     assert d.abs().sum() > 0
-    output, _ = layer(x)
-    with pytest.raises(RuntimeError, match="kernels have no gradient for a batch of gradients"):
-        torch.autograd.grad(output, x, torch.ones(4, *output.shape, dtype=torch.float64), is_grads_batched=True)

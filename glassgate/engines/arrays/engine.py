@@ -1,7 +1,7 @@
 """The engine of cells whose states are arrays. The recurrence has kernels of its own."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import torch
@@ -27,11 +27,14 @@ from glassgate.engines.contract import (
     is_intercepted,
     is_transformed,
     result_type,
+    results_of,
 )
+from glassgate.engines.guards import add_guards
 from glassgate.engines.memory import COMPUTE_DTYPE
+from glassgate.engines.plan import MARKS, PARSED_MARKS, format_layer
 from glassgate.engines.symbolic.arrays.cell import Sizes
 from glassgate.engines.symbolic.arrays.step import ArrayStep
-from glassgate.engines.symbolic.arrays.text import format_step
+from glassgate.engines.symbolic.arrays.text import format_step, parse_step
 from glassgate.engines.symbolic.step import refusal
 from glassgate.engines.symbolic.values import NotTraceable
 from glassgate.engines.traced_cells import assume_constant, traced_array_step
@@ -106,39 +109,40 @@ class ArrayEngine(ABC):
             weights, sizes = direction.weights, sizes_of(direction)
             program = program_of(direction, signature.all_states, signature.record)
             rows = layout_of(len(data), N, None)._replace(shape=signature.leading_shape)
-            passes = ArrayPasses(self.compiled(program, dtype), rows, direction.reverse, bool(direction.restart))
+            kernels, restarts = self.compiled(program, dtype), bool(direction.restart)
+            passes = ArrayPasses(kernels, rows, direction.reverse, restarts, signature.save)
             plans.append(ArrayPlan(direction.cell, sizes, tuple(weights), tuple(direction.noise), passes))
         return PreparedArrays(tuple(plans), products, run_passes)
 
+    def parse(
+        self, text: str, dtype: torch.dtype, all_states: bool, save: bool
+    ) -> tuple[ArrayPasses, Callable[[Sequence[Tensor]], list[Tensor]]]:
+        """See `ArrayKernels.parse`."""
+        mark, names, step = text.split("\t")
+        program, (reverse, restarts) = ArrayProgram(parse_step(step), all_states), PARSED_MARKS[mark]
+        passes = ArrayPasses(self.compiled(program, dtype), None, reverse, restarts, save)
+
+        def kernel_tensors(tensors: Sequence[Tensor]) -> list[Tensor]:
+            (gates, *others), weights = tensors, names.split(",")
+            parameters = parameters_of(program, dict(zip(weights, others, strict=False)))
+            return [gates, *[_of_type(v, gates.dtype) for v in parameters], *others[len(weights) :]]
+
+        return passes, kernel_tensors
+
     def _run_in_graph(self, steps: Steps, direction: Direction, all_states: bool) -> Result:
-        """Run a direction by the operators `arrays`, which torch.compile and torch.export trace."""
+        """Run a direction by the operator `layer`, which torch.compile and torch.export trace."""
         weights, data, N = direction.weights, steps.data, direction.initial[0].shape[0]
-        text, widths = _text(direction.cell, sizes_of(direction))
-        dtype = COMPUTE_DTYPE[data.dtype]
-        noise = noise_rows(widths, direction.cell, direction.noise, data, N) if widths else data.new_empty(0)
-        gates = linear(*_factors(data, weights, dtype)).to(dtype)
-        rows = [gates, data.to(dtype), noise.to(dtype)]
-        names = [name for name in weights if name not in ("weight_ih", "bias_ih")]
-        initial = [v.to(dtype) for v in direction.initial]
-        operands = [*initial, *([v.to(dtype) for v in direction.restart] or initial)]
-        operands += [weights[name].to(dtype) for name in names]
-        save = torch.is_grad_enabled() and any([v.requires_grad for v in (*rows, *operands)])
-        flat = torch.ops.glassgate.arrays(
-            rows,
-            operands,
-            steps.batch_sizes,
-            steps.resets,
-            f"{self.name}\n{text}",
-            " ".join(names),
-            direction.reverse,
-            all_states,
-            save,
-        )
-        count, states = len(initial) if all_states else 1, len(initial)
-        result = result_type(data.dtype, data.device.type)
-        return Result(
-            tuple([v.to(result) for v in flat[:count]]), tuple([v.to(result) for v in flat[count : count + states]])
-        )
+        dtype, result_dtype = COMPUTE_DTYPE[data.dtype], result_type(data.dtype, data.device.type)
+        kind = direction.reverse, bool(direction.restart), tuple(weights)
+        text, reads_input, widths = _format(direction.cell, add_guards(direction.cell), sizes_of(direction), *kind)
+        gates = linear(*_factors(data, weights, dtype))
+        tensors = [gates, *weights.values(), *direction.initial, *direction.restart]
+        tensors += [data] if reads_input else []
+        tensors += [noise_rows(widths, direction.cell, direction.noise, data, N)] if widths else []
+        layer = format_layer(self.name, "arrays", all_states, text)
+        flat = torch.ops.glassgate.layer([v.to(dtype) for v in tensors], steps.batch_sizes, steps.resets, layer, dtype)
+        (result,) = results_of([direction], [v.to(result_dtype) for v in flat], all_states, all_states)
+        return result
 
     def _run(
         self,
@@ -163,19 +167,23 @@ class ArrayEngine(ABC):
         tensors = [gates, *[ready(v) for v in parameters_of(program, weights)]]
         tensors += map(ready, (*direction.initial, *direction.restart))
         tensors += [of_rows(data)] if program.inputs else []
-        rows, resets = None if transformed else rows_of(steps, N), steps.resets
+        resets = steps.resets
         if program.noise:
-            sequences = rows if rows is not None and steps.batch_sizes is not None else N
+            sequences = N if steps.batch_sizes is None else rows_of(steps, N)
             noise = noise_rows(program.noise_widths, direction.cell, direction.noise, data, sequences)
             tensors.append(of_rows(noise))
         if resets is not None:
             resets = resets.unflatten(0, (-1, N))[..., None] if transformed else resets.contiguous()
-        passes = ArrayPasses(self.compiled(program, dtype), rows, direction.reverse, bool(direction.restart), recorder)
         needs_grad = torch.is_grad_enabled() and any([v.requires_grad for v in tensors])
-        if run_passes is not None and (transformed or needs_grad):
-            results = run_passes(passes, None, None, None if transformed else [], resets, *tensors)
+        save, kernels = transformed or needs_grad, self.compiled(program, dtype)
+        passes = ArrayPasses(
+            kernels, None, direction.reverse, bool(direction.restart), save, by_step=transformed, recorder=recorder
+        )
+        results: Sequence[Tensor]
+        if run_passes is not None and save:
+            results = run_passes(passes, steps.batch_sizes, None, None if transformed else [], resets, *tensors)
         else:
-            results = tuple(passes.run(tensors, resets, None))
+            results, _ = passes.forward(tensors, resets, steps.batch_sizes)
         count = len(program.outputs)
         states, final = results[:count], results[count : count + len(program.states)]
         states = tuple([v.flatten(0, 1) for v in states]) if transformed else states
@@ -198,11 +206,22 @@ def _fault(cell: Cell, sizes: Sizes, all_states: bool) -> tuple[str | None, bool
 
 
 @assume_constant
-def _text(cell: Cell, sizes: Sizes) -> tuple[str, tuple[tuple[str, int], ...]]:
-    """The step as text for the operators, and the name and the width of each random number that it reads."""
+def _format(
+    cell: Cell,
+    _guards: object,
+    sizes: Sizes,
+    reverse: bool,
+    restarts: bool,
+    weights: tuple[str, ...],
+) -> tuple[str, bool, tuple[tuple[str, int], ...]]:
+    """A direction as text, whether the step reads the input, and the name and width of its random numbers.
+
+    `_guards` makes torch.compile trace `add_guards`.
+    """
     program = program_of_cell(cell, sizes, False)
     assert isinstance(program, ArrayProgram)
-    return format_step(program.traced), program.noise_widths
+    text = "\t".join((MARKS[reverse, restarts], ",".join(weights), format_step(program.traced)))
+    return text, bool(program.inputs), program.noise_widths
 
 
 def _of_type(v: Tensor, dtype: torch.dtype) -> Tensor:

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import compress, islice
-from typing import Any, TypeVar
+from itertools import islice
+from math import prod
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from glassgate.engines.arrays.rows import Operands, Rows, layout_of
 from glassgate.engines.contract import Recording
 from glassgate.engines.memory import in_memory
 from glassgate.engines.plan import Recurrence
+from glassgate.engines.torch_names import to_list
 
 T = TypeVar("T")
 
@@ -45,9 +47,11 @@ class ArrayPasses:
 
     Attributes:
         compiled: the kernels.
-        rows: the rows of a call, without resets; None if the pre-activations, (L, N, W), determine them.
+        rows: the rows of prepared calls, without resets; None if the pre-activations of a call determine them.
         reverse: whether time runs backwards.
         restarts: whether the states after a reset differ from the initial states.
+        save: whether a backward pass follows.
+        by_step: whether tensors with W numbers per step have the shape (L, N, W), as inside transforms.
         recorder: records the call; None to record nothing.
     """
 
@@ -55,43 +59,41 @@ class ArrayPasses:
     rows: Rows | None
     reverse: bool = False
     restarts: bool = False
+    save: bool = True
+    by_step: bool = False
     recorder: Recorder | None = None
+    planned = None
+    """See `Passes`."""
 
     @cached_property
     def plans(self) -> tuple[Recurrence]:
         """The recurrence."""
-        return (recurrence_of(self.compiled.program, self.restarts, self.rows is None),)
+        return (recurrence_of(self.compiled.program, self.restarts, self.by_step),)
 
     def by_direction(self, values: Sequence[T]) -> Iterator[tuple[Sequence[T], Sequence[T]]]:
         """See `Passes`."""
         count = len(self.compiled.program.outputs)
         yield values[:count], values[count:]
 
-    def run(self, tensors: Sequence[Tensor], resets: Tensor | None, ragged: Rows | None) -> Sequence[Tensor]:
-        """Run a call without a backward pass. The arguments are those of `forward`."""
-        return self._forward(tensors, resets, ragged, False)[0]
-
     def forward(
         self,
         tensors: Sequence[Tensor],
         resets: Tensor | None,
-        ragged: Any = None,
+        ragged: Rows | Tensor | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        """See `Passes`. `ragged` replaces the rows."""
-        results, saved = self._forward(tensors, resets, ragged, True)
-        return results, [*(() if self.recorder is None or self.compiled.program.stores_locals else results), saved]
-
-    def _forward(
-        self, tensors: Sequence[Tensor], resets: Tensor | None, ragged: Rows | None, save: bool
-    ) -> tuple[Sequence[Tensor], Tensor]:
-        rows, operands = self._rows(tensors, resets, ragged), self._operands(tensors)
-        results, saved, local = self.compiled.forward(rows, operands, save)
-        if self.recorder is not None and self.compiled.program.stores_locals:
-            self.recorder.store_values(self.compiled.program, local)
-        elif self.recorder is not None:
-            self.recorder.compute_values(rows, operands, results)
-        return results, saved
+        """See `Passes`. Of prepared calls, `ragged` replaces the rows."""
+        program, rows, operands = self.compiled.program, self._rows(tensors, resets, ragged), self._operands(tensors)
+        results, saved, local = self.compiled.forward(rows, operands, self.save)
+        if self.rows is None and not self.by_step:
+            saved = saved.flatten()  # without axes, so that a compiled graph fixes no size
+        if self.recorder is None:
+            return results, [saved] if self.save else []
+        if program.stores_locals:
+            self.recorder.store_values(program, local)
+            return results, [saved]
+        self.recorder.compute_values(rows, operands, results)
+        return results, [*results, saved]
 
     def backward(
         self,
@@ -100,11 +102,11 @@ class ArrayPasses:
         resets: Tensor | None,
         d_visible: Sequence[Tensor | None],
         needed: Sequence[bool],
-        ragged: Any = None,
+        ragged: Rows | Tensor | None = None,
         recordings: Sequence[Recording] | None = None,
         groups: int = 0,
     ) -> list[Tensor | None]:
-        """See `Passes` and `GradientRequest.groups`."""
+        """See `Passes`."""
         program = self.compiled.program
         d_visible = d_visible[: len(program.outputs) + len(program.states)]  # in transforms, saved tensors are results
         present = iter(in_memory([d for d in d_visible if d is not None]))
@@ -124,47 +126,36 @@ class ArrayPasses:
         of_tensors += [d.inputs] if program.inputs else []
         return [*of_tensors, *([None] if program.noise else [])]
 
-    def in_torch(self, tensors: Sequence[Tensor], resets: Tensor | None, ragged: Any = None) -> tuple[Tensor, ...]:
-        """The results of a call, computed in torch, so that they can be differentiated to any order."""
+    def empty_results(self, tensors: Sequence[Tensor], ragged: Tensor | None) -> list[Tensor]:
+        """Empty results of the shapes of `forward`, with the saved states."""
+        gates, program = tensors[0], self.compiled.program
+        initial = tensors[1 + len(program.parameter_axes) :][: len(program.states)]
+        results = [gates.new_empty(*gates.shape[:-1], v.shape[1]) for v in initial[: len(program.outputs)]]
+        results += [torch.empty_like(v) for v in initial]
+        if self.save:
+            N = initial[0].shape[0]  # `len` would fix the size in a compiled graph
+            steps = gates.shape[0] // N if ragged is None else ragged.shape[0]
+            results.append(gates.new_empty(prod(self.compiled.saved_shape(steps, N))))
+        return results
+
+    def in_torch(
+        self, tensors: Sequence[Tensor], resets: Tensor | None, ragged: Rows | Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """See `Passes`."""
         return self.compiled.in_torch(self._rows(tensors, resets, ragged), self._operands(tensors))
 
-    def with_tangents(
-        self, tensors: Sequence[Tensor], d: Sequence[Tensor | None], resets: Tensor | None, ragged: Any
-    ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        """The results of a call and their tangents, both computed in torch and differentiable.
-
-        Args:
-            tensors, resets, ragged: as in `forward`.
-            d: the tangents of `tensors`; None for zero.
-        """
-        is_moved = [v is not None for v in d]
-        moved = tuple(compress(tensors, is_moved))
-
-        def results(*moved: Tensor) -> tuple[Tensor, ...]:
-            remaining = iter(moved)
-            own = [next(remaining) if has_tangent else v for v, has_tangent in zip(tensors, is_moved, strict=True)]
-            return self.in_torch(own, resets, ragged)
-
-        if not moved:
-            values = self.in_torch(tensors, resets, ragged)
-            return values, [torch.zeros_like(v) for v in values]
-        values, pullback, *_ = torch.func.vjp(results, *moved)
-        # The gradients of a call are linear in the gradients of its results, so their derivative has the tangents.
-        zeros = [torch.zeros_like(v) for v in values]
-        _, transposed, *_ = torch.func.vjp(lambda *d_values: pullback(d_values), *zeros)
-        return values, transposed(tuple(compress(d, is_moved)))
-
-    def _rows(self, tensors: Sequence[Tensor], resets: Tensor | None, ragged: Rows | None) -> Rows:
-        rows = ragged or self.rows
+    def _rows(self, tensors: Sequence[Tensor], resets: Tensor | None, ragged: Rows | Tensor | None) -> Rows:
+        rows = ragged if isinstance(ragged, Rows) else self.rows
         if rows is None:
-            L, N, _ = tensors[0].shape
-            rows = layout_of(L * N, N, None)._replace(shape=(L, N))
+            shape, N = tensors[0].shape[:-1], len(tensors[1 + len(self.compiled.program.parameter_axes)])
+            batch_sizes = tuple(to_list(ragged)) if isinstance(ragged, Tensor) else None
+            rows = layout_of(prod(shape), N, batch_sizes)._replace(shape=shape)
         if resets is None and rows.reverse is self.reverse:
             return rows
         return rows._replace(reverse=self.reverse, resets=None if resets is None else resets.flatten())
 
     def _operands(self, tensors: Sequence[Tensor]) -> Operands:
-        if self.rows is None:  # a transform has changed the tensors
+        if self.rows is None:  # a transform or a compiler has changed the tensors
             tensors = [v.contiguous() for v in tensors]
         program, remaining = self.compiled.program, iter(tensors)
         gates, parameters = next(remaining), [*islice(remaining, len(program.parameter_axes))]

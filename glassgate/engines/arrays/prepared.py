@@ -166,7 +166,7 @@ class PreparedArrays:
                 )
                 passes = replace(passes, recorder=Recorder(recordings[k], direction))
             if run_passes is None:
-                results = passes.run(operands, resets, rows)
+                results, _ = passes.forward(operands, resets, rows)
             else:
                 results = run_passes(passes, rows, None, [], resets, *operands)
             split = len(program.outputs)

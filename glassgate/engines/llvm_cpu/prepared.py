@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from glassgate.engines.backend import PackedLengths, Signature, TensorOrNone
+from glassgate.engines.backend import PackedLengths, PlannedPasses, Signature, TensorOrNone
 from glassgate.engines.contract import Recording
 from glassgate.engines.llvm_cpu.bound import Template
 from glassgate.engines.llvm_cpu.by_address import run_by_address
@@ -20,13 +20,7 @@ from glassgate.engines.llvm_cpu.partition import fits_one_thread
 from glassgate.engines.llvm_cpu.passes import BackwardPass, LayerPass, Shape, cached_backward_pass, cached_forward_pass
 from glassgate.engines.llvm_cpu.plan import have_few_rows
 from glassgate.engines.llvm_cpu.processor import host
-from glassgate.engines.llvm_cpu.ragged import (
-    Copies,
-    CopyPlan,
-    RaggedLayout,
-    packed_layout,
-    padded_layout,
-)
+from glassgate.engines.llvm_cpu.ragged import Copies, CopyPlan, RaggedLayout, packed_layout, padded_layout
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
 from glassgate.engines.memory import LOW_ADDRESS, Matrices, allocator, empty, empty_like, in_memory, to_contiguous
 from glassgate.engines.plan import Plan, needed_weights, results_by_direction
@@ -73,8 +67,8 @@ class _Backward(NamedTuple):
 _IS_NONE = partial(is_, None)
 
 
-class PreparedPasses:
-    """`backend.Passes` for the CPU: the forward pass for inputs of one shape, and its backward passes.
+class PreparedPasses(PlannedPasses):
+    """`backend.PreparedPasses` for the CPU: the forward pass for inputs of one shape, and its backward passes.
 
     Args:
         plans: the plan of each direction.
@@ -164,7 +158,7 @@ class PreparedPasses:
             yield [*islice(visible, count)], [*islice(final, len(plan.cell.state))]
 
     def ragged(self, lengths: Sequence[int] | PackedLengths) -> RaggedLayout:
-        """See `backend.Passes`."""
+        """See `backend.PreparedCalls`."""
         if isinstance(lengths, PackedLengths):
             return packed_layout(lengths)
         prepared = (self._ragged_forward.get(False) or self._plan_forward_copies(False)).prepared
@@ -256,8 +250,10 @@ class PreparedPasses:
         needed: Sequence[bool],
         ragged: RaggedLayout | None = None,
         recordings: Sequence[Recording] | None = None,
+        groups: int = 0,
     ) -> list[Tensor | None]:
-        """See `backend.Passes`."""
+        """See `backend.Passes`. The plans record no factors."""
+        assert not groups
         if ragged is not None:
             tensors, saved = saved[: len(tensors)], saved[len(tensors) :]
         kernel_tensors = (
@@ -310,13 +306,13 @@ class PreparedPasses:
         return [d if d is None else d.to(v.dtype) for d, v in zip(gradients, tensors, strict=True)]
 
     def rows(self, tensors: Sequence[TensorOrNone], ragged: RaggedLayout | None) -> list[TensorOrNone]:
-        """See `backend.Passes`."""
+        """See `backend.PlannedPasses`."""
         order, places = (None, None) if ragged is None else (ragged.order, ragged.places)
         indices = {k: order if k else places for k in self.shapes}
         return [None if v is None else _select_rows(v, indices.get(k)) for k, v in enumerate(tensors)]
 
     def restore(self, flat: Sequence[Tensor], data: Tensor, ragged: RaggedLayout | None) -> list[Tensor]:
-        """See `backend.Passes`."""
+        """See `backend.PlannedPasses`."""
         order, places = (None, None) if ragged is None else (ragged.order, ragged.places)
         visible, final = list[Tensor](), list[Tensor]()
         for (count, _), (states, own) in zip(self._state_counts, results_by_direction(self.plans, flat), strict=True):

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from glassgate.engines.torch_names import has_global_hook
+
 _FUNCTION = """
 def hold({parameters}):
     try:
@@ -107,7 +109,7 @@ _GLOBALS = {
     "array_content": array_content,
     "get_cache_token": get_cache_token,
     "get_default_dtype": torch.get_default_dtype,
-    "has_global_hook": torch.nn.modules.module._has_any_global_hook,
+    "has_global_hook": has_global_hook,
     "is_": is_,
     "is_empty": _is_empty,
     "is_unset": _is_unset,

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from glassgate.engines.symbolic.libraries import package_of, top_package
 from glassgate.engines.symbolic.values import NotTraceable
+from glassgate.engines.torch_names import torch_functions
 
 _BUILTINS = frozenset(
     {"abs", "all", "any", "ascii", "bin", "callable", "chr", "divmod", "format", "getattr", "hasattr", "hash", "hex"}
@@ -122,9 +123,7 @@ def _is_pure_builtin(function: Any, module: str, name: str) -> bool:
     if module in _C_MODULES or (top_package(module) == "numpy" and not module.startswith("numpy.random")):
         return True
     short_name = function.__name__
-    is_torch_function = any(
-        [getattr(namespace, short_name, None) == function for namespace in (torch._C._VariableFunctions, torch._C._nn)]
-    )
+    is_torch_function = any([getattr(namespace, short_name, None) == function for namespace in torch_functions])
     return (is_torch_function and short_name not in _READS_FILES) or function is torch.tensor
 
 

@@ -47,6 +47,7 @@ from glassgate.engines.symbolic.libraries import (
     top_package,
     type_name,
 )
+from glassgate.engines.torch_names import has_global_hook
 
 _IN_GRAPHS = ("torch", "numpy", "glassgate")
 """Packages whose classes a step may use."""
@@ -160,7 +161,7 @@ class Watch:
         if not issubclass(cls, Cell):
             self.conditions.add("type({value}) is {cls}", f"the class of {where}", value=value, cls=cls)
         if issubclass(cls, torch.nn.Module):
-            if torch.nn.modules.module._has_any_global_hook():
+            if has_global_hook():
                 self._refuse(f"{where}, a module with global hooks")
             self.conditions.add("not has_global_hook()", "the global hooks of modules")
         is_of_library = bool(module) and top_package(module) != "glassgate" and cls is not logging.Logger

@@ -1,6 +1,6 @@
-"""The autograd function of a layer, for eager calls and transforms of torch.func, and the function of its gradients.
+"""The autograd function of a layer, and the function of its gradients.
 
-`operators.py` does the same inside operators, for torch.compile and torch.export.
+Eager calls, transforms of torch.func and the operator of torch.compile and torch.export (`operators.py`) use them.
 
 - vmap: one call runs the sequences of all examples. With different parameters, there is one call per example.
 - grad inside vmap: one call computes the factors of all weight gradients. The products of the factors are then summed
@@ -17,12 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassgate.engines.arrays.passes import ArrayPasses
-from glassgate.engines.backend import PlannedPasses, RaggedLayout
+from glassgate.engines import reference
+from glassgate.engines.backend import Passes
 from glassgate.engines.contract import Direction, Recording, Steps, is_batched
 from glassgate.engines.plan import (
     differentiable_tensors,
-    directions_of,
     operands_of,
     plan_of,
     state_result_count,
@@ -32,28 +31,17 @@ from glassgate.engines.plan import (
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.symbolic.tangent import is_tangent
 from glassgate.engines.torch_names import dispatch_mode_count, is_legacy_batch, top_transform
-from glassgate.engines.torch_op.by_group import sum_by_group
-from glassgate.engines.torch_op.calls import RowLayout, SingleCall, flatten_steps, split_steps, transformed_call
+from glassgate.engines.torch_op.calls import SingleCall, split_steps, transformed_call
 from glassgate.engines.torch_op.function import FlatFunction, is_differentiated, pull_back, unwrap_dead_wrappers
-from glassgate.engines.torch_op.tangents import (
-    reference_results,
-    reference_with_tangents,
-    tangent_arguments,
-    values_and_tangents,
-)
-from glassgate.engines.torch_op.vmap_batch import Batch
-
-_BATCH_OF_GRADIENTS = (
-    "kernels have no gradient for a batch of gradients (is_grads_batched): run the forward pass inside "
-    '`with glassgate.engine("reference")`, or use torch.func.vmap'
-)
+from glassgate.engines.torch_op.tangents import tangent_arguments, tangents_in_torch, values_and_tangents
+from glassgate.engines.torch_op.vmap_batch import Batch, flatten_steps
 
 
 class LayerFunction(FlatFunction):
     """A call of a layer. Its arguments are:
 
     - the passes of the call
-    - the layout of sequences of different lengths, or None
+    - the layout of sequences of different lengths, or None; see `Passes.forward`
     - the recordings, one per direction if gates are recorded
     - a list to which the call adds the tensors that its backward pass reads. If it is None, they are results too.
     - the mask of resets, or None
@@ -62,8 +50,8 @@ class LayerFunction(FlatFunction):
 
     @staticmethod
     def forward(
-        passes: PlannedPasses | ArrayPasses,
-        layout: RaggedLayout | None,
+        passes: Passes,
+        layout: Any,
         recordings: Sequence[Recording] | None,
         saved: list[Tensor] | None,
         resets: Tensor | None,
@@ -93,8 +81,6 @@ class LayerFunction(FlatFunction):
         tensors, saved, needed = tensors[:n], tensors[n:], ctx.needs_input_grad[5:]
         for d in d_results:
             if d is not None and is_legacy_batch(d):
-                if not isinstance(passes, ArrayPasses):
-                    raise RuntimeError(_BATCH_OF_GRADIENTS)
                 d_tensors = _gradients_in_torch(passes, layout, resets, tensors, d_results, needed)
                 return None, None, None, None, None, *d_tensors
         if recordings:
@@ -104,7 +90,7 @@ class LayerFunction(FlatFunction):
             if recordings[0].skips_input:
                 needed = False, *needed[1:]
         if torch.is_grad_enabled() or top_transform() is not None:
-            d_tensors = _gradients(passes, layout, resets, tensors, saved, d_results, needed)
+            d_tensors = gradients_of_call(passes, layout, resets, tensors, saved, d_results, needed)
         else:
             d_tensors = passes.backward(tensors, saved, resets, d_results, needed, layout, recordings)
         return None, None, None, None, None, *d_tensors
@@ -117,9 +103,7 @@ class LayerFunction(FlatFunction):
         return *tangents, *[None] * (result_count - len(tangents))
 
     @staticmethod
-    def vmap(
-        info: Any, in_dims: Sequence[Any], passes: PlannedPasses | ArrayPasses, *rest: Any
-    ) -> tuple[tuple[Tensor, ...], Any]:
+    def vmap(info: Any, in_dims: Sequence[Any], passes: Passes, *rest: Any) -> tuple[tuple[Tensor, ...], Any]:
         static, tensors, is_weight = (passes, *rest[:3]), rest[3:], [False, *weight_tensors(passes.plans)]
         batch = Batch(info.batch_size, in_dims[4:], tensors)
         if batch.has_own_weights(is_weight):
@@ -141,15 +125,15 @@ class InputProductFunction(LayerFunction):
 
 
 def run(
-    passes: SingleCall,
-    layout: RaggedLayout | None,
+    passes: Passes,
+    layout: Any,
     resets: Tensor | None,
     tensors: Sequence[Tensor | None],
     recordings: Sequence[Recording] | None = None,
     function: type[LayerFunction] = LayerFunction,
 ) -> Sequence[Tensor]:
     """Run a training call. Return every state at every step and every final state, in the order of `CompiledLayer`."""
-    return function.apply(passes, layout, recordings, None, resets, *tensors)[: passes.result_count]
+    return function.apply(passes, layout, recordings, None, resets, *tensors)[: state_result_count(passes.plans)]
 
 
 def run_transformed(backend: str, steps: Steps, directions: list[Direction]) -> list[Tensor]:
@@ -161,16 +145,17 @@ def run_transformed(backend: str, steps: Steps, directions: list[Direction]) -> 
     return [flatten_steps(v) for v in run(passes, None, resets, tensors)]
 
 
-def _gradients(
-    passes: PlannedPasses | ArrayPasses,
-    layout: RaggedLayout | None,
+def gradients_of_call(
+    passes: Passes,
+    layout: Any,
     resets: Tensor | None,
     tensors: Sequence[Tensor],
     saved: Sequence[Tensor],
     d_results: Sequence[Tensor | None],
     needed: Sequence[bool],
+    apply: Callable[..., Sequence[Tensor]] | None = None,
 ) -> list[Tensor | None]:
-    """The gradients of the tensors of a call, which are differentiable."""
+    """The gradients of the tensors of a call, by `LayerGradients` or another function with its arguments."""
     pairs = zip(needed, differentiable_tensors(passes.plans), strict=True)
     needed = tuple([need and exists for need, exists in pairs])
     reached = tuple([k for k, d in enumerate(d_results) if d is not None])
@@ -180,7 +165,7 @@ def _gradients(
         # of the layer once more for them.
         constants, d_reached = [v.detach() for v in saved], [d_results[k] for k in reached]
         request = GradientRequest(passes, needed, reached, len(d_results))
-        gradients = iter(LayerGradients.apply(request, layout, resets, *tensors, *constants, *d_reached))
+        gradients = iter((apply or LayerGradients.apply)(request, layout, resets, *tensors, *constants, *d_reached))
     return [next(gradients, None) if need else None for need in needed]
 
 
@@ -193,11 +178,10 @@ class GradientRequest:
         needed: whether the gradient of the input and of each operand is needed.
         reached: the indices of the results that have a gradient.
         result_count: the number of results of the call.
-        groups: the number of groups of sequences. The gradients of parameters are summed over each group, and have an
-            additional first axis of this length. With 0 groups, they are summed over all sequences, without this axis.
+        groups: see `Passes.backward`.
     """
 
-    passes: PlannedPasses | ArrayPasses
+    passes: Passes
     needed: tuple[bool, ...]
     reached: tuple[int, ...]
     result_count: int
@@ -221,18 +205,10 @@ class LayerGradients(FlatFunction):
     """
 
     @staticmethod
-    def forward(
-        request: GradientRequest, layout: RaggedLayout | None, resets: Tensor | None, *tensors: Tensor
-    ) -> tuple[Tensor, ...]:
+    def forward(request: GradientRequest, layout: Any, resets: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
         inputs, saved, d_reached = request.split([v.contiguous() for v in tensors])
         d_results = _scatter(request.reached, d_reached, request.result_count)
-        passes, arguments = request.passes, (inputs, saved, resets, d_results)
-        if isinstance(passes, ArrayPasses):
-            d = passes.backward(*arguments, request.needed, layout, groups=request.groups)
-        elif request.groups:
-            d = sum_by_group(passes, *arguments, request.needed, request.groups)
-        else:
-            d = passes.backward(*arguments, request.needed, layout)
+        d = request.passes.backward(inputs, saved, resets, d_results, request.needed, layout, groups=request.groups)
         return tuple([v for v, need in zip(d, request.needed, strict=True) if need and v is not None])
 
     @staticmethod
@@ -290,7 +266,7 @@ class LayerGradients(FlatFunction):
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: Sequence[Any], request: GradientRequest, layout: RaggedLayout | None, *tensors: Any
+        info: Any, in_dims: Sequence[Any], request: GradientRequest, layout: Any, *tensors: Any
     ) -> tuple[tuple[Tensor, ...], Any]:
         batch, plans = Batch(info.batch_size, in_dims[2:], tensors), request.passes.plans
         is_weight = [False, *weight_tensors(plans)]
@@ -303,8 +279,8 @@ class LayerGradients(FlatFunction):
 
 
 def _gradients_in_torch(
-    passes: ArrayPasses,
-    layout: RaggedLayout | None,
+    passes: Passes,
+    layout: Any,
     resets: Tensor | None,
     tensors: Sequence[Tensor],
     d_results: Sequence[Tensor | None],
@@ -314,7 +290,7 @@ def _gradients_in_torch(
     with torch.enable_grad():
         leaves = [v.view_as(v) if need else v for v, need in zip(tensors, needed, strict=True)]
         results = passes.in_torch(leaves, resets, layout)
-    pairs = [(v, d) for v, d in zip(results, d_results, strict=True) if d is not None]
+    pairs = [(v, d) for v, d in zip(results, d_results, strict=False) if d is not None]
     own, options = [*compress(leaves, needed)], {"create_graph": torch.is_grad_enabled(), "allow_unused": True}
     gradients = iter(torch.autograd.grad([v for v, _ in pairs], own, [d for _, d in pairs], **options))
     return [next(gradients) if need else None for need in needed]
@@ -354,11 +330,7 @@ def _gradients_by_group(
 
 
 def _run_with_tangents(
-    passes: PlannedPasses | ArrayPasses,
-    layout: RaggedLayout | None,
-    resets: Tensor | None,
-    tensors: Sequence[Tensor],
-    d: Sequence[Tensor | None],
+    passes: Passes, layout: Any, resets: Tensor | None, tensors: Sequence[Tensor], d: Sequence[Tensor | None]
 ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
     """Run a call. Return its results and their tangents.
 
@@ -366,28 +338,21 @@ def _run_with_tangents(
         passes, layout, resets, tensors: the arguments of the call. Tensors may have different dtypes.
         d: the tangents of the tensors; None for zero.
     """
-    if isinstance(passes, ArrayPasses):
-        return passes.with_tangents(tensors, d, resets, layout)
-    plans, backend, dtype = passes.plans, passes.backend, tensors[1].dtype
-    data, *operands = passes.rows([v.to(dtype) for v in tensors], layout)
-    d_data, *d_operands = passes.rows([None if v is None else v.to(dtype) for v in d], layout)
-    sizes = None if layout is None else layout.batch_sizes
-    steps = Steps(data, sizes, None if resets is None else resets.flatten())
-    directions = directions_of(plans, operands)
+    planned = passes.planned
+    if planned is None:
+        return tangents_in_torch(lambda *own: passes.in_torch(own, resets, layout), tensors, d)
+    plans, backend, dtype = planned.plans, planned.backend, tensors[1].dtype
+    d_data, *d_operands = planned.rows([None if v is None else v.to(dtype) for v in d], layout)
+    steps, directions = tangent_arguments(*planned.arguments(tensors, resets, layout), d_data, d_operands)
     results: Sequence[Tensor]
-    if any(plan.equations.projected for plan in plans):
-        results, tangents = reference_with_tangents(steps, directions, (data, *operands), (d_data, *d_operands))
+    if backend != "cpu" or dispatch_mode_count() or any(is_tangent(plan.equations) for plan in plans):
+        # Kernels of third derivatives would take longer to compile than the reference engine takes to run.
+        results = reference.flat_results(steps, directions)
+    elif plans[0].records_factors:
+        results = run_transformed(backend, steps, directions)
     else:
-        steps, directions = tangent_arguments(steps, directions, d_data, d_operands)
-        if backend != "cpu" or dispatch_mode_count() or any(is_tangent(plan.equations) for plan in plans):
-            # Kernels of third derivatives would take longer to compile than the reference engine takes to run.
-            results = reference_results(steps, directions)
-        elif plans[0].records_factors:
-            results = run_transformed(backend, steps, directions)
-        else:
-            costs = BACKENDS[backend].costs
-            call = SingleCall(backend, tuple([plan_of(direction, costs) for direction in directions]))
-            layout_of_rows = RowLayout.of(steps.batch_sizes)
-            results = run(call, layout_of_rows, steps.resets, (steps.data, *operands_of(directions)))
-        results, tangents = values_and_tangents(results, plans)
-    return passes.restore(results, tensors[0], layout), passes.restore(tangents, tensors[0], layout)
+        costs = BACKENDS[backend].costs
+        call = SingleCall(backend, tuple([plan_of(direction, costs) for direction in directions]))
+        results = run(call, steps.batch_sizes, steps.resets, (steps.data, *operands_of(directions)))
+    values, tangents = (planned.restore(v, tensors[0], layout) for v in values_and_tangents(results, plans))
+    return values, tangents

@@ -6,22 +6,25 @@ The backward pass of the kernels records the factors of these gradients. The wei
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import prod
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from glassgate.cell import Weights
-from glassgate.engines.backend import PlannedPasses
 from glassgate.engines.contract import Direction, Recording, Steps
 from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.evaluate import Evaluator
 from glassgate.engines.lowering.forward import Form
 from glassgate.engines.lowering.ir import Pass, Port, Role, Value, operands
 from glassgate.engines.plan import Plan, by_direction, needed_weights, weight_tensors
-from glassgate.engines.torch_op.calls import flatten_steps
+from glassgate.engines.torch_op.vmap_batch import flatten_steps
+
+if TYPE_CHECKING:
+    from glassgate.engines.torch_op.calls import SingleCall
 
 
 def sum_by_group(
-    passes: PlannedPasses,
+    passes: "SingleCall",
     tensors: Sequence[Tensor],
     saved: Sequence[Tensor],
     resets: Tensor | None,

@@ -3,16 +3,17 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from glassgate.engines.backend import CompiledLayer, RaggedLayout, TensorOrNone
+from glassgate.engines.backend import CompiledLayer, PlannedPasses, TensorOrNone
 from glassgate.engines.contract import Direction, Reason, Recording, Steps, result_type
 from glassgate.engines.memory import COMPUTE_DTYPE, in_memory, to_contiguous_rows
 from glassgate.engines.plan import (
     Plan,
+    by_direction,
     operands_of,
     plan_of,
     results_by_direction,
@@ -20,6 +21,8 @@ from glassgate.engines.plan import (
     without_final_states,
 )
 from glassgate.engines.registry import BACKENDS
+from glassgate.engines.torch_op.by_group import sum_by_group
+from glassgate.engines.torch_op.vmap_batch import flatten_steps
 
 T = TypeVar("T")
 
@@ -40,29 +43,16 @@ def why_not(steps: Steps, directions: Sequence[Direction]) -> Reason | None:
     return None
 
 
-class RowLayout(NamedTuple):
-    """`RaggedLayout` of rows that are in the order of the kernels."""
-
-    batch_sizes: Tensor
-    order: None = None
-    places: None = None
-
-    @staticmethod
-    def of(batch_sizes: Tensor | None) -> "RowLayout | None":
-        """Return the layout; None if all steps have the same number of rows."""
-        return None if batch_sizes is None else RowLayout(batch_sizes)
-
-
 @dataclass(frozen=True, eq=False)
-class SingleCall:
+class SingleCall(PlannedPasses):
     """`Passes` of one call. Its results are every state at every step and every final state of each direction.
 
     Tensors with W numbers per step have the shape (S, W). Inside transforms they have the shape (L, N, W), so that a
-    batch axis fits between L and N.
+    batch axis fits between L and N. The argument `ragged` of methods is `Steps.batch_sizes`.
 
     Attributes:
-        backend, plans: see `Passes`.
-        save: whether a backward pass follows.
+        backend, plans: see `PlannedPasses`.
+        save: whether a backward pass follows. Without it, only the visible states are results.
         dtype: the dtype of the results; None for that of the input.
         all_states: whether all states have this dtype, not only the output.
     """
@@ -78,11 +68,6 @@ class SingleCall:
         """The kernels of the layer."""
         return BACKENDS[self.backend].compile(self.plans)
 
-    @cached_property
-    def result_count(self) -> int:
-        """The number of results."""
-        return state_result_count(self.plans)
-
     def by_direction(self, values: Sequence[T]) -> Iterator[tuple[Sequence[T], Sequence[T]]]:
         """See `Passes`."""
         return results_by_direction(self.plans, values)
@@ -91,15 +76,14 @@ class SingleCall:
         self,
         tensors: Sequence[Tensor],
         resets: Tensor | None,
-        ragged: RaggedLayout | None = None,
+        ragged: Tensor | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
         """See `Passes`."""
-        data = tensors[0]
         steps, operands = self._kernel_arguments(tensors, resets, ragged)
-        arguments = operands, self.all_states, self.save, self.dtype or data.dtype, recordings or None
-        flat = self.restore(self.compiled.forward(steps, *arguments), data, ragged)
-        return flat[: self.result_count], without_final_states(self.plans, flat)
+        arguments = operands, self.all_states, self.save, self.dtype or steps.data.dtype, recordings or None
+        flat = self.restore(self.compiled.forward(steps, *arguments), tensors[0], ragged)
+        return flat[: state_result_count(self.plans)], without_final_states(self.plans, flat) if self.save else []
 
     def backward(
         self,
@@ -108,38 +92,55 @@ class SingleCall:
         resets: Tensor | None,
         d_visible: Sequence[Tensor | None],
         needed: Sequence[bool],
-        ragged: RaggedLayout | None = None,
+        ragged: Tensor | None = None,
         recordings: Sequence[Recording] | None = None,
+        groups: int = 0,
     ) -> list[Tensor | None]:
         """See `Passes`."""
+        if groups:
+            return sum_by_group(self, tensors, saved, resets, d_visible, needed, groups)
         steps, operands = self._kernel_arguments(tensors, resets, ragged)
         d_results = _to_kernel_gradients(steps, [None if d is None else flatten_steps(d) for d in d_visible])
         saved = [flatten_steps(v) for v in saved]
         d = self.compiled.backward(steps, operands, saved, d_results, needed[0], needed[1:], recordings or None)
         return [None if d[0] is None else d[0].view_as(tensors[0]), *d[1:]]
 
+    def empty_results(self, tensors: Sequence[Tensor], ragged: Tensor | None) -> list[Tensor]:
+        """Empty results of the shapes of `forward`, with the saved tensors."""
+        (data, *operands), results, saved = tensors, [], []
+        dtype = self.dtype or data.dtype
+        other_dtype = dtype if self.all_states else COMPUTE_DTYPE[data.dtype]
+        for plan, own in by_direction(self.plans, operands):
+            sizes = plan.sizes(own, data)
+            widths, S = list(plan.state_widths(sizes).values()), data.shape[0]
+            results.append(data.new_empty(S, widths[0], dtype=dtype))
+            if self.all_states or self.save:
+                results += [data.new_empty(S, n, dtype=other_dtype) for n in widths[1:]]
+            results += [data.new_empty(sizes.N, n, dtype=dtype) for n in widths]
+            for buffer, n in plan.kept_widths(sizes).items() if self.save else ():
+                saved.append(data.new_empty(S, n, dtype=BACKENDS[self.backend].saved_type(buffer, dtype)))
+        return [*results, *saved]
+
     def _kernel_arguments(
-        self, tensors: Sequence[Tensor], resets: Tensor | None, ragged: RaggedLayout | None
+        self, tensors: Sequence[Tensor], resets: Tensor | None, ragged: Tensor | None
     ) -> tuple[Steps, Sequence[Tensor]]:
         data, *operands = map(flatten_steps, tensors)
-        sizes = None if ragged is None else ragged.batch_sizes
-        return Steps(data, sizes, None if resets is None else resets.flatten()), operands
+        return Steps(data, ragged, None if resets is None else resets.flatten()), operands
 
-    def rows(self, tensors: Sequence[TensorOrNone], ragged: RaggedLayout | None) -> list[TensorOrNone]:
-        """See `Passes`."""
+    def batch_sizes(self, ragged: Tensor | None) -> Tensor | None:
+        """See `PlannedPasses`."""
+        return ragged
+
+    def rows(self, tensors: Sequence[TensorOrNone], ragged: Tensor | None) -> list[TensorOrNone]:
+        """See `PlannedPasses`."""
         return [None if v is None else flatten_steps(v) for v in tensors]
 
-    def restore(self, flat: Sequence[Tensor], data: Tensor, ragged: RaggedLayout | None) -> Sequence[Tensor]:
-        """See `Passes`. `flat` may also have saved tensors after the results."""
+    def restore(self, flat: Sequence[Tensor], data: Tensor, ragged: Tensor | None) -> Sequence[Tensor]:
+        """See `PlannedPasses`. `flat` may also have saved tensors after the results."""
         if data.dim() < 3:
             return flat
         final = [id(v) for _, own in self.by_direction(flat) for v in own]
         return [v if id(v) in final else v.unflatten(0, data.shape[:2]) for v in flat]
-
-
-def flatten_steps(v: Tensor) -> Tensor:
-    """Flatten a tensor with a row per step, (L, N, W), to (S, W). Return other tensors unchanged."""
-    return v.flatten(0, 1) if v.dim() == 3 else v
 
 
 def _to_kernel_gradients(steps: Steps, d_results: Sequence[Tensor | None]) -> dict[int, Tensor]:

@@ -45,6 +45,21 @@ def eager_apply(function: type[FlatFunction]) -> Callable[..., tuple[Tensor, ...
     return apply if functorch is None else super(torch.autograd.Function, function).apply  # type: ignore[misc]
 
 
+def apply_in_operator(function: type[FlatFunction]) -> Callable[..., tuple[Tensor, ...]]:
+    """Return the method `apply` of a function for the implementation of an operator.
+
+    Inside transforms, the dispatcher of torch runs the implementation at the level of one transform.
+    """
+    if functorch is None or top_transform() is None:
+        return function.apply
+
+    def apply(*args: Any) -> tuple[Tensor, ...]:
+        with functorch.enable_single_level_autograd_function():
+            return _single_level_function(function, function.forward).apply(*args)
+
+    return apply
+
+
 def is_differentiated() -> bool:
     """Whether the caller runs inside a transform that computes gradients."""
     if functorch is None:
@@ -79,10 +94,17 @@ def _call_in_vmap(function: type[FlatFunction], interpreter: Any, args: tuple[An
 
 
 @cache
-def _single_level_function(function: type[FlatFunction]) -> Any:
-    """A variant of `function` for one level of grad or jvp. It calls `function` at the next outer level."""
+def _single_level_function(
+    function: type[FlatFunction], forward: Callable[..., tuple[Tensor, ...]] | None = None
+) -> Any:
+    """A variant of `function` for one level of grad or jvp.
 
-    def forward(*args: Any) -> tuple[Tensor, ...]:
+    Args:
+        function: the function.
+        forward: the method `forward` of the result. By default it calls `function` at the next outer level.
+    """
+
+    def call_at_next_level(*args: Any) -> tuple[Tensor, ...]:
         interpreter = functorch.retrieve_current_functorch_interpreter()
         level = interpreter.level()
         unwrapped = [functorch._unwrap_for_grad(v, level) if isinstance(v, Tensor) else v for v in args]
@@ -91,7 +113,7 @@ def _single_level_function(function: type[FlatFunction]) -> Any:
         return tuple([functorch._wrap_for_grad(v, level) for v in results])
 
     rules = {
-        "forward": staticmethod(forward),
+        "forward": staticmethod(forward or call_at_next_level),
         "setup_context": staticmethod(function.setup_context),
         "backward": staticmethod(function.backward),
         "jvp": staticmethod(function.jvp),

@@ -1,172 +1,194 @@
-"""The torch operators `glassgate::layer` and `glassgate::layer_backward`, for torch.compile and torch.export.
+"""The torch operators of layers, for torch.compile and torch.export. `schema.py` registers these functions.
 
-`schema.py` registers the functions of this module: the implementations, the fake kernels, which return empty results of
-the right shapes, and the gradients. The second derivative is that of `autograd.LayerGradients`.
+`glassgate::layer` runs a call. It is composed of other operators: those that compute the parameters of kernels, and
+`layer_forward`, whose gradient `autograd.LayerFunction` computes by `layer_backward`. A graph contains `layer`, or the
+operators that it is composed of. The functions `fake_*` return empty results of the right shapes.
 
-The argument `plans` describes a layer as text: the name of a backend, then the plan of each direction.
+Arguments of all operators:
+
+- `tensors`: the input and the operands of the layer. For a cell that declares axes, the input is the pre-activations,
+  and the parameters of the passes are those of the kernels (`arrays/parameters.py`), not those of the layer.
+- `batch_sizes`, `resets`: see `Steps`.
+- `layer`: the static part of the call as text; see `plan.format_layer`.
+- `dtype`: the dtype of the results.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from glassgate.engines.contract import Steps
-from glassgate.engines.memory import COMPUTE_DTYPE
-from glassgate.engines.plan import (
-    Plan,
-    by_direction,
-    differentiable_tensors,
-    parse_plans,
-    state_result_count,
-    without_final_states,
-)
+from glassgate.engines.arrays.passes import ArrayPasses
+from glassgate.engines.backend import ArrayKernels
+from glassgate.engines.contract import Recording
+from glassgate.engines.plan import parse_plans, state_result_count
 from glassgate.engines.registry import BACKENDS
-from glassgate.engines.torch_op.autograd import GradientRequest, LayerGradients
-from glassgate.engines.torch_op.calls import RowLayout, SingleCall
+from glassgate.engines.torch_names import below_autograd, forward_ad
+from glassgate.engines.torch_op.autograd import GradientRequest, LayerFunction, LayerGradients, gradients_of_call
+from glassgate.engines.torch_op.calls import SingleCall
+from glassgate.engines.torch_op.function import apply_in_operator
+from glassgate.engines.torch_op.schema import library
 
 
-def format_layer(backend: str, plans: Sequence[str]) -> str:
-    """Return the text that operators take as `plans`: the name of a backend, then the text of each plan."""
-    return "\n".join([backend, *plans])
+class Call(NamedTuple):
+    """A call that an operator runs.
 
-
-def parse_layer(text: str) -> tuple[str, tuple[Plan, ...]]:
-    """Parse the argument `plans`. A text without the name of a backend is for the first backend in `BACKENDS`."""
-    name, _, plans = text.partition("\n")
-    if name not in BACKENDS:
-        name, plans = next(iter(BACKENDS)), text
-    return name, parse_plans(plans, BACKENDS[name].costs)
-
-
-def layer_plans(text: str) -> tuple[Plan, ...]:
-    """The plans in the argument `plans`."""
-    return parse_layer(text)[1]
-
-
-def forward(
-    data: Tensor,
-    batch_sizes: Tensor | None,
-    resets: Tensor | None,
-    operands: Sequence[Tensor],
-    plans: str,
-    all_states: bool,
-    save: bool,
-    dtype: torch.dtype,
-) -> list[Tensor]:
-    """`CompiledLayer.forward` with the arguments of the schema."""
-    compiled = SingleCall(*parse_layer(plans)).compiled
-    return compiled.forward(Steps(data, batch_sizes, resets), operands, all_states, save, dtype)
-
-
-def backward(
-    data: Tensor,
-    batch_sizes: Tensor | None,
-    resets: Tensor | None,
-    operands: Sequence[Tensor],
-    flat: Sequence[Tensor],
-    d_results: Sequence[Tensor],
-    reached: Sequence[int],
-    plans: str,
-    needs_d_data: bool,
-) -> list[Tensor]:
-    """`CompiledLayer.backward` with the arguments of the schema. A missing gradient is an empty tensor.
-
-    Item k of `d_results` is the gradient of the result with index `reached[k]`.
+    Attributes:
+        passes: its passes.
+        kernel_tensors: returns the tensors of the passes, from those of the operator `layer`.
+        all_states: whether every state at every step is a result, not only the output.
     """
-    call, tensors = SingleCall(*parse_layer(plans)), (data, *operands)
-    d_all: list[Tensor | None] = [None] * call.result_count
-    for k, d in zip(reached, d_results, strict=True):
-        d_all[k] = d
-    needed = needs_d_data, *differentiable_tensors(call.plans)[1:]
-    gradients = call.backward(tensors, flat, resets, d_all, needed, RowLayout.of(batch_sizes))
-    return [v.new_empty(0) if d is None else d for v, d in zip(tensors, gradients, strict=True)]
+
+    passes: SingleCall | ArrayPasses
+    kernel_tensors: Callable[[Sequence[Tensor]], list[Tensor]]
+    all_states: bool
+
+    def visible(self, flat: Sequence[Tensor]) -> list[Tensor]:
+        """The results of the operator `layer`, from those of a training call."""
+        by_direction = self.passes.by_direction(flat[: state_result_count(self.passes.plans)])
+        return [v for states, final in by_direction for v in (*states[: None if self.all_states else 1], *final)]
 
 
-def fake_forward(
-    data: Tensor,
-    batch_sizes: Tensor | None,
-    resets: Tensor | None,
-    operands: Sequence[Tensor],
-    plans: str,
-    all_states: bool,
-    save: bool,
-    dtype: torch.dtype,
+@lru_cache(1024)
+def parse_layer(layer: str, dtype: torch.dtype, save: bool = True) -> Call:
+    """The call with these arguments of an operator."""
+    head, _, content = layer.partition("\n")
+    name, kind, states = head.split("\t")
+    backend, all_states = BACKENDS[name], states == "all states"
+    if kind == "equations":
+        return Call(SingleCall(name, parse_plans(content, backend.costs), save, dtype, all_states), list, all_states)
+    kernels: ArrayKernels | None = getattr(backend, "array_kernels", None)
+    assert kernels is not None
+    return Call(*kernels.parse(content, dtype, all_states, save), all_states)
+
+
+@dataclass(frozen=True)
+class OperatorPasses:
+    """`Passes` that run the operators `layer_forward` and `layer_backward`.
+
+    Attributes:
+        passes: the passes that the operators run.
+        layer, dtype: arguments of the operators.
+    """
+
+    passes: SingleCall | ArrayPasses
+    layer: str
+    dtype: torch.dtype
+    plans = property(attrgetter("passes.plans"))
+    planned = property(attrgetter("passes.planned"))
+    by_direction = property(attrgetter("passes.by_direction"))
+    in_torch = property(attrgetter("passes.in_torch"))
+
+    def forward(
+        self,
+        tensors: Sequence[Tensor],
+        resets: Tensor | None,
+        ragged: Tensor | None = None,
+        recordings: Sequence[Recording] | None = None,
+    ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        """See `Passes`."""
+        with torch.enable_grad(), below_autograd():  # an outer transform differentiates too
+            flat = torch.ops.glassgate.layer_forward([*tensors], ragged, resets, self.layer, self.dtype, True)
+        count = state_result_count(self.plans)
+        return flat[:count], flat[count:]
+
+    def backward(
+        self,
+        tensors: Sequence[Tensor],
+        saved: Sequence[Tensor],
+        resets: Tensor | None,
+        d_visible: Sequence[Tensor | None],
+        needed: Sequence[bool],
+        ragged: Tensor | None = None,
+        recordings: Sequence[Recording] | None = None,
+        groups: int = 0,
+    ) -> list[Tensor | None]:
+        """See `Passes`. The plans record no factors."""
+        assert not groups
+        return gradients_of_call(self, ragged, resets, tensors, saved, d_visible, needed, self._run_backward)
+
+    def _run_backward(
+        self, request: GradientRequest, ragged: Tensor | None, resets: Tensor | None, *tensors: Tensor
+    ) -> list[Tensor]:
+        """Do the same as `LayerGradients`."""
+        indices = [*request.needed], [*request.reached]
+        gradients: list[Tensor] = torch.ops.glassgate.layer_backward(
+            [*tensors], ragged, resets, self.layer, self.dtype, *indices
+        )
+        return gradients
+
+
+def layer(
+    tensors: Sequence[Tensor], batch_sizes: Tensor | None, resets: Tensor | None, layer: str, dtype: torch.dtype
 ) -> list[Tensor]:
-    S, results, saved = data.shape[0], [], []
-    compute_dtype, (name, parsed) = COMPUTE_DTYPE[data.dtype], parse_layer(plans)
-    for plan, own in by_direction(parsed, operands):
-        sizes = plan.sizes(own, data)
-        widths = list(plan.state_widths(sizes).values())
-        results.append(data.new_empty(S, widths[0], dtype=dtype))
-        if all_states or save:
-            results += [data.new_empty(S, n, dtype=dtype if all_states else compute_dtype) for n in widths[1:]]
-        results += [data.new_empty(sizes.N, n, dtype=dtype) for n in widths]
-        if save:
-            kept = plan.kept_widths(sizes).items()
-            saved += [data.new_empty(S, n, dtype=BACKENDS[name].saved_type(buffer, dtype)) for buffer, n in kept]
-    return [*results, *saved]
+    """Run a call. Return for each direction the output or all states at every step, then its final states."""
+    call = parse_layer(layer, dtype)
+    tensors = call.kernel_tensors(tensors)
+    if below_autograd is None and _is_recorded(tensors):
+        return call.visible([v.to(dtype) for v in call.passes.in_torch(tensors, resets, batch_sizes)])
+    results: list[Tensor] = torch.ops.glassgate.layer_forward(tensors, batch_sizes, resets, layer, dtype, False)
+    return results
 
 
-def fake_backward(
-    data: Tensor,
-    batch_sizes: Tensor | None,
-    resets: Tensor | None,
-    operands: Sequence[Tensor],
-    flat: Sequence[Tensor],
-    d_results: Sequence[Tensor],
-    reached: Sequence[int],
-    plans: str,
-    needs_d_data: bool,
+def differentiable_layer_forward(
+    tensors: Sequence[Tensor], batch_sizes: Tensor | None, resets: Tensor | None, *options: Any
 ) -> list[Tensor]:
-    d = [data.new_empty(data.shape if needs_d_data else (0,))]
-    for plan, own in by_direction(layer_plans(plans), operands):
-        d += [v.new_empty(v.shape if has_grad else (0,)) for v, has_grad in zip(own, plan.differentiable, strict=True)]
-    return d
+    """Do the same as `layer_forward`, at the level of autograd or of one transform."""
+    layer, dtype, save = options
+    if not save and not _is_recorded(tensors):
+        with below_autograd():
+            results: list[Tensor] = torch.ops.glassgate.layer_forward(tensors, batch_sizes, resets, *options)
+            return results
+    call = parse_layer(layer, dtype)
+    passes = OperatorPasses(call.passes, layer, dtype)
+    flat = apply_in_operator(LayerFunction)(passes, batch_sizes, None, None, resets, *tensors)
+    return [*flat] if save else call.visible(flat)
 
 
-def save_layer(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
-    """Save the tensors of the operator `layer` that `layer_gradient` reads."""
-    data, batch_sizes, resets, operands, ctx.text, _, _, _ = inputs
-    plans = parse_layer(ctx.text)[1]
-    ctx.operand_count, ctx.result_count = len(operands), state_result_count(plans)
-    ctx.differentiable = differentiable_tensors(plans)[1:]
-    ctx.save_for_backward(data, batch_sizes, resets, *operands, *without_final_states(plans, output))
-    ctx.set_materialize_grads(False)
+def _is_recorded(tensors: Sequence[Tensor]) -> bool:
+    """Whether autograd records operations on these tensors, or forward-mode differentiation is active."""
+    return (torch.is_grad_enabled() and any([v.requires_grad for v in tensors])) or forward_ad._current_level >= 0
 
 
-def layer_gradient(ctx: Any, d_flat: Sequence[Tensor | None]) -> tuple[Any, ...]:
-    """The gradient of the operator `layer`."""
-    data, batch_sizes, resets, *rest = ctx.saved_tensors
-    # For `detach`, see `autograd.py`.
-    operands, saved = rest[: ctx.operand_count], [v.detach() for v in rest[ctx.operand_count :]]
-    reached = [k for k, d in enumerate(d_flat[: ctx.result_count]) if d is not None]
-    d_reached, needs_d_data = [d_flat[k] for k in reached], ctx.needs_input_grad[0]
-    d_data, *d_operands = torch.ops.glassgate.layer_backward(
-        data, batch_sizes, resets, operands, saved, d_reached, reached, ctx.text, needs_d_data
-    )
-    # An operator cannot return None. A missing gradient is an empty tensor.
-    triples = zip(d_operands, ctx.differentiable, operands, strict=True)
-    d_existing = [d if exists and d.shape == v.shape else None for d, exists, v in triples]
-    return d_data if needs_d_data else None, None, None, d_existing, None, None, None, None
+def layer_forward(
+    tensors: Sequence[Tensor], batch_sizes: Tensor | None, resets: Tensor | None, *options: Any
+) -> list[Tensor]:
+    """Run the forward pass. The options are `layer`, `dtype` and `save`.
+
+    With `save`, the results are every state at every step and every final state, then the tensors that the backward
+    pass reads. Otherwise they are those of `layer`.
+    """
+    return [*LayerFunction.forward(parse_layer(*options).passes, batch_sizes, None, None, resets, *tensors)]
 
 
-def save_layer_backward(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
-    """Save the tensors of the operator `layer_backward` that `layer_backward_gradient` reads."""
-    data, batch_sizes, resets, operands, saved, d_reached, reached, text, _ = inputs
-    name, plans = parse_layer(text)
-    tensors = data, *operands
-    triples = zip(output, tensors, differentiable_tensors(plans), strict=True)
-    needed = tuple([exists and d.shape == v.shape for d, v, exists in triples])
-    request = GradientRequest(SingleCall(name, plans), needed, tuple(reached), state_result_count(plans))
-    rest = RowLayout.of(batch_sizes), resets, *tensors, *saved, *d_reached
-    LayerGradients.setup_context(ctx, (request, *rest), ())
+def fake_layer_forward(
+    tensors: Sequence[Tensor], batch_sizes: Tensor | None, resets: Tensor | None, *options: Any
+) -> list[Tensor]:
+    return parse_layer(*options).passes.empty_results(tensors, batch_sizes)
 
 
-def layer_backward_gradient(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any, ...]:
-    """The gradient of the operator `layer_backward`."""
-    request = ctx.request
-    dd_needed = [v for v, need in zip(dd, request.needed, strict=True) if need]
-    (d_data, *d_operands), d_saved, d_d_reached = request.split(LayerGradients.backward(ctx, *dd_needed)[3:])
-    return d_data, None, None, d_operands, d_saved, d_d_reached, None, None, None
+def layer_backward(
+    tensors: Sequence[Tensor], batch_sizes: Tensor | None, resets: Tensor | None, *options: Any
+) -> list[Tensor]:
+    """Run the backward pass. `tensors` are those of `LayerGradients`.
+
+    The options are `layer`, `dtype`, and the attributes `needed` and `reached` of the request.
+    """
+    layer, dtype, needed, reached = options
+    passes = parse_layer(layer, dtype).passes
+    request = GradientRequest(passes, tuple(needed), tuple(reached), state_result_count(passes.plans))
+    return [*LayerGradients.forward(request, batch_sizes, resets, *tensors)]
+
+
+def fake_layer_backward(
+    tensors: Sequence[Tensor], batch_sizes: Tensor | None, resets: Tensor | None, *options: Any
+) -> list[Tensor]:
+    return [torch.empty_like(v) for v, need in zip(tensors, options[2], strict=False) if need]
+
+
+if below_autograd is not None:
+    library.impl("layer_forward", differentiable_layer_forward, "Autograd")

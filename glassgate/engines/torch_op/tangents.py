@@ -3,15 +3,14 @@
 A tangent cell computes the states of the original cell and their tangents, which are directional derivatives.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import compress, islice
 
 import torch
 from torch import Tensor
 
 from glassgate.cell import Cell, Weights
-from glassgate.engines import reference
 from glassgate.engines.contract import Direction, Steps
 from glassgate.engines.plan import Plan
 from glassgate.engines.symbolic.equations import Equations
@@ -75,31 +74,31 @@ def values_and_tangents(results: Sequence[Tensor], plans: Sequence[Plan]) -> tup
     return values, tangents
 
 
-def reference_results(steps: Steps, directions: list[Direction]) -> list[Tensor]:
-    """Run a call on the reference engine. Return every state at every step and every final state."""
-    return [v for r in reference.run(steps, directions, all_states=True) for v in (*r.states, *r.final)]
-
-
-def reference_with_tangents(
-    steps: Steps, directions: list[Direction], tensors: Sequence[Tensor], d: Sequence[Tensor | None]
-) -> tuple[list[Tensor], Sequence[Tensor]]:
-    """Return the results of a call, with or without projections, and their tangents.
+def tangents_in_torch(
+    function: Callable[..., Sequence[Tensor]], tensors: Sequence[Tensor], d: Sequence[Tensor | None]
+) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+    """Return the values of a differentiable function and their tangents.
 
     Args:
-        steps, directions: the arguments of the call.
-        tensors: the input and the operands of the directions.
-        d: the tangents of `tensors`; None for zero.
-
+        function: a function of `tensors`.
+        tensors, d: the arguments of the function and their tangents; None for zero.
     """
-    pairs = [(v, d_v) for v, d_v in zip(tensors, d, strict=True) if d_v is not None]
+    is_moved = [v is not None for v in d]
+    moved = tuple(compress(tensors, is_moved))
+
+    def values_of(*moved: Tensor) -> tuple[Tensor, ...]:
+        remaining = iter(moved)
+        own = [next(remaining) if has_tangent else v for v, has_tangent in zip(tensors, is_moved, strict=True)]
+        return tuple(function(*own))
+
+    if not moved:
+        values = values_of()
+        return values, [torch.zeros_like(v) for v in values]
+    values, pullback, *_ = torch.func.vjp(values_of, *moved)
     # The gradients of a call are linear in the gradients of its results, so their derivative has the tangents.
-    with torch.enable_grad():
-        results = reference_results(steps, directions)
-        d_results = [torch.zeros_like(v, requires_grad=True) for v in results]
-        total = torch.stack([torch.sum(v * d_v) for v, d_v in zip(results, d_results, strict=True)]).sum()
-        first = torch.autograd.grad(total, [v for v, _ in pairs], create_graph=True)
-        d_first = [d_v for _, d_v in pairs]
-        return results, torch.autograd.grad(first, d_results, d_first, create_graph=True, materialize_grads=True)
+    zeros = [torch.zeros_like(v) for v in values]
+    _, transposed, *_ = torch.func.vjp(lambda *d_values: pullback(d_values), *zeros)
+    return values, transposed(tuple(compress(d, is_moved)))
 
 
 @lru_cache(256)

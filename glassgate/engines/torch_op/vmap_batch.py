@@ -70,3 +70,8 @@ class Batch:
         ]
         stacked = tuple([torch.stack(examples) for examples in zip(*results, strict=True)])
         return stacked, (0,) * len(stacked)
+
+
+def flatten_steps(v: Tensor) -> Tensor:
+    """Flatten a tensor with a row per step, (L, N, W), to (S, W). Return other tensors unchanged."""
+    return v.flatten(0, 1) if v.dim() == 3 else v

@@ -9,11 +9,10 @@ import glassgate as gg
 from glassgate.engines.contract import Direction
 from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.forward import Form, forward_pass
-from glassgate.engines.plan import format_plans, operands_of
+from glassgate.engines.plan import format_layer, format_plans, operands_of
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.engines.symbolic.trace import build_trace
 from glassgate.engines.torch_op import operators
-from glassgate.engines.torch_op.operators import format_layer
 from glassgate.engines.triton_gpu import graphs, launch, passes
 from glassgate.engines.triton_gpu.costs import COSTS
 from glassgate.engines.triton_gpu.emit import write_step_kernels
@@ -272,9 +271,9 @@ def test_fake_kernels_return_the_dtypes_of_saved_tensors():
     layer = gg.Recurrent(gg.cells.LayerNormGRU(), 3, 4, dtype=torch.float16)
     weights = {name.removesuffix("_l0"): v.detach() for name, v in layer.named_parameters()}
     directions = [Direction(layer.cell, weights, (torch.zeros(2, 4, dtype=torch.float16),), False)]
-    call = torch.randn(6, 3).half(), None, None, operands_of(directions)
-    rest = format_layer("triton", [format_plans(directions, False)]), False, True, torch.float16
-    real, fake = operators.forward(*call, *rest), operators.fake_forward(*call, *rest)
+    text = format_layer("triton", "equations", False, format_plans(directions))
+    call = [torch.randn(6, 3).half(), *operands_of(directions)], None, None, text, torch.float16, True
+    real, fake = operators.layer_forward(*call), operators.fake_layer_forward(*call)
     assert [(v.shape, v.dtype) for v in real] == [(v.shape, v.dtype) for v in fake]
     assert {v.dtype for v in real[2:]} == {torch.float16, torch.float32}  # float32: row sums
 
