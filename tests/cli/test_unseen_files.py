@@ -20,7 +20,7 @@ from tests.cli.unseen_series import (
     NUMBERS,
     OTHERS,
     PAIRS,
-    SERIES,
+    ROWS_OF_SERIES,
     TEXTS,
     VALUES,
     Case,
@@ -139,31 +139,6 @@ SPANS: dict[str, Case] = {
             ]
         ),
         [([*t.removesuffix(".").split(), "."], ["B-PER", "O", "B-PER", "O"]) for t, _ in SENTENCES],
-    ),
-}
-
-ROWS_OF_SERIES: dict[str, Case] = {
-    "lists of values with a label": (
-        "a.jsonl",
-        "".join(json.dumps({"id": k, "values": v, "label": label}) + "\n" for k, (v, label) in enumerate(SERIES)),
-        SERIES,
-    ),
-    "numbered series": ("a.csv", table([[k, *values, label] for k, (values, label) in enumerate(SERIES)]), SERIES),
-    "numbered series with names": (
-        "a.csv",
-        table(
-            [[k, *values, label] for k, (values, label) in enumerate(SERIES)],
-            f"i {' '.join(f't{k}' for k in range(20))} y",
-        ),
-        SERIES,
-    ),
-    "named series": (
-        "a.csv",
-        table(
-            [[f"X{k}.V", *values, label] for k, (values, label) in enumerate(SERIES)],
-            f"i {' '.join(f't{k}' for k in range(20))} y",
-        ),
-        SERIES,
     ),
 }
 

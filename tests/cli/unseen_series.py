@@ -269,3 +269,28 @@ FORECASTING: dict[str, Case] = {
         [(1850, "1 step", VALUES)],
     ),
 }
+
+ROWS_OF_SERIES: dict[str, Case] = {
+    "lists of values with a label": (
+        "a.jsonl",
+        "".join(json.dumps({"id": k, "values": v, "label": label}) + "\n" for k, (v, label) in enumerate(SERIES)),
+        SERIES,
+    ),
+    "numbered series": ("a.csv", table([[k, *values, label] for k, (values, label) in enumerate(SERIES)]), SERIES),
+    "numbered series with names": (
+        "a.csv",
+        table(
+            [[k, *values, label] for k, (values, label) in enumerate(SERIES)],
+            f"i {' '.join(f't{k}' for k in range(20))} y",
+        ),
+        SERIES,
+    ),
+    "named series": (
+        "a.csv",
+        table(
+            [[f"X{k}.V", *values, label] for k, (values, label) in enumerate(SERIES)],
+            f"i {' '.join(f't{k}' for k in range(20))} y",
+        ),
+        SERIES,
+    ),
+}

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, chain, islice
-from math import prod
 from operator import call, is_
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,7 +19,15 @@ from glassgate.engines.llvm_cpu.partition import fits_one_thread
 from glassgate.engines.llvm_cpu.passes import BackwardPass, LayerPass, Shape, cached_backward_pass, cached_forward_pass
 from glassgate.engines.llvm_cpu.plan import have_few_rows
 from glassgate.engines.llvm_cpu.processor import host
-from glassgate.engines.llvm_cpu.ragged import Copies, CopyPlan, RaggedLayout, packed_layout, padded_layout
+from glassgate.engines.llvm_cpu.ragged import (
+    Copies,
+    CopyPlan,
+    RaggedLayout,
+    packed_layout,
+    padded_layout,
+    restore_rows,
+    select_rows,
+)
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
 from glassgate.engines.memory import LOW_ADDRESS, Matrices, allocator, empty, empty_like, in_memory, to_contiguous
 from glassgate.engines.plan import Plan, needed_weights, results_by_direction
@@ -309,17 +316,17 @@ class PreparedPasses(PlannedPasses):
         """See `backend.PlannedPasses`."""
         order, places = (None, None) if ragged is None else (ragged.order, ragged.places)
         indices = {k: order if k else places for k in self.shapes}
-        return [None if v is None else _select_rows(v, indices.get(k)) for k, v in enumerate(tensors)]
+        return [None if v is None else select_rows(v, indices.get(k)) for k, v in enumerate(tensors)]
 
     def restore(self, flat: Sequence[Tensor], data: Tensor, ragged: RaggedLayout | None) -> list[Tensor]:
         """See `backend.PlannedPasses`."""
         order, places = (None, None) if ragged is None else (ragged.order, ragged.places)
         visible, final = list[Tensor](), list[Tensor]()
         for (count, _), (states, own) in zip(self._state_counts, results_by_direction(self.plans, flat), strict=True):
-            visible += [_restore_rows(v, places, (*data.shape[:-1], v.shape[-1])) for v in states[:count]]
+            visible += [restore_rows(v, places, (*data.shape[:-1], v.shape[-1])) for v in states[:count]]
             final += own
         shapes = [self.shapes[k] for k in self._sequence_indices[1:]]
-        return [*visible, *[_restore_rows(v, order, shape) for v, shape in zip(final, shapes, strict=True)]]
+        return [*visible, *[restore_rows(v, order, shape) for v, shape in zip(final, shapes, strict=True)]]
 
     def _new_backward_pass(self, needed: tuple[bool, ...], ragged: tuple[bool, ...]) -> "_Backward":
         """Create the pass that computes the needed gradients.
@@ -386,16 +393,3 @@ class PreparedPasses(PlannedPasses):
         for k, row in results:
             all_tensors.append(d[row] if k else d_data)
         return Copies(plan, [*map(Tensor.contiguous, all_tensors)]), new
-
-
-def _select_rows(tensor: Tensor, indices: Tensor | None) -> Tensor:
-    """Return the rows of a tensor with these indices; all rows for None."""
-    rows = tensor.flatten(0, -2) if tensor.dim() > 2 else tensor
-    return rows if indices is None else rows[indices]
-
-
-def _restore_rows(rows: Tensor, indices: Tensor | None, shape: Shape) -> Tensor:
-    """Return a tensor of this shape with `rows` at these indices, and zeros elsewhere."""
-    if indices is not None:
-        rows = rows.new_zeros(prod(shape[:-1]), shape[-1]).index_copy(0, indices, rows)
-    return rows.view(shape)

@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
+from math import prod
 from typing import NamedTuple
 
 import torch
@@ -192,3 +193,16 @@ class Copies(NamedTuple):
 
     plan: CopyPlan
     tensors: Sequence[Tensor]
+
+
+def select_rows(tensor: Tensor, indices: Tensor | None) -> Tensor:
+    """Return the rows of a tensor with these indices; all rows for None."""
+    rows = tensor.flatten(0, -2) if tensor.dim() > 2 else tensor
+    return rows if indices is None else rows[indices]
+
+
+def restore_rows(rows: Tensor, indices: Tensor | None, shape: Sequence[int]) -> Tensor:
+    """Return a tensor of this shape with `rows` at these indices, and zeros elsewhere."""
+    if indices is not None:
+        rows = rows.new_zeros(prod(shape[:-1]), shape[-1]).index_copy(0, indices, rows)
+    return rows.view(shape)
