@@ -198,6 +198,29 @@ def test_gradients_of_detached_values_are_zero():
     torch.testing.assert_close(*tapes, atol=1e-12, rtol=0)
 
 
+class Unread(gg.Cell):
+    """At the first step, `u` depends on no parameter."""
+
+    gates, state, unit = {"n": ("unit",)}, {"h": ("unit",)}, 3
+    recurrent = False
+
+    def step(self, a, s):
+        u = torch.cos(s.h)
+        return torch.tanh(a.n) * u
+
+
+def test_values_that_depend_on_no_parameter_have_a_gradient():
+    """They had a gradient of zero in a loop of torch operations, where nothing that requires one leads to them."""
+    layer, x = gg.Recurrent(Unread(), 2, 3), torch.randn(4, 2, 2)
+    gradients = []
+    for engine in ("reference", "cpu"):
+        with gg.engine(engine), gg.record(layer) as tape:
+            layer(x)[0].sum().backward()
+        gradients.append(tape.grad["layer0.forward.u"])
+    assert gradients[0][0].abs().min() > 0
+    torch.testing.assert_close(*gradients)
+
+
 def test_names_contain_the_modules_of_a_model():
     model = torch.nn.ModuleDict({"encoder": gg.GRU(D, H), "decoder": gg.LSTM(H, H)})
     with gg.record(model) as tape, torch.no_grad():
