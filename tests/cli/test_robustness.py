@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,48 @@ def test_trainings_side_by_side_end_with_the_process_that_started_them(tmp_path:
     while running(worker):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_a_signal_to_trainings_side_by_side_ends_all_of_them_while_one_has_finished(tmp_path: Path) -> None:
+    """A terminal, `timeout` and batch systems send the signal to the whole group of processes."""
+    (tmp_path / "job.py").write_text(
+        "import os, time\n"
+        "from pathlib import Path\n"
+        "from glassgate.tasks.training.signals import StopRequest\n"
+        "def finish(place, progress): pass\n"
+        "def train(place, progress):\n"
+        "    request = StopRequest(progress)\n"
+        "    with request.listen():\n"
+        "        Path(place, 'ready').touch()\n"
+        "        while not request.received:\n"
+        "            time.sleep(0.01)\n"
+        "        time.sleep(0.5)\n"
+        "    Path(place, 'saved').touch()\n"
+    )
+    script = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from functools import partial; import job\n"
+        "from rich.console import Console; from glassgate.cli.progress import display\n"
+        "from glassgate.cli.parallel import run_parallel; from glassgate.cli.stopping import stoppable\n"
+        f"jobs = {{f.__name__: partial(f, {str(tmp_path)!r}) for f in (job.finish, job.train)}}\n"
+        "if __name__ == '__main__':\n"
+        "    with stoppable('demo'): run_parallel(jobs, display(Console()))"
+    )
+    (tmp_path / "main.py").write_text(script)
+    process = subprocess.Popen(
+        [sys.executable, str(tmp_path / "main.py")], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        while not (tmp_path / "ready").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        time.sleep(0.5)  # `finish` has ended
+        os.killpg(process.pid, signal.SIGTERM)
+        _, err = process.communicate(timeout=30)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert "Interrupted: 15" in err
+    assert (tmp_path / "saved").exists()
 
 
 def running(process: int) -> bool:
