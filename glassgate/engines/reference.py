@@ -207,15 +207,13 @@ def record_step(
         if isinstance(value, Tensor) and name not in cell.state and (name in cell.gates or step.shapes is not None):
             values.setdefault(name, value)
 
-    def is_recorded(name: str, value: Tensor) -> bool:
-        # Only a value with one number per row and unit can be the value of a gate.
-        if step.shapes is None:
+    def is_recorded(value: Tensor) -> bool:
+        if step.shapes is None:  # only a value with one number per row and unit can be the value of a gate
             return value.shape == (n, step.hidden_size)
-        is_value = value.is_floating_point() and value.dim() > 0 and value.shape[0] == n
-        return is_value and (name not in cell.gates or value.shape[1:] == step.shapes.gates[name])
+        return value.is_floating_point() and value.dim() > 0 and value.shape[0] == n
 
     def store(states: tuple[Tensor, ...]) -> None:
-        names = [name for name in (*cell.gates, *values) if name in values and is_recorded(name, values[name])]
+        names = [name for name in (*cell.gates, *values) if name in values and is_recorded(values[name])]
         recorded = {name: values[name] for name in dict.fromkeys(names)}
         if step.shapes is not None:
             recording.shapes = {name: tuple(v.shape[1:]) for name, v in recorded.items()}

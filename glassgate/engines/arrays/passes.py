@@ -134,7 +134,7 @@ class ArrayPasses:
         results += [torch.empty_like(v) for v in initial]
         if self.save:
             N = initial[0].shape[0]  # `len` would fix the size in a compiled graph
-            steps = gates.shape[0] // N if ragged is None else ragged.shape[0]
+            steps = gates.shape[0] // torch.sym_max(N, 1) if ragged is None else ragged.shape[0]
             results.append(gates.new_empty(prod(self.compiled.saved_shape(steps, N))))
         return results
 

@@ -241,12 +241,16 @@ def test_lower_precision_is_more_accurate_than_the_reference(kind):
         assert (ours - value).norm() < (theirs - value).norm() + 1e-3 * value.norm()
 
 
-def test_recordings_of_edited_cells():
+RECORDED = {"b": gg.cells.GatedDeltaNet(2, 3), "u": gg.cells.S4D(3)}
+
+
+@pytest.mark.parametrize(("name", "cell"), RECORDED.items(), ids=str)
+def test_recordings_of_edited_cells(name, cell):
     """A recorded gradient is that of the value, wherever the step reads it."""
-    layer, recorded = gg.Recurrent(gg.cells.GatedDeltaNet(2, 3), 5, 8, dtype=torch.float64), []
+    layer, recorded = gg.Recurrent(cell, 5, 8, dtype=torch.float64), []
     x = torch.randn(4, 2, 5, dtype=torch.float64)
     for engine in ("cpu", "reference"):
-        with interpreted(), gg.engine(engine), gg.edit(layer, {"layer0.forward.b": gg.scale(0.5)}):
+        with interpreted(), gg.engine(engine), gg.edit(layer, {f"layer0.forward.{name}": gg.scale(0.5)}):
             with gg.record(layer) as tape:
                 output, _ = layer(x)
             output.square().sum().backward()
