@@ -221,6 +221,16 @@ def test_values_that_depend_on_no_parameter_have_a_gradient():
     torch.testing.assert_close(*gradients)
 
 
+def test_a_recording_of_no_sequences_has_all_names():
+    layer = gg.Recurrent(gg.cells.LinearAttention(heads=2, key_size=4), 6, 8, recurrent_dropout=0.3)
+    tapes = []
+    for N in (0, 2):
+        with gg.record(layer) as tape:
+            layer(torch.randn(5, N, 6))
+        tapes.append({name: (*v.shape[:1], *v.shape[2:]) for name, v in tape.items()})
+    assert tapes[0] == tapes[1]
+
+
 def test_names_contain_the_modules_of_a_model():
     model = torch.nn.ModuleDict({"encoder": gg.GRU(D, H), "decoder": gg.LSTM(H, H)})
     with gg.record(model) as tape, torch.no_grad():

@@ -106,7 +106,8 @@ class Recorder(NamedTuple):
         if not rows.is_equal:
             sequences, previous = rows.sequences.to(device), rows.previous.to(device)
         for after, initial, restart in zip(states, operands.initial, operands.restart, strict=False):
-            initial, restart, after = initial.reshape(N, -1), restart.reshape(N, -1), after.flatten(0, -2)
+            after = after.flatten(0, -2)
+            initial, restart = initial.reshape(N, after.shape[1]), restart.reshape(N, after.shape[1])
             if sequences is None or previous is None:
                 earlier = (after[N:], initial) if rows.reverse else (initial, after[:-N])
                 v = torch.cat(earlier)

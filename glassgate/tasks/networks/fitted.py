@@ -104,10 +104,11 @@ def _kernels(series: Sequence[np.ndarray], targets: np.ndarray) -> Iterator[Fitt
     most = min(longest, _MAX_STORED_VALUES // (len(series) * series[0].shape[1]))
     if len(series) > MAX_EXAMPLES or most == 0:
         return
+    pairs = [(torch.from_numpy(x)[None].double(), torch.tensor([len(x)])) for x in series]
     for parts, differences in product({min(most, parts) for parts in _PARTS}, (False, True)):
         count = max(1, parts - differences)
-        rows = [kernel_features(torch.from_numpy(x)[None], torch.tensor([len(x)]), count, differences) for x in series]
-        support = torch.cat(rows).double().numpy().round(4)  # a run stores these numbers as text
+        rows = [kernel_features(steps, length, count, differences) for steps, length in pairs]
+        support = torch.cat(rows).numpy().round(4)  # a run stores these numbers as text
         flat = support.reshape(len(series), -1)
         squares = np.square(flat).sum(1)
         distances = (squares[:, None] + squares - 2 * flat @ flat.T).clip(0) / flat.shape[1]

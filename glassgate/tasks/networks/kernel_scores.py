@@ -11,7 +11,8 @@ class KernelScores(nn.Module):
     """A fixed regression with a Gaussian kernel, which compares the `kernel_features` of series.
 
     The output is the sum of the coefficients of all training series, each multiplied by exp(-rate * distance). The
-    distance is the mean squared difference of the features.
+    distance is the mean squared difference of the features. Large coefficients may cancel in this sum, so it is
+    computed in float64, except on Apple's GPUs, which lack it.
 
     Args:
         support: the features of S training series, `(S, F, C)`
@@ -31,9 +32,11 @@ class KernelScores(nn.Module):
 
     def forward(self, steps: Tensor, lengths: Tensor) -> Tensor:
         """Return the outputs, `(N, 1, K)`, for padded series, `(N, L, C)`, of lengths `(N,)`."""
-        found = kernel_features(steps, lengths, self.support.shape[1], self.differences)
-        distances = (found[:, None] - self.support).square().mean((2, 3))
-        return ((-self.rate * distances).exp() @ self.coefficients)[:, None]
+        exact = torch.float32 if steps.device.type == "mps" else torch.float64
+        found = kernel_features(steps.to(exact), lengths, self.support.shape[1], self.differences)
+        distances = (found[:, None] - self.support.to(exact)).square().mean((2, 3))
+        outputs = (-self.rate * distances).exp() @ self.coefficients.to(exact)
+        return outputs[:, None].to(steps.dtype)
 
 
 def kernel_features(steps: Tensor, lengths: Tensor, count: int, differences: bool) -> Tensor:

@@ -120,3 +120,13 @@ def test_outputs_become_log_odds_only_as_far_as_they_predict_labels_of_other_exa
     assert log_odds_factor(left_out, targets) == 4.0
     assert log_odds_factor(left_out[::-1], targets) < 0.6
     assert log_odds_factor(-left_out, targets) == 0.0
+
+
+def test_large_coefficients_of_a_kernel_cancel_exactly() -> None:
+    steps = torch.linspace(0, 3, 50)[None, :, None].sin()
+    support = torch.cat([steps + 1e-3, steps - 1e-3])
+    scores = KernelScores(support, torch.tensor([[1e5], [-1e5]]), 2.0, False)
+    others = steps + torch.linspace(0.1, 1, 20)[:, None, None]
+    distances = np.square(others.double().numpy()[:, None] - support.double().numpy()).mean((2, 3))
+    expected = np.exp(-2 * distances) @ [1e5, -1e5]
+    np.testing.assert_allclose(scores(others, torch.full((20,), 50)).flatten(), expected, rtol=1e-6)
