@@ -49,6 +49,7 @@ OPTIMISED = (
     "engines/llvm_cpu/test_unusual_steps.py",
     "engines/llvm_cpu/test_widths.py",
     "engines/test_engines.py",
+    "engines/test_torch_export.py",
     "layers/test_against_torch.py",
     "mathematics",
     "sessions/test_int8.py",

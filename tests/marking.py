@@ -10,7 +10,7 @@ import pytest
 
 _OWN = ("tests", "experiments")
 """The packages whose functions are searched for calls."""
-_STARTS = {"subprocess", "multiprocessing", "get_context", "ProcessPoolExecutor", "fork", "num_workers"}
+_STARTS = {"subprocess", "multiprocessing", "get_context", "Process", "ProcessPoolExecutor", "fork", "num_workers"}
 """Modules, functions and arguments that start processes."""
 _COMMANDS = {"demo": {"process", "training"}, "compare": {"process", "training"}, "search": {"training"}}
 _COMMANDS |= {"train": {"training"}}

@@ -21,6 +21,7 @@ from tests.cli.unseen_series import (
     OTHERS,
     PAIRS,
     ROWS_OF_SERIES,
+    SERIES,
     TEXTS,
     VALUES,
     Case,
@@ -255,6 +256,11 @@ def test_read_right(task: str, file: str, content: str, expected: Any, tmp_path:
 
 
 QUESTIONS: dict[str, tuple[str, str, str]] = {
+    "a step per row, with the labels of the series": (
+        "a.csv",
+        table([[f"p{k}", t, v, label] for k, (vs, label) in enumerate(SERIES) for t, v in enumerate(vs)], "who t x y"),
+        "numbers with a label in each row are neither forecasting nor a labelled series",
+    ),
     "several texts": (
         "a.csv",
         table([["ab"[k % 2], t, f"more of {t}"] for k, (t, _) in enumerate(TEXTS)]),

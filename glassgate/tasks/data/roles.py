@@ -42,14 +42,16 @@ Found = Mapping[Role, Column]
 def _texts(columns: Sequence[Column], _: Found) -> list[Column]:
     """The columns of distinct texts; if there are several, those of several words; if none, that of distinct words.
 
-    The only column that is left contains the texts if it is not of numbers.
+    The only column that is left contains the texts if it is not of numbers. Beside columns of numbers, words that
+    repeat are rather identifiers, as of the series in a table with a step per row.
     """
+    measured = any([column.kind == NUMBER and not column.counts_rows for column in columns])
     columns = [column for column in columns if column.kind in (WORD, TEXT)]
     texts = [column for column in columns if column.kind == TEXT and not column.may_be_labels]
     texts = texts or [column for column in columns if column.kind == TEXT]
     long = [column for column in texts if column.mean_words >= _MIN_WORDS]
     distinct = [column for column in columns if column.kind == WORD and not column.may_be_labels]
-    return (long if len(long) == 1 else texts) or distinct or [*columns][: len(columns) == 1]
+    return (long if len(long) == 1 else texts) or distinct or [*columns][: len(columns) == 1 and not measured]
 
 
 def _labels(columns: Sequence[Column], _: Found) -> list[Column]:
