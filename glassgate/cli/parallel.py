@@ -37,7 +37,7 @@ def run_parallel(jobs: Mapping[str, Callable[[Progress], Result]], display: rich
     context = get_context("spawn")
     bars = {name: Bar(display, name) for name in jobs}
     processes = {}
-    running: dict[Connection, str] = {}
+    running: dict[Any, str] = {}  # by the connection, whose class depends on the system
     results: dict[str, Any] = {}
     request = StopRequest(Progress())
     try:
