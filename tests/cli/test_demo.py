@@ -1,17 +1,24 @@
 """The demo with three small files, and the colours of its output."""
 
 import json
+import os
 import shutil
+import signal
+import sys
 import sysconfig
 from functools import partial
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from rich.text import Span
 
 from glassgate.cli import demo, main, parallel
 from glassgate.cli.colours import can_colour, colour
+from glassgate.cli.progress import display
 from glassgate.tasks.data.toy.python_code import standard_library
+from glassgate.tasks.errors import UserError
+from glassgate.tasks.progress import Progress
 from tests.forked import forked
 
 
@@ -61,3 +68,14 @@ def test_what_can_be_coloured() -> None:
     assert can_colour("ab", ["name", "other"])
     assert not can_colour("ab", ["NOUN", "VERB"])
     assert not can_colour(["a", "b"], ["name", "other"])
+
+
+def _kill_itself(progress: Progress) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+def test_a_killed_training_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "get_context", lambda method: forked())
+    with pytest.raises(UserError, match="first: the process was ended by SIGKILL, probably because memory was full"):
+        parallel.run_parallel({"first": _kill_itself}, display(Console()))
