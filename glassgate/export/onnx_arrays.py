@@ -244,10 +244,8 @@ class StepEmitter:
         return Emitted(value, axes)
 
     def _parameter(self, value: Value, name: str, gate: str | None) -> Emitted:
-        weight = self.weights.get(parameter_name(ops.Parameter(name, gate)))
-        if weight is None:
-            assert gate is not None
-            weight = self._rows_of(self.weights[name], gate, self.step.gates)
+        weights, key = self.weights, parameter_name(ops.Parameter(name, gate))
+        weight = weights[key] if gate is None or key in weights else self._rows_of(weights[name], gate, self.step.gates)
         return Emitted(self.outer("Reshape", weight, self.outer.constant(self._shape(value.axes))), value.axes)
 
     def _rows_of(self, weight: ir.Value, gate: str, gates: Mapping[str, Axes]) -> ir.Value:
