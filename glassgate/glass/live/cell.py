@@ -78,8 +78,8 @@ class CellDiagram(Diagram):
             The page. A notebook shows it, and `save(path)` writes it. It makes no network requests.
 
         Raises:
-            ValueError: the number of units is not 1 to 4, there are no pages in this language, or a cell declares
-                axes or uses an operation that JavaScript cannot express.
+            ValueError: the number of units is outside of 1 to 4, the language is unknown, or the cell declares axes
+                or uses an operation without an equivalent in JavaScript.
 
         Example:
             >>> import glassgate as gg

@@ -1,4 +1,4 @@
-"""Measures how much the loss increases if a part of the network, or a window of steps, is held at its mean."""
+"""Measures the increase of the loss while a part of the network, or a window of steps, is held at its mean."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext

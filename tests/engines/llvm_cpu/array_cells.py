@@ -87,7 +87,7 @@ class Masked(gg.Cell):
 
 
 class Projectable(gg.Cell):
-    """One number per unit as the output, which layers can project, beside a matrix and delayed values."""
+    """The output has one number per unit, so layers can project it. The cell also has a matrix and delayed values."""
 
     gates = {"z": ("units",), "k": ("key",), "f": Gate(("units",), reads="h")}
     state = {"h": ("units",), "S": ("key", "units"), "c": ("units",), "m": ()}
