@@ -54,6 +54,7 @@ OPTIMISED = (
     "mathematics",
     "sessions/test_int8.py",
     "sessions/test_session.py",
+    "tasks/training/test_health.py",
     "test_platforms.py",
 )
 """The folders and files whose kernels are optimised as those of users. Other tests compile the same kernels faster."""
