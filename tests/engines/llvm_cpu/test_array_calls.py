@@ -161,6 +161,27 @@ class Checked(torch.fx.Interpreter):
         return super().call_function(target, args, kwargs)
 
 
+FACTOR = 1.0
+
+
+class Scaled(gg.Cell):
+    gates, state, unit = {"n": ("unit",)}, {"h": ("unit",)}, 3
+    recurrent = False
+
+    def step(self, a, s):
+        return torch.tanh(a.n) * FACTOR + s.h.mean(-1, keepdim=True)
+
+
+def test_a_graph_is_compiled_again_when_its_cell_changes(monkeypatch):
+    torch._dynamo.reset()
+    layer, x = gg.Recurrent(Scaled(), 2, 3), torch.randn(4, 2, 2)
+    with gg.engine("cpu"):
+        compiled = torch.compile(layer, backend="eager", fullgraph=True)
+        before = compiled(x)[0]
+        monkeypatch.setitem(globals(), "FACTOR", 2.0)
+        torch.testing.assert_close(compiled(x)[0], 2 * before)
+
+
 @pytest.mark.filterwarnings("ignore:.isinstance.treespec", "ignore:The .grad attribute")  # of torch's own checks
 def test_torch_export_with_any_length():
     layer = gg.Recurrent(gg.cells.RetNet(2, 3), 5, 8).eval()
