@@ -23,10 +23,15 @@ from glassgate.tasks.data.reading import NO_READING, Reading
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
 from glassgate.tasks.definition import Prediction, Split
 from glassgate.tasks.errors import DataError
-from glassgate.tasks.networks.fitted import fit_series, fit_texts
-from glassgate.tasks.networks.kernel_scores import KernelScores
-from glassgate.tasks.networks.labelled import MAX_WEIGHTS, InputMap, TokenScores
-from glassgate.tasks.networks.step_scores import StepScores
+from glassgate.tasks.networks.maps import (
+    MAX_TOKEN_WEIGHTS,
+    InputMap,
+    KernelScores,
+    StepScores,
+    TokenScores,
+    fit_series,
+    fit_texts,
+)
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Task, Vocabularies
 from glassgate.tasks.wording import plural
@@ -196,7 +201,7 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
             return KernelScores(torch.tensor(support), torch.tensor(coefficients), *numbers)
         if "ridge" in self.fitted and self.series_scale is not None:
             return StepScores(*map(torch.tensor, self.fitted["ridge"]))
-        too_large = len(self.fitted.get("counts", ())) * num_outputs > MAX_WEIGHTS
+        too_large = len(self.fitted.get("counts", ())) * num_outputs > MAX_TOKEN_WEIGHTS
         if "counts" not in self.fitted or not self.options.linear or too_large:
             return None
         scores = TokenScores(self._rarity(), num_outputs)

@@ -1,16 +1,15 @@
 """The base class of baselines. A baseline takes the place of a task's network, so the task's own metrics score it."""
 
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
-from glassgate.tasks.data.batches import Batch, Encoded, lengths
+from glassgate.tasks.data.batches import Encoded, lengths
 
 MAX_UNITS = 2**21
 """The maximum number of tokens or steps from which a baseline learns."""
@@ -18,36 +17,27 @@ MAX_EXAMPLES = 20_000
 """The maximum number of texts or series from which a baseline learns."""
 
 
-class Baseline(nn.Module, ABC):
-    """A simple model with the inputs and outputs of a task's network.
+class Baseline(nn.Module):
+    """A simple model. Its `forward` takes a batch and returns the output of the task's network.
 
     Args:
         task: the task, with its options, vocabularies and fitted values
-        to_output: converts the tensor that `compute` returns to the output of the task's network
 
     Attributes:
         name: the name in tables and in metrics.json
         note: the examples from which the model learned, if it did not learn from all of them
     """
 
-    name: ClassVar[str]
+    name: str
+    note = ""
 
-    def __init__(self, task: Any, to_output: Callable[[Tensor], Any] = lambda tensor: tensor):
+    def __init__(self, task: Any):
         super().__init__()
-        self.task, self.to_output = task, to_output
-        self.note = ""
+        self.task = task
 
-    @abstractmethod
     def learn(self, train: Sequence[Encoded], dev: Sequence[Encoded]) -> None:
         """Learn from encoded training examples, and choose settings by encoded dev examples, if there are any."""
-
-    @abstractmethod
-    def compute(self, batch: Batch) -> Tensor:
-        """Return the main tensor of the network's output for a batch, for example the scores of the labels."""
-
-    def forward(self, batch: Batch) -> Any:
-        """Return the output for a batch in the form of the network's output."""
-        return self.to_output(self.compute(batch))
+        raise NotImplementedError
 
     def observed(self, encoded: Sequence[Encoded]) -> Iterator[dict[str, Any]]:
         """Yield the arguments of the metrics' `update` for encoded examples."""

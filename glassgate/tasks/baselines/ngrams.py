@@ -1,12 +1,71 @@
 """N-gram models with interpolated Kneser-Ney smoothing (Kneser & Ney 1995; Chen & Goodman 1999, equation 4.8)."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+
+from glassgate.tasks.baselines.baseline import MAX_UNITS, Baseline
+from glassgate.tasks.data.batches import Encoded, lengths
+from glassgate.tasks.data.vocabulary import UNKNOWN
+
+_CHUNK = 2**16  # tokens whose probabilities are computed at once
 
 
-@dataclass
-class _Level:
+class TokenModel(Baseline):
+    """Predicts each token from neighbouring tokens by an n-gram model.
+
+    It reads whole texts instead of batches, as contexts extend over the bounds of batches.
+
+    Args:
+        task: the task; `target_field` names the field of the tokens
+        name: the name of the model
+        offsets: the positions of the context relative to the token, the farthest first; empty for unigrams
+    """
+
+    def __init__(self, task: Any, name: str, offsets: Sequence[int] = ()):
+        super().__init__(task)
+        self.name, self.offsets = name, tuple(offsets)
+
+    def learn(self, train: Sequence[Encoded], dev: Sequence[Encoded]) -> None:
+        parts: list[tuple[np.ndarray, np.ndarray]] = []
+        left = MAX_UNITS
+        for fields in reversed(train):
+            tokens = fields[self.task.target_field]
+            parts.append(self._columns(tokens, max(0, len(tokens) - left), len(tokens)))
+            left -= len(tokens)
+            if left <= 0:
+                self.note = f"trained on the last {MAX_UNITS:,} of {int(np.sum(lengths(train))):,} tokens"
+                break
+        contexts, symbols = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        self.model = NGrams(contexts, symbols, len(self.task.vocabularies["units"]) - UNKNOWN)
+
+    def observed(self, encoded: Sequence[Encoded]) -> Iterator[dict[str, Any]]:
+        for fields in encoded:
+            tokens = fields[self.task.target_field]
+            for start in range(0, len(tokens), _CHUNK):
+                contexts, symbols = self._columns(tokens, start, min(len(tokens), start + _CHUNK))
+                nats = -np.log(self.model.probabilities(contexts, symbols))
+                observed = {"nats": nats, "mask": nats >= 0, "target": symbols}
+                observed["preds"] = self.model.most_probable(contexts)
+                yield {name: torch.from_numpy(values)[None] for name, values in observed.items()}
+
+    def _columns(self, tokens: np.ndarray, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """The contexts, `(L, C)`, and the symbols, `(L,)`, of the tokens from `start` to `stop`.
+
+        Symbol 0 is the unknown token. Contexts are -1 before the beginning and after the end of the text.
+        """
+        low, high = min((0, *self.offsets)), max((0, *self.offsets))
+        first, last = max(0, start + low), min(len(tokens), stop + high)
+        read = np.asarray(tokens[first:last], np.int64) - UNKNOWN
+        padded = np.pad(read, (first - start - low, stop + high - last), constant_values=-1)
+        columns = [padded[offset - low :][: stop - start] for offset in self.offsets]
+        contexts = np.stack(columns, 1) if columns else np.zeros((stop - start, 0), np.int64)
+        return contexts, padded[-low:][: stop - start]
+
+
+class _Level(NamedTuple):
     """The n-grams with contexts of one length.
 
     Attributes:
@@ -33,32 +92,24 @@ class NGrams:
         contexts: the context of each training symbol, `(P, C)`; the nearest symbol, which is dropped last, comes last
         symbols: the training symbols, `(P,)`
         num_symbols: the number of symbols, V; contexts may contain -1 for the beginning of a sequence
-
-    Example:
-        >>> model = NGrams(np.array([[0], [1], [0]]), np.array([1, 0, 1]), 2)
-        >>> model.probabilities(np.array([[0], [0]]), np.array([0, 1])).round(3).tolist()
-        [0.083, 0.917]
-        >>> model.most_probable(np.array([[0]])).tolist()
-        [1]
     """
 
     def __init__(self, contexts: np.ndarray, symbols: np.ndarray, num_symbols: int):
         self.num_symbols = num_symbols
-        size = contexts.shape[1]
         context_keys = [np.zeros(1, np.int64)]  # of each length
         indices = np.zeros(len(symbols), np.int64)
-        for length in range(1, size + 1):
-            keys = (contexts[:, size - length].astype(np.int64) + 1) * len(context_keys[-1]) + indices
+        for column in contexts.T[::-1]:
+            keys = (column.astype(np.int64) + 1) * len(context_keys[-1]) + indices
             distinct, indices = np.unique(keys, return_inverse=True)
             context_keys.append(distinct)
         distinct_grams, counts = np.unique(indices * num_symbols + symbols, return_counts=True)
         levels = [_level(context_keys[-1], distinct_grams, counts, num_symbols)]
-        for length in range(size, 0, -1):
+        for shorter_keys, keys in zip(context_keys[-2::-1], context_keys[:0:-1], strict=True):
             # The count of a shorter n-gram is the number of different symbols that precede it.
             index, symbol = np.divmod(distinct_grams, num_symbols)
-            shorter = context_keys[length][index] % len(context_keys[length - 1])
+            shorter = keys[index] % len(shorter_keys)
             distinct_grams, counts = np.unique(shorter * num_symbols + symbol, return_counts=True)
-            levels.append(_level(context_keys[length - 1], distinct_grams, counts, num_symbols))
+            levels.append(_level(shorter_keys, distinct_grams, counts, num_symbols))
         self.levels = levels[::-1]
 
     def probabilities(self, contexts: np.ndarray, symbols: np.ndarray) -> np.ndarray:
@@ -77,13 +128,11 @@ class NGrams:
 
     def _indices(self, contexts: np.ndarray) -> list[np.ndarray]:
         """The index of each context of each length; -1 for one that the training data lacks."""
-        size = contexts.shape[1]
         indices = [np.zeros(len(contexts), np.int64)]
-        for length in range(1, size + 1):
-            shorter = indices[-1]
-            keys = (contexts[:, size - length].astype(np.int64) + 1) * len(self.levels[length - 1].context_keys)
-            found = _find(self.levels[length].context_keys, keys + np.maximum(shorter, 0))
-            indices.append(np.where(shorter < 0, -1, found))
+        for column, shorter, level in zip(contexts.T[::-1], self.levels, self.levels[1:], strict=False):
+            previous = indices[-1]
+            keys = (column.astype(np.int64) + 1) * len(shorter.context_keys) + np.maximum(previous, 0)
+            indices.append(np.where(previous < 0, -1, _find(level.context_keys, keys)))
         return indices
 
     def _interpolate(self, indices: list[np.ndarray], symbols: np.ndarray) -> np.ndarray:

@@ -9,9 +9,7 @@ from torch import nn
 from glassgate.tasks.c.source import constants, numbers, strings
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.labelled_task import LabelledTask
-from glassgate.tasks.networks.kernel_scores import KernelScores
-from glassgate.tasks.networks.labelled import TokenScores
-from glassgate.tasks.networks.step_scores import StepScores
+from glassgate.tasks.networks.maps import KernelScores, StepScores, TokenScores
 from glassgate.tasks.task import Task
 
 

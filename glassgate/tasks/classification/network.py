@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from glassgate.tasks.classification.options import ClassificationOptions
 from glassgate.tasks.data.batches import Batch
-from glassgate.tasks.networks.encoder import last_outputs
-from glassgate.tasks.networks.labelled import InputMap, SequenceEncoder
-from glassgate.tasks.networks.states import step_mask
+from glassgate.tasks.networks.encoder import last_outputs, step_mask
+from glassgate.tasks.networks.labelled import SequenceEncoder
+from glassgate.tasks.networks.maps import InputMap
 
 _PARTS = ("last", "mean", "max")  # of concat pooling
 

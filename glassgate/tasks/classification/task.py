@@ -1,14 +1,14 @@
 """Classification: predict one label for a text or a series of numbers."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from glassgate.tasks.baselines.baseline import Baseline
-from glassgate.tasks.baselines.labels import LogisticRegression, MostFrequentLabel, NearestNeighbour
+from glassgate.tasks.baselines.features import Constant, OnFeatures, logistic_regression, nearest_neighbour, one_hot
 from glassgate.tasks.classification.network import Classifier, Scores
 from glassgate.tasks.classification.options import ClassificationOptions
 from glassgate.tasks.data.batches import Batch, Encoded
@@ -136,10 +136,18 @@ class Classification(LabelledTask[ClassificationOptions, Answer]):
         return "try --pooling concat" if self.options.pooling == "last" else super().remedy
 
     def baselines(self) -> Sequence[Baseline]:
-        kinds: list[Any] = [MostFrequentLabel, LogisticRegression]
+        count = len(self.vocabularies["labels"].symbols)
+
+        def output(labels: np.ndarray) -> Scores:
+            return Scores(one_hot(labels, count), None)
+
+        baselines: list[Baseline] = [
+            Constant(self, "most frequent label", lambda labels: np.bincount(labels).argmax(), "label", output),
+            OnFeatures(self, "logistic regression on {}", logistic_regression, "label", output),
+        ]
         if self.series_scale is not None:
-            kinds.append(NearestNeighbour)
-        return [kind(self, lambda labels: Scores(labels, None)) for kind in kinds]
+            baselines.append(OnFeatures(self, "1-nearest neighbour", nearest_neighbour, "label", output))
+        return baselines
 
     def text(self, example: Labelled, prediction: Answer) -> str:
         """Return the label and its probability; with attention pooling also each token or step with its weight."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from glassgate.tasks.fill_blanks.network import BlankNetwork
 from glassgate.tasks.fill_blanks.task import FillBlanks
-from glassgate.tasks.networks.states import States, as_hx, as_tuple
+from glassgate.tasks.networks.encoder import States, as_hx, as_tuple
 from glassgate.tasks.onnx import inputs
 from glassgate.tasks.onnx.models import Exported, Model
 

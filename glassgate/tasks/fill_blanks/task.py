@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from glassgate.tasks.baselines.baseline import Baseline
-from glassgate.tasks.baselines.texts import TokenModel
+from glassgate.tasks.baselines.ngrams import TokenModel
 from glassgate.tasks.data import texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.batching import Batching
@@ -21,7 +21,7 @@ from glassgate.tasks.errors import OptionError
 from glassgate.tasks.fill_blanks.network import BlankNetwork, BlankScores
 from glassgate.tasks.fill_blanks.options import FillBlanksOptions
 from glassgate.tasks.loss import Loss, Mean, cross_entropy
-from glassgate.tasks.networks.states import select_rows
+from glassgate.tasks.networks.encoder import select_rows
 from glassgate.tasks.predictions import Record, text_record
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.text_task import TextTask

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from glassgate.tasks.baselines.baseline import Baseline, quiet
 from glassgate.tasks.data.batches import Batch, Encoded, lengths
@@ -46,16 +45,12 @@ class RidgeOnLookBack(Baseline):
         _, _, self.model, residuals = min(errors)
         self.spread = torch.from_numpy(np.quantile(residuals, _LEVELS, axis=0)).float()
 
-    def compute(self, batch: Batch) -> Tensor:
+    def forward(self, batch: Batch) -> Output:
         """Return paths, `(N, P, H)`: the forecast plus each of P quantiles of its errors, or one path without them."""
         past, last, _ = self._split(batch["values"].numpy())
-        forecast = torch.from_numpy(self.model.predict(past).reshape(len(past), self.horizon) + last).float()[:, None]
-        if not self.task.head.has_quantiles:
-            return forecast
-        return forecast + (self.spread - self.spread.mean(0))
-
-    def forward(self, batch: Batch) -> Output:
-        paths = self.compute(batch)
+        paths = torch.from_numpy(self.model.predict(past).reshape(len(past), self.horizon) + last).float()[:, None]
+        if self.task.head.has_quantiles:
+            paths = paths + (self.spread - self.spread.mean(0))
         return Output(paths, None, paths)
 
     def _windows(self, encoded: Sequence[Encoded], context: int) -> tuple[np.ndarray, np.ndarray]:

@@ -12,8 +12,7 @@ from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.forecasting.heads import Head, SharedDraws
 from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.loss import to_float
-from glassgate.tasks.networks.encoder import encoder, last_outputs
-from glassgate.tasks.networks.states import as_tuple, repeat_rows
+from glassgate.tasks.networks.encoder import as_tuple, encoder, last_outputs, repeat_rows
 
 _CHUNK_ELEMENTS = 2**22  # maximum number of elements of a chunk's output; the allocator reuses memory up to this size
 

@@ -19,8 +19,7 @@ class KeyFrequencies(Baseline):
         steps = np.concatenate([each["targets"] for each in self.limited(train)])
         self.logits = _log_odds(steps.sum(0), len(steps))
 
-    def compute(self, batch: Batch) -> Tensor:
-        """Return the log odds of the keys, `(N, L, keys)`."""
+    def forward(self, batch: Batch) -> Tensor:
         return self.logits.expand_as(batch["targets"])
 
 
@@ -35,8 +34,7 @@ class KeyTransitions(Baseline):
         self.after_sound = _log_odds((steps * before).sum(0), before.sum(0))
         self.after_silence = _log_odds((steps * (1 - before)).sum(0), (1 - before).sum(0))
 
-    def compute(self, batch: Batch) -> Tensor:
-        """Return the log odds of the keys, `(N, L, keys)`."""
+    def forward(self, batch: Batch) -> Tensor:
         return torch.where(batch["inputs"] > 0, self.after_sound, self.after_silence)
 
 

@@ -8,9 +8,8 @@ from glassgate.tasks.data.batches import Batch, move
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.language_model.music import NUM_KEYS
 from glassgate.tasks.language_model.options import LanguageModelOptions
-from glassgate.tasks.networks.encoder import encoder
+from glassgate.tasks.networks.encoder import as_hx, as_tuple, encoder
 from glassgate.tasks.networks.linear import Tied
-from glassgate.tasks.networks.states import as_hx, as_tuple
 
 
 class LanguageNetwork(nn.Module):

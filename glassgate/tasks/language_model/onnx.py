@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from glassgate.tasks.language_model.music import NUM_KEYS
 from glassgate.tasks.language_model.network import LanguageNetwork
 from glassgate.tasks.language_model.task import LanguageModel
-from glassgate.tasks.networks.states import States, as_hx, as_tuple
+from glassgate.tasks.networks.encoder import States, as_hx, as_tuple
 from glassgate.tasks.onnx import inputs
 from glassgate.tasks.onnx.models import Exported, Model
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassgate.tasks.baselines.baseline import Baseline
-from glassgate.tasks.baselines.texts import TokenModel
+from glassgate.tasks.baselines.ngrams import TokenModel
 from glassgate.tasks.data import records, texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.batching import Batching, ChunkBatching, StreamBatching
@@ -30,7 +30,7 @@ from glassgate.tasks.language_model.network import LanguageNetwork
 from glassgate.tasks.language_model.options import NOTES, LanguageModelOptions
 from glassgate.tasks.language_model.sampling import MIN_TEMPERATURE, check_sampling, sample_token
 from glassgate.tasks.loss import Loss, Mean, cross_entropy, to_float
-from glassgate.tasks.networks.states import step_mask
+from glassgate.tasks.networks.encoder import step_mask
 from glassgate.tasks.predictions import Record, text_record
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Split, Task, Vocabularies

@@ -8,10 +8,8 @@ from glassgate.glass.live.network import Network
 from glassgate.tasks.data.raw_text import raw_tokeniser
 from glassgate.tasks.data.vocabulary import UNKNOWN, Vocabulary
 from glassgate.tasks.labelled_task import LabelledTask
-from glassgate.tasks.networks.kernel_scores import KernelScores
-from glassgate.tasks.networks.labelled import TokenScores
 from glassgate.tasks.networks.linear import Tied
-from glassgate.tasks.networks.step_scores import StepScores
+from glassgate.tasks.networks.maps import KernelScores, StepScores, TokenScores
 from glassgate.tasks.report.study import Excerpt
 
 

@@ -1,14 +1,17 @@
-"""Builds the recurrent layers of a task's network from its options, and selects their last outputs."""
+"""The recurrent layers of a task's network, and helpers for their states, `(layers, N, H)`, and their lengths."""
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 import glassgate as gg
 from glassgate.tasks import cells
+from glassgate.tasks.data.batches import move
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.networks.states import as_tuple
 from glassgate.tasks.options import Options
+
+States = tuple[Tensor, ...]
 
 
 def encoder(options: Options, input_size: int | None = None, **others: Any) -> gg.Recurrent:
@@ -50,6 +53,31 @@ def _scheme(cell: gg.Cell) -> str:
     return "xavier_orthogonal"
 
 
-def last_outputs(layer: gg.Recurrent, state: Tensor | tuple[Tensor, ...]) -> Tensor:
+def last_outputs(layer: gg.Recurrent, state: Tensor | States) -> Tensor:
     """Return the last output of each direction of the last layer, `(N, hidden_size * D)`, from the final states."""
     return as_tuple(state)[0][-layer.num_directions :].transpose(0, 1).flatten(1)
+
+
+def as_tuple(state: Tensor | States) -> States:
+    """Return the states of a layer as a tuple, even if its cell has only one state."""
+    return state if isinstance(state, tuple) else (state,)
+
+
+def as_hx(states: States) -> Tensor | States:
+    """Return states in the form that a layer takes: a tensor if its cell has only one state."""
+    return states if len(states) > 1 else states[0]
+
+
+def select_rows(state: Tensor | States | None, rows: Tensor) -> Tensor | States | None:
+    """Select rows of the states. None, the default initial state, stays None."""
+    return None if state is None else as_hx(tuple(each.index_select(1, rows) for each in as_tuple(state)))
+
+
+def repeat_rows(state: Tensor | States | None, count: int) -> Tensor | States | None:
+    """Repeat each row of the states `count` times."""
+    return None if state is None else as_hx(tuple(each.repeat_interleave(count, 1) for each in as_tuple(state)))
+
+
+def step_mask(lengths: Tensor, steps: Tensor) -> Tensor:
+    """Return the mask `(N, L)` of the steps `(N, L, ...)` that are not padding, from the lengths `(N,)`."""
+    return torch.arange(steps.shape[1], device=steps.device) < move(lengths, steps.device)[:, None]

@@ -18,16 +18,7 @@ def recurrent_layers(network: nn.Module) -> dict[str, gg.Recurrent]:
 
 
 def direction_label(name: str, direction: str) -> str:
-    """Return the name of one direction of a layer in logs. The layer `encoder` adds no prefix.
-
-    Args:
-        name: the name of the recurrent layer in the network
-        direction: the name of the direction in that layer
-
-    Example:
-        >>> direction_label("encoder", "layer0.forward"), direction_label("decoder", "layer0.forward")
-        ('layer0.forward', 'decoder.layer0.forward')
-    """
+    """Return the name of a direction of a layer in logs, such as "decoder.layer0.forward". `encoder` adds no prefix."""
     return direction if name == "encoder" else f"{name}.{direction}"
 
 

@@ -3,19 +3,13 @@
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassgate.tasks.data.batches import Batch, draw_for
 from glassgate.tasks.data.labelled import LabelledOptions
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.networks.encoder import encoder
-from glassgate.tasks.networks.kernel_scores import KernelScores
-from glassgate.tasks.networks.step_scores import StepScores
-
-MAX_WEIGHTS = 2**21
-"""The maximum number of weights of the linear map of tokens; a network that would need more has none."""
-_SCALE = 10.0  # weights begin at zero and move by about the learning rate per step, which is slow without a factor
+from glassgate.tasks.networks.maps import InputMap
 
 
 class SequenceEncoder(nn.Module):
@@ -33,7 +27,7 @@ class SequenceEncoder(nn.Module):
         options: LabelledOptions,
         vocabulary_size: int | None,
         input_size: int,
-        linear: "InputMap | None" = None,
+        linear: InputMap | None = None,
     ):
         super().__init__()
         self.embedding = (
@@ -67,50 +61,9 @@ class SequenceEncoder(nn.Module):
         return output, state, linear
 
     def _drop_words(self, batch: Batch) -> Tensor:
-        """Return the tokens; in training, replace some of them by the unknown token.
-
-        The embedding of the unknown token is trained in this way, even if each token of the training data is known.
-        """
+        """Return the tokens; in training, replace some of them by the unknown token, whose embedding is trained so."""
         tokens = batch["units"]
         if not (self.training and self.word_dropout):
             return tokens
         drawn = draw_for(batch, lambda shape: torch.rand(shape, device=tokens.device))
         return tokens.masked_fill((tokens >= FIRST) & (drawn < self.word_dropout), UNKNOWN)
-
-
-class TokenScores(nn.Module):
-    """A linear map of the tf-idf of a text to K outputs, as the sum of a part for each token. Initially zero.
-
-    Args:
-        rarity: the inverse document frequency of each token, `(V,)`; 0 for padding
-        num_outputs: K
-    """
-
-    rarity: Tensor
-
-    def __init__(self, rarity: Tensor, num_outputs: int):
-        super().__init__()
-        self.register_buffer("rarity", rarity, persistent=False)
-        self.weight = nn.Parameter(torch.zeros(len(rarity), num_outputs))
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Return the part of each token, `(N, L, K)`, from tokens, `(N, L)`."""
-        return F.embedding(tokens, self.weight) * self._factors(tokens)[..., None]
-
-    def features(self, tokens: Tensor) -> Tensor:
-        """Return the values by which the output depends on each row of the weights, `(N, V)`."""
-        zeros = self.rarity.new_zeros(len(tokens), len(self.rarity))
-        return zeros.scatter_add(1, tokens, self._factors(tokens))
-
-    def table(self) -> Tensor:
-        """Return the part of each token before the division by the norm of the rarities of a text, `(V, K)`."""
-        return self.weight.detach() * (_SCALE * self.rarity[:, None])
-
-    def _factors(self, tokens: Tensor) -> Tensor:
-        rarity = self.rarity[tokens]
-        norm = rarity.square().sum(1, keepdim=True).sqrt().clamp(min=1.0)  # each token is at least 1; no tokens give 0
-        return _SCALE * rarity / norm
-
-
-InputMap = TokenScores | StepScores | KernelScores
-"""A map of a text or a series to outputs, which the network corrects."""

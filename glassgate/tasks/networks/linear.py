@@ -23,17 +23,9 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 class Linear(nn.Linear):
-    """`nn.Linear` that calls `linear`.
-
-    Example:
-        >>> layer = Linear(3, 2)
-        >>> with torch.no_grad():
-        ...     layer(torch.ones(4, 3)).shape
-        torch.Size([4, 2])
-    """
+    """`nn.Linear` that calls `linear`."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map `(..., I)` to `(..., O)`."""
         return linear(input, self.weight, self.bias)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import glassgate as gg
 from glassgate.tasks.data.vocabulary import PADDING
 from glassgate.tasks.labelled_task import LabelledTask
-from glassgate.tasks.networks.states import States, as_tuple
+from glassgate.tasks.networks.encoder import States, as_tuple
 from glassgate.tasks.onnx.models import Model
 
 

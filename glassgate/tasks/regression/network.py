@@ -5,7 +5,8 @@ from torch import Tensor, nn
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.labelled import LabelledOptions
 from glassgate.tasks.networks.encoder import last_outputs
-from glassgate.tasks.networks.labelled import InputMap, SequenceEncoder
+from glassgate.tasks.networks.labelled import SequenceEncoder
+from glassgate.tasks.networks.maps import InputMap
 
 
 class Regressor(SequenceEncoder):

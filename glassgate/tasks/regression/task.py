@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from glassgate.tasks.baselines.baseline import Baseline
-from glassgate.tasks.baselines.labels import MeanOfTargets, Ridge
+from glassgate.tasks.baselines.features import Constant, OnFeatures, ridge_regression
 from glassgate.tasks.data.batches import Batch, Encoded, EncodedCorpus, move
 from glassgate.tasks.data.labelled import Labelled, LabelledOptions
 from glassgate.tasks.data.number_labels import check_units, mean_and_deviation, parse_numbers, with_decimal_point
@@ -104,7 +104,15 @@ class Regression(LabelledTask[RegressionOptions, list[float]]):
         return [row.tolist() for row in self._to_data_units(output)]
 
     def baselines(self) -> Sequence[Baseline]:
-        return [MeanOfTargets(self), Ridge(self)]
+        count = len(self.fitted["numbers"][0])
+
+        def output(numbers: np.ndarray) -> Tensor:
+            return torch.from_numpy(numbers.reshape(-1, count)).float()
+
+        return [
+            Constant(self, "mean", lambda numbers: np.zeros(count), "numbers", output),
+            OnFeatures(self, "ridge regression on {}", ridge_regression, "numbers", output),
+        ]
 
     def text(self, example: Labelled, prediction: list[float]) -> str:
         return "\t".join(f"{number:.6g}" for number in prediction)

@@ -15,9 +15,7 @@ from glassgate.glass.gradients import evenly_spaced
 from glassgate.glass.languages import message, say
 from glassgate.glass.study import Relevances, Study
 from glassgate.tasks.data.batches import Batch
-from glassgate.tasks.networks.kernel_scores import KernelScores
-from glassgate.tasks.networks.labelled import TokenScores
-from glassgate.tasks.networks.step_scores import StepScores
+from glassgate.tasks.networks.maps import KernelScores, StepScores, TokenScores
 from glassgate.tasks.report.task_view import LAYER, TaskView
 
 MAX_ANSWERS = 120

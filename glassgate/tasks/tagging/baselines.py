@@ -6,17 +6,11 @@ import numpy as np
 from torch import Tensor
 
 from glassgate.tasks.baselines.baseline import Baseline
-from glassgate.tasks.baselines.labels import LogisticRegression, one_hot
+from glassgate.tasks.baselines.features import OnFeatures, logistic_regression, one_hot
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.tagging.network import Scores
 
 _MAX_EXAMPLES = 200_000
-
-
-class Intents(LogisticRegression):
-    """Predicts the intent of a sequence by logistic regression on TF-IDF."""
-
-    label_field, vocabulary = "intent", "intents"
 
 
 class MostFrequentLabels(Baseline):
@@ -34,16 +28,17 @@ class MostFrequentLabels(Baseline):
         pairs, counts = np.unique(tokens * num_labels + labels, return_counts=True)
         order = np.argsort(counts, kind="stable")  # the last assignment, of the largest count, remains
         self.labels[pairs[order] // num_labels] = pairs[order] % num_labels
-        self.intents = Intents(self.task) if "intents" in self.task.vocabularies else None
-        if self.intents is not None:
+        self.intents = None
+        if "intents" in self.task.vocabularies:
+            num_intents = len(self.task.vocabularies["intents"].symbols)
+            self.intents = OnFeatures(
+                self.task, "intents", logistic_regression, "intent", lambda intents: one_hot(intents, num_intents)
+            )
             self.intents.learn(train, dev)
 
-    def compute(self, batch: Batch) -> Tensor:
-        """Return the scores of the labels, `(N, L, K)`."""
-        return one_hot(self.labels[batch["units"].numpy()], len(self.task.vocabularies["labels"].symbols))
-
     def forward(self, batch: Batch) -> Scores:
-        return Scores(self.compute(batch), None if self.intents is None else self.intents.compute(batch))
+        labels = one_hot(self.labels[batch["units"].numpy()], len(self.task.vocabularies["labels"].symbols))
+        return Scores(labels, None if self.intents is None else self.intents(batch))
 
     def best(self, output: Scores, lengths: Tensor) -> Tensor:
         """Return the predicted labels, `(N, L)`, as the network does."""

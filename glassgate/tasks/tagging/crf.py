@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from glassgate.tasks.data.batches import move
 from glassgate.tasks.data.bio import may_follow
-from glassgate.tasks.networks.states import step_mask
+from glassgate.tasks.networks.encoder import step_mask
 
 _MAX_RANGE = 60.0
 """The largest range of transition scores, in nats, whose exponentials do not underflow in float32."""

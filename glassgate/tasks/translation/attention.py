@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from glassgate.tasks.data.batches import move
+from glassgate.tasks.networks.encoder import step_mask
 from glassgate.tasks.networks.linear import Linear
-from glassgate.tasks.networks.states import step_mask
 
 SCALED_KINDS = ("general", "dot")
 """The kinds whose scores are divided by the square root of the query's size."""

@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from glassgate.tasks.baselines.baseline import Baseline
 from glassgate.tasks.baselines.features import TextFeatures
-from glassgate.tasks.data.batches import Batch, Encoded
+from glassgate.tasks.data.batches import Encoded
 from glassgate.tasks.data.vocabulary import FIRST, UNKNOWN
 
 _BLOCK = 256  # sources that are compared with all training sources at once
@@ -29,9 +28,6 @@ class TranslationBaseline(Baseline):
             unknown, mask = torch.tensor([torch.nan]), torch.tensor([True])
             hypotheses = self.translations(block)
             yield {"nats": unknown, "mask": mask, "hypotheses": hypotheses, "references": references}
-
-    def compute(self, batch: Batch) -> Tensor:
-        raise NotImplementedError("`observed` compares texts, not the tokens of batches")
 
 
 class Copy(TranslationBaseline):

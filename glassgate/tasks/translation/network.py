@@ -9,9 +9,9 @@ from torch import Tensor, nn
 import glassgate as gg
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
+from glassgate.tasks.networks.encoder import States, as_hx, as_tuple
 from glassgate.tasks.networks.encoder import encoder as build_layers
 from glassgate.tasks.networks.linear import Linear, Tied
-from glassgate.tasks.networks.states import States, as_hx, as_tuple
 from glassgate.tasks.translation.attention import Attention, Memory
 
 

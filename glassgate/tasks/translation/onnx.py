@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from glassgate.tasks.networks.states import States, as_hx, as_tuple
+from glassgate.tasks.networks.encoder import States, as_hx, as_tuple
 from glassgate.tasks.onnx import inputs
 from glassgate.tasks.onnx.models import Exported, Model
 from glassgate.tasks.translation.attention import Memory

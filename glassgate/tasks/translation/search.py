@@ -11,7 +11,7 @@ import glassgate as gg
 from glassgate.tasks.data.batches import move
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.networks.states import States, as_hx, as_tuple
+from glassgate.tasks.networks.encoder import States, as_hx, as_tuple
 from glassgate.tasks.translation.attention import Memory
 from glassgate.tasks.translation.network import Decoder
 

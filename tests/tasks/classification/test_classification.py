@@ -183,7 +183,7 @@ def test_the_share_of_the_correction() -> None:
 def test_networks_without_a_linear_map(monkeypatch: pytest.MonkeyPatch) -> None:
     assert trained(texts(20), epochs=1, linear=False).network.linear is None
     assert trained(series(20), epochs=1, linear=False).network.linear is None
-    monkeypatch.setattr("glassgate.tasks.labelled_task.MAX_WEIGHTS", 5)
+    monkeypatch.setattr("glassgate.tasks.labelled_task.MAX_TOKEN_WEIGHTS", 5)
     assert trained(texts(20), epochs=1).network.linear is None
     monkeypatch.setattr("glassgate.tasks.classification.task.MAX_EXAMPLES", 19)
     assert trained(series(20), epochs=1).network.linear is None

@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from glassgate.tasks.networks import fitted
-from glassgate.tasks.networks.fitted import Fitted, fit_series
-from glassgate.tasks.networks.kernel_scores import KernelScores, kernel_features, part_means
+from glassgate.tasks.networks import maps
+from glassgate.tasks.networks.maps import Fitted, KernelScores, StepScores, fit_series, kernel_features, part_means
 from glassgate.tasks.networks.ridge import log_odds_factor, ridge
-from glassgate.tasks.networks.step_scores import StepScores
 
 
 def fit(series: np.ndarray, targets: np.ndarray) -> Fitted:
@@ -107,7 +105,7 @@ def test_series_without_a_map(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not np.array(found.arguments(found.regression.coefficients)[0]).any()
     several = [np.random.default_rng(k).normal(0, 1, (4 + k, 1)).astype(np.float32) for k in range(4)]
     assert fit_series(several, np.ones((4, 1))) is not None
-    monkeypatch.setattr(fitted, "MAX_EXAMPLES", 3)
+    monkeypatch.setattr(maps, "MAX_EXAMPLES", 3)
     assert fit_series(several, np.ones((4, 1))) is None
 
 
