@@ -38,6 +38,7 @@ _DATE = re.compile(
     r"|[^\W\d_]{3,}\.? (19|20)\d\d"
     rf"|{_WEEKDAY}(\d{{1,2}}[ -])?{_MONTH}([ -]\d{{1,2}},?)?[ -]\d{{2,4}}( \d{{1,2}}:\d\d.*)?"
 )
+_NAME = re.compile(r"[^\W\d]\w*")
 _SENTENCE = re.compile("[\u3040-\u30ff\u3400-\u9fff]{6}")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 _USUAL_NAMES = {"id", "source", "target", *LABEL_COLUMNS, *TAG_COLUMNS, *TEXT_COLUMNS, *TOKEN_COLUMNS}
@@ -159,7 +160,8 @@ def names_columns(first: Sequence[str], rows: Sequence[Sequence[str]], needs_num
 
     It is blank or contains a usual name; or a column of numbers or times has neither in the first row, or its numbers
     count the columns, such as years; or all its cells are short, and a column whose values repeat lacks the one in this
-    row. Without rows below, it is a header unless it contains only numbers.
+    row; or its cells are single words, and nearly all cells below are texts. Without rows below, it is a header unless
+    it contains only numbers.
 
     Args:
         needs_numbers: whether a table without columns of numbers is not read; its first row is taken for a header
@@ -180,5 +182,8 @@ def names_columns(first: Sequence[str], rows: Sequence[Sequence[str]], needs_num
     if needs_numbers:
         return True
     repeating = [(name, values) for name, values, _ in filled if 2 * len({*values}) <= len(values)]
+    texts = [value for _, values, _ in filled for value in values]
+    if sum(map(is_text, texts)) >= MIN_FITTING * len(texts) and all(map(_NAME.fullmatch, first)):
+        return True
     are_short = all(len(name) <= _MAX_NAME and len(name.split()) <= _MAX_NAME_WORDS for name in first)
     return bool(repeating) and are_short and not any(name in values for name, values in repeating)

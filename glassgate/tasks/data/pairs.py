@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from glassgate.tasks.data.kinds import TEXT, WORD, Column
 from glassgate.tasks.data.lines import read_lines, read_parallel
 from glassgate.tasks.data.reading import NO_READING, Reading
 from glassgate.tasks.data.records import last_name
-from glassgate.tasks.data.roles import Found, Role, assign
+from glassgate.tasks.data.roles import TEXT_ROLE, Assignment, Found, Role, assign, assign_source
 from glassgate.tasks.data.sniff import Source, sniff
 from glassgate.tasks.errors import DataError
 
@@ -32,6 +32,9 @@ _LANGUAGE_CODE = re.compile(r"[a-z]{2,3}([-_][A-Za-z]{2,4})?")
 
 Rows = Iterator[tuple[int, list[str]]]
 """The number of each row, and its two sides; one side in input without translations."""
+
+Names = Sequence[str | None]
+"""The columns of the first and the second side: names, or numbers from 1; None to find one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,11 @@ class Pair:
 
 
 def read_pairs(
-    path: str | Path, labelled: bool = True, reverse: bool = False, reading: Reading = NO_READING
+    path: str | Path,
+    labelled: bool = True,
+    reverse: bool = False,
+    reading: Reading = NO_READING,
+    columns: Names = (None, None),
 ) -> list[Pair]:
     """Read pairs.
 
@@ -59,19 +66,21 @@ def read_pairs(
         path: a file with source, tab and target in each line, where further columns are ignored; an export of Tatoeba,
             with a number before each sentence; CSV, Excel, JSON or JSON lines with two columns or keys, also under the
             key "translation"; or two files, `A,B`
-        labelled: whether a target is required; otherwise a line may contain only a source. Tabs in standard input then
-            are blanks, unless there are several lines and each has a tab
+        labelled: whether a target is required; otherwise a line or a row may contain only a source, and tabs in
+            standard input are blanks, unless there are several lines and each has a tab
         reverse: whether the second column, or the second file, contains the sources
         reading: the reading of the training file, see `examine`
+        columns: the columns or keys of the first and the second side: names, or numbers from 1; None to find one
 
     Raises:
-        DataError: a file cannot be read, a line has no tab, a side is empty, or two files have different line counts
+        DataError: a file cannot be read, a line has no tab, a side is empty, two files have different line counts, or
+            several columns can be a side
     """
     if are_two_files(path):
         files = str(path).split(FILE_SEPARATOR, 1)
         rows, file = _rows_of_two_files(*files), files[int(reverse)]
     else:
-        rows, file = _rows(sniff(path), labelled, reverse, reading), str(path)
+        rows, file = _rows(sniff(path), labelled, reverse, reading, columns), str(path)
     pairs = []
     for number, sides in rows:
         source, *target = reversed(sides) if reverse else sides
@@ -81,10 +90,13 @@ def read_pairs(
     return pairs
 
 
-def examine(path: str | Path) -> Reading:
+def examine(path: str | Path, columns: Names = (None, None)) -> Reading:
     """Return the reading of a file of pairs: the names of the columns or the keys of the two sides."""
-    source = Source(path, "") if are_two_files(path) else sniff(path)
-    names = [source.columns[index].name for index in _sides(source, NO_READING) if source.has_header]
+    if are_two_files(path):
+        return NO_READING
+    source = sniff(path)
+    indices, has_header = _sides(source, NO_READING, columns)
+    names = [source.header[index] for index in indices if has_header and index < len(source.columns)]
     return Reading.of(**dict(zip((role.name for role in SIDES), names, strict=False)))
 
 
@@ -93,21 +105,55 @@ def are_two_files(path: str | Path) -> bool:
     return str(path) != STDIN and FILE_SEPARATOR in str(path) and not Path(path).exists()
 
 
-def _rows(source: Source, labelled: bool, reverse: bool, reading: Reading) -> Rows:
-    names, side = [column.name for column in source.columns], reading.get(SIDES[int(reverse)].name)
-    if not labelled and side in names:
-        texts = ((number, str(cells[names.index(side)] or "").strip()) for number, cells in source.rows(1) if cells)
-        return ((number, [text]) for number, text in texts if text)
-    if labelled and source.kind in (*records.KEYED_KINDS, "csv", "xlsx"):
-        return _rows_of_table(source, _sides(source, reading))
-    return _rows_of_lines(source, _sides(source, reading), labelled, reverse)
+def _rows(source: Source, labelled: bool, reverse: bool, reading: Reading, requested: Names) -> Rows:
+    if not labelled and (sources := _assign_sources(source, reverse, reading, requested)) is not None:
+        return _rows_of_sources(sources)
+    indices, has_header = _sides(source, reading, requested if labelled else (None, None))
+    is_table = source.kind in (*records.KEYED_KINDS, "csv", "xlsx") or any(requested)
+    if labelled and is_table:
+        return _rows_of_table(source, indices, has_header, any(requested))
+    return _rows_of_lines(source, indices, has_header, labelled, reverse)
 
 
-def _sides(source: Source, reading: Reading) -> tuple[int, ...]:
-    """The indices of the columns of the two sides: those of the training file, if the file has them."""
-    names = {column.name for column in source.columns}
+def _sides(source: Source, reading: Reading, requested: Names) -> tuple[tuple[int, ...], bool]:
+    """The indices of the columns of the two sides, and whether the first row names the columns.
+
+    They are the requested columns, or those of the training file if the file has them, or are found by their content.
+    """
+    if any(requested):
+        found = assign_source(source, dict(zip(SIDES, requested, strict=True)))
+        return tuple(found.indices[role] for role in SIDES), found.has_header
     followed = [reading.get(role.name) for role in SIDES]
-    return side_columns(source.columns, followed if names.issuperset(followed) else [None, None]) or (0, 1)
+    names = followed if {column.name for column in source.columns}.issuperset(followed) else (None, None)
+    indices = side_columns(source.columns, names, source.path if source.has_header else None) or (0, 1)
+    header = source.header[: 1 + max(indices)] if source.columns else []
+    return indices, source.has_header or (len(header) > 1 and all(is_side_name(header[index]) for index in indices))
+
+
+def _assign_sources(source: Source, reverse: bool, reading: Reading, requested: Names) -> Assignment | None:
+    """The column of the sources in a table that may lack translations; None for a file whose lines are sentences."""
+    side, names = int(reverse), [column.name for column in source.columns]
+    name = requested[side] or reading.get(SIDES[side].name)
+    has_names = bool(names) or {*map(str.lower, source.dialect.header)} <= {*records.TEXT_COLUMNS}
+    has_rows = source.kind in (*records.KEYED_KINDS, "xlsx") or (source.kind == "csv" and has_names)
+    if not has_rows and name not in names:
+        return None
+    role = replace(SIDES[side], usual_names=records.TEXT_COLUMNS, find=partial(_find_sources, side=side))
+    return assign_source(source, {role: name if requested[side] or name in names else None})
+
+
+def _find_sources(columns: list[Column], _: Found, side: int) -> list[Column]:
+    """The columns of sources: one of two that name sides or contain texts, or all texts."""
+    named = [column for column in columns if _names_side(column)]
+    found = named if len(named) == 2 else TEXT_ROLE.find(columns, {})
+    return found[side : side + 1] if len(found) == 2 else found
+
+
+def _rows_of_sources(found: Assignment) -> Rows:
+    (index,) = found.indices.values()
+    for number, cells in found.source.rows(int(found.has_header)):
+        if text := str(cells[index] or "").strip() if cells else "":
+            yield number, [text]
 
 
 def _rows_of_two_files(first: str, second: str) -> Rows:
@@ -124,22 +170,22 @@ def _rows_of_two_files(first: str, second: str) -> Rows:
             )
 
 
-def _rows_of_lines(source: Source, columns: Sequence[int], labelled: bool, reverse: bool) -> Rows:
+def _rows_of_lines(source: Source, columns: Sequence[int], has_header: bool, labelled: bool, reverse: bool) -> Rows:
     """The sides in lines with tabs. Lines may have further columns; without translations, they need no tab."""
     tabs_are_blanks = str(source.path) == STDIN and not labelled and not _has_columns(source.path)
-    has_header = has_columns = labelled and source.separator == "\t"  # has_header: until the first row is read
+    has_columns = labelled and source.separator == "\t"
+    skips_line = has_columns and has_header  # until the first row is read
     for number, line in read_lines(source.path):
         if not line.strip():
+            continue
+        if skips_line:
+            skips_line = False
             continue
         cells = [line.replace("\t", " ")] if tabs_are_blanks else _BETWEEN_SIDES.split(line)
         if has_columns and len(cells) == len(source.columns):
             cells = [cells[index] for index in columns]
         elif len(cells) == 4 and cells[0].isdecimal() and cells[2].isdecimal():
             cells = cells[1::2]  # each sentence in an export of Tatoeba has a number
-        is_header = has_header and (source.has_header or all(map(is_side_name, cells[:2])))
-        has_header = False
-        if is_header:
-            continue
         if has_columns and source.dialect.has_quotes:
             cells = [cell.strip().removeprefix('"').removesuffix('"').replace('""', '"') for cell in cells]
         if len(cells) < 2 and labelled:
@@ -162,19 +208,18 @@ def _has_columns(path: str | Path) -> bool:
     return len(have_tabs) > 1 and all(have_tabs)
 
 
-def _rows_of_table(source: Source, sides: Sequence[int]) -> Rows:
+def _rows_of_table(source: Source, sides: Sequence[int], has_header: bool, are_requested: bool) -> Rows:
     """The sides in two columns of CSV or Excel, under two keys of JSON or Parquet, or in lists of two texts."""
     names = [column.name for column in source.columns]
-    is_keyed = source.kind in records.KEYED_KINDS
     texts = [column.name for column in source.columns if column.kind in (WORD, TEXT)]
     are_named = all(is_side_name(last_name(names[index])) for index in sides) if names else True
-    if is_keyed and (len(sides) < 2 or (len(texts) != 2 and not are_named)):
-        got = ", ".join(map(repr, names))
-        raise DataError(source.path, 1, f"expected two keys with texts, such as 'en' and 'de', got {got}")
-    header = [] if is_keyed else [source.header[index] for index in sides if index < len(source.header)]
-    for number, cells in source.rows(int(source.has_header or all(map(is_side_name, header)))):
+    if source.is_keyed and not are_requested and (len(sides) < 2 or (len(texts) != 2 and not are_named)):
+        got, options = ", ".join(map(repr, names)), " and ".join(role.option for role in SIDES)
+        expected = f"expected two keys with texts, such as 'en' and 'de', got {got}; name yours with {options}"
+        raise DataError(source.path, 1, expected)
+    for number, cells in source.rows(int(has_header)):
         if cells:
-            chosen = [cells[index] for index in sides if index < len(cells)] if names else cells
+            chosen = [cells[index] for index in sides if index < len(cells)] if names or are_requested else cells
             yield number, _two(source.path, number, chosen)
 
 
@@ -197,10 +242,11 @@ def is_side_name(name: str) -> bool:
     return has_role or bool(_LANGUAGE_CODE.fullmatch(name.strip().lower()))
 
 
-def _find_side(columns: list[Column], others: Found, count: int) -> list[Column]:
+def _find_side(columns: list[Column], others: Found, count: int, asks: bool) -> list[Column]:
     """The first of `count` columns of sides: those that name sides, or texts, or words, or any.
 
-    Columns of numbers and labels are left out if enough others remain.
+    Columns of numbers and labels are left out if enough others remain. If more than `count` columns are texts and do
+    not name sides, all of them are returned if `asks` is true.
     """
     named = [column for column in columns if _names_side(column)]
     texts = [column for column in columns if column.kind == TEXT and not column.may_be_labels]
@@ -208,28 +254,39 @@ def _find_side(columns: list[Column], others: Found, count: int) -> list[Column]
     words = [column for column in all_words if not column.may_be_labels]
     if len(named) == count and all(map(_names_side, others.values())):
         return named[:1]
-    return next((each[:1] for each in (texts, words, all_words) if len(each) >= count), columns[:1])
+    found = next((each for each in (texts, words, all_words) if len(each) >= count), columns)
+    return found if asks and len(found) > count else found[:1]
 
 
 def _names_side(column: Column) -> bool:
     return is_side_name(last_name(column.name)) and column.name.lower() != "id"
 
 
-SIDES = (
-    Role("sources", "--source-column", (), partial(_find_side, count=2)),
-    Role("translations", "--target-column", (), partial(_find_side, count=1)),
-)
+def _roles(asks: bool) -> tuple[Role, Role]:
+    """The roles of the two sides."""
+    return (
+        Role("sources", "--source-column", (), partial(_find_side, count=2, asks=asks)),
+        Role("translations", "--target-column", (), partial(_find_side, count=1, asks=asks)),
+    )
+
+
+SIDES = _roles(asks=True)
 """The roles of the two sides."""
+_FIRST_SIDES = _roles(asks=False)
 
 
-def side_columns(columns: Sequence[Column], names: Sequence[str | None] = (None, None)) -> tuple[int, ...]:
+def side_columns(
+    columns: Sequence[Column], names: Names = (None, None), path: str | Path | None = None
+) -> tuple[int, ...]:
     """Return the indices of the two sides of pairs.
 
     Args:
         names: the names of the columns; None to find one by its name and its content
+        path: the file, for the error if several columns can be a side; None takes the first of them
     """
-    found = assign("", columns, dict(zip(SIDES, names, strict=True)))
-    return tuple(found[role] for role in SIDES if role in found)
+    roles = SIDES if path else _FIRST_SIDES
+    found = assign(path or "", columns, dict(zip(roles, names, strict=True)))
+    return tuple(found[role] for role in roles if role in found)
 
 
 def looks_like_pairs(source: Source) -> bool:

@@ -164,17 +164,18 @@ def assign_source(source: Source, requested: Mapping[Role, str | None]) -> Assig
         got = "rows without keys, or of different kinds"
         raise DataError(source.path, line, f"expected objects, or lists of a text and its label, got {got}")
     columns, has_header = _columns_of(source, requested)
-    found = assign(source.path, columns, requested, has_header, line)
+    names = [column.name for column in columns]
+    lacking = [role for role, name in requested.items() if name is not None and _index_of(name, names) is None]
+    found = {} if lacking else assign(source.path, columns, requested, has_header, line)
     if len(columns) == 1 and [*requested] == [TEXT_ROLE]:
         found = {TEXT_ROLE: 0}
-    for role, name in requested.items():
-        if role not in found:
-            noun = "key" if source.is_keyed else "column"
-            got = ", ".join(map(repr, source.header[:8])) or f"no {noun}"
-            remedy = f"name yours with {' and '.join(each.option for each in requested)}"
-            numbers = "" if source.is_keyed else ", or their numbers from 1 if the first line is not a header"
-            expected = f"expected a {noun} {name or role.usual_names[0]!r}, got {got}"
-            raise DataError(source.path, line, f"{expected}; {remedy}{numbers}")
+    for role in [each for each in lacking or requested if each not in found]:
+        name, noun = requested[role], "key" if source.is_keyed else "column"
+        got = ", ".join(map(repr, source.header[:8])) or f"no {noun}"
+        remedy = f"name yours with {' and '.join(each.option for each in requested)}"
+        numbers = "" if source.is_keyed else ", or their numbers from 1 if the first line is not a header"
+        wanted = repr(name or role.usual_names[0]) if name or role.usual_names else f"of {role.noun}"
+        raise DataError(source.path, line, f"expected a {noun} {wanted}, got {got}; {remedy}{numbers}")
     by_content = {
         role.name: columns[index].name or str(index + 1)
         for role, index in found.items()
@@ -185,7 +186,7 @@ def assign_source(source: Source, requested: Mapping[Role, str | None]) -> Assig
 
 def hints(requested: Mapping[Role, str | None]) -> list[str]:
     """Return the names that the header of a table should contain."""
-    return [name or role.usual_names[0] for role, name in requested.items()]
+    return [name or role.usual_names[0] for role, name in requested.items() if name or role.usual_names]
 
 
 def _columns_of(source: Source, requested: Mapping[Role, str | None]) -> tuple[Sequence[Column], bool]:
@@ -197,7 +198,7 @@ def _columns_of(source: Source, requested: Mapping[Role, str | None]) -> tuple[S
     by_number = not is_named and any(map(str.isdecimal, names))
     has_usual = any(cell.lower() in (*TEXT_COLUMNS, *LABEL_COLUMNS) for cell in cells)
     is_unclear = len(cells) > 1 and len(source.columns) != len(cells)
-    has_header = is_named or (not by_number and (source.has_header or has_usual or is_unclear))
+    has_header = is_named or source.has_header or (not by_number and (has_usual or is_unclear))
     shown = cells if has_header else [str(number + 1) for number in range(len(cells))]
     columns = source.columns if len(source.columns) == len(cells) else [Column(cell) for cell in cells]
     return [replace(column, name=name) for column, name in zip(columns, shown, strict=True)], has_header

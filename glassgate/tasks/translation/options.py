@@ -23,8 +23,8 @@ class TranslationOptions(Options):
     """The options of translation.
 
     Raises:
-        OptionError: only one of `source` and `target` is given, `source` is given in addition to `data`, or the
-            kinds of tokens differ with `joint`; see `Options`
+        OptionError: only one of `source` and `target` is given, `source` is given in addition to `data`, `reverse` in
+            addition to a column, or the kinds of tokens differ with `joint`; see `Options`
     """
 
     common: ClassVar = (*Options.common, "source_tokens", "attention")
@@ -35,6 +35,12 @@ class TranslationOptions(Options):
     )
     target: str | None = option(
         None, "file of target sentences, instead of --data", group="data", if_unset="none", metavar="FILE"
+    )
+    source_column: str | None = option(
+        None, "column of source sentences: a name, a number from 1, or a key", group="data", if_unset="detected"
+    )
+    target_column: str | None = option(
+        None, "column of target sentences: a name, a number from 1, or a key", group="data", if_unset="detected"
     )
     reverse: bool = option(False, "translate the second column to the first", group="data")
     source_tokens: str = option(SUBWORD, "kind of tokens", group="data", choices=TOKEN_KINDS, former_name="source_unit")
@@ -80,6 +86,11 @@ class TranslationOptions(Options):
             raise OptionError("source, target: expected both files, got one; give the other, or pairs with --data")
         if self.data and self.source:
             raise OptionError("data, source: expected one of them, got both; leave one out")
+        if self.reverse and (self.source_column or self.target_column):
+            raise OptionError(
+                "reverse, source_column, target_column: expected one order of the sides, got two; leave --reverse out, "
+                "and name the column to translate with --source-column"
+            )
         if self.joint and self.source_tokens != self.target_tokens:
             raise OptionError(
                 f"joint: expected one kind of tokens for both sides, got {self.source_tokens} and "

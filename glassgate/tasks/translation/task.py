@@ -107,10 +107,12 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return self.options.best_by
 
     def examine(self, path: str | Path) -> Reading:
-        return examine(path)
+        return examine(path, (self.options.source_column, self.options.target_column))
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Pair]:
-        pairs = read_pairs(path, labelled, self.options.reverse, self.reading)
+        options = self.options
+        columns = options.source_column, options.target_column
+        pairs = read_pairs(path, labelled, options.reverse, self.reading, columns)
         if progress is not None and not are_two_files(path) and (encoding := sniff(path).encoding):
             progress.note(f"{path}: pairs{encoding}")
         if progress is not None and not labelled and str(path) == STDIN and any(pair.target for pair in pairs):
