@@ -9,7 +9,7 @@ import glassgate as gg
 from glassgate.cli.parser import Parser
 from glassgate.cli.trained import add_run, add_weight_precision
 from glassgate.tasks import task_class_of_run
-from glassgate.tasks.c import write_program
+from glassgate.tasks.c.program import write_program
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.onnx.models import write
 from glassgate.tasks.runs import Run

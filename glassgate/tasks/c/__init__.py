@@ -1,5 +1,1 @@
-"""Trained runs as C programs: `write_program` writes the network and a program that predicts from standard input."""
-
-from glassgate.tasks.c.write import write_program
-
-__all__ = ["write_program"]
+"""Trained runs as C programs. Each task has a module `c` with its part of the program."""

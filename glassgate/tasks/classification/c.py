@@ -1,7 +1,6 @@
 """The C program of a classification run."""
 
-from glassgate.tasks.c.parts import Parts, answer_parts
-from glassgate.tasks.c.source import constants, strings
+from glassgate.tasks.c.program import Parts, answer_parts, constants, strings
 from glassgate.tasks.classification.task import Classification
 
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 from glassgate.glass.live.network import Network
 from glassgate.tasks.classification.network import Classifier
 from glassgate.tasks.classification.task import Classification
-from glassgate.tasks.live.tokens import labelled_input
+from glassgate.tasks.live.page import labelled_input
 from glassgate.tasks.report.study import Excerpt
 
 

@@ -3,8 +3,7 @@
 from torch import Tensor
 
 from glassgate.tasks.classification.task import Classification
-from glassgate.tasks.onnx.inputs import LabelledNetwork
-from glassgate.tasks.onnx.models import Exported
+from glassgate.tasks.onnx.models import Exported, LabelledNetwork
 
 
 class _Probabilities(LabelledNetwork):

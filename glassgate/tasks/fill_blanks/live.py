@@ -6,7 +6,7 @@ from glassgate.glass.languages import say
 from glassgate.glass.live.network import Network
 from glassgate.tasks.fill_blanks.network import BlankNetwork
 from glassgate.tasks.fill_blanks.task import FillBlanks
-from glassgate.tasks.live.tokens import tokeniser_rules
+from glassgate.tasks.live.page import tokeniser_rules
 from glassgate.tasks.report.study import Excerpt
 
 

@@ -4,21 +4,16 @@ The model "after" reads the text after a blank. The model "before" reads the tex
 """
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from glassgate.tasks.fill_blanks.network import BlankNetwork
 from glassgate.tasks.fill_blanks.task import FillBlanks
 from glassgate.tasks.networks.encoder import States, as_hx, as_tuple
-from glassgate.tasks.onnx import inputs
-from glassgate.tasks.onnx.models import Exported, Model
+from glassgate.tasks.onnx.models import Exported, Function, Model, random_indices, random_states, state_names
 
 
-class _After(nn.Module):
+class _After(Function[BlankNetwork]):
     """The reverse direction, which reads the text after a blank."""
-
-    def __init__(self, network: BlankNetwork) -> None:
-        super().__init__()
-        self.network = network
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Return the output for the token after the blank, (N, H); zero for an empty text."""
@@ -27,12 +22,8 @@ class _After(nn.Module):
         return backward[:, 0]
 
 
-class _Before(nn.Module):
+class _Before(Function[BlankNetwork]):
     """The forward direction, which reads the text before a blank, and the scores for the blank."""
-
-    def __init__(self, network: BlankNetwork) -> None:
-        super().__init__()
-        self.network = network
 
     def forward(
         self, tokens: Tensor, lengths: Tensor, states: States, missing: Tensor, after: Tensor | None = None
@@ -67,15 +58,15 @@ def export(task: FillBlanks) -> Exported:
     assert isinstance(network, BlankNetwork)
     layer, vocabulary_size = network.encoder, len(task.vocabularies["units"])
     text_axes = {"units": "N L", "lengths": "N"}
-    axes = text_axes | dict.fromkeys(inputs.names(layer, "0"), "* N *") | {"missing": "N"}
+    axes = text_axes | dict.fromkeys(state_names(layer, "0"), "* N *") | {"missing": "N"}
     axes |= {"after": "N *"} if layer.bidirectional else {}
 
     def random_inputs(N: int, L: int) -> tuple[Tensor | States, ...]:
         missing = torch.randint(1, network.longest + 1, (N,))
-        example = (*inputs.random_indices(N, L, vocabulary_size), inputs.random_states(layer, N), missing)
+        example = (*random_indices(N, L, vocabulary_size), random_states(layer, N), missing)
         return (*example, torch.randn(N, task.options.hidden_size)) if layer.bidirectional else example
 
-    outputs = ["log_probabilities", "length_log_probabilities", *inputs.names(layer, "n")]
+    outputs = ["log_probabilities", "length_log_probabilities", *state_names(layer, "n")]
     before = Model(_Before(network), axes, random_inputs, outputs, "before" if layer.bidirectional else "")
     if not layer.bidirectional:
         return Exported([before])
@@ -85,7 +76,7 @@ def export(task: FillBlanks) -> Exported:
             Model(
                 _After(network),
                 text_axes,
-                lambda N, L: inputs.random_indices(N, L, vocabulary_size),
+                lambda N, L: random_indices(N, L, vocabulary_size),
                 ["after"],
                 "after",
             ),

@@ -2,8 +2,7 @@
 
 from torch import nn
 
-from glassgate.tasks.c.parts import Parts, unsupported_error
-from glassgate.tasks.c.source import constants, numbers, strings
+from glassgate.tasks.c.program import Parts, constants, numbers, strings, unsupported_error
 from glassgate.tasks.forecasting.heads import median_index, normal_quantiles
 from glassgate.tasks.forecasting.network import Direct, Forecaster, Recursive, Segments
 from glassgate.tasks.forecasting.task import Forecasting

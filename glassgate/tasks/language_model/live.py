@@ -7,7 +7,7 @@ from glassgate.glass.live.network import Network
 from glassgate.tasks.language_model.music import LOWEST_KEY, NUM_KEYS
 from glassgate.tasks.language_model.network import LanguageNetwork
 from glassgate.tasks.language_model.task import LanguageModel, notes_of
-from glassgate.tasks.live.tokens import output_layer, tokeniser_rules
+from glassgate.tasks.live.page import output_layer, tokeniser_rules
 from glassgate.tasks.report.study import Excerpt
 
 

@@ -1,22 +1,17 @@
 """Exports language models as ONNX models that map tokens or notes, and states, to predictions and new states."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from glassgate.tasks.language_model.music import NUM_KEYS
 from glassgate.tasks.language_model.network import LanguageNetwork
 from glassgate.tasks.language_model.task import LanguageModel
 from glassgate.tasks.networks.encoder import States, as_hx, as_tuple
-from glassgate.tasks.onnx import inputs
-from glassgate.tasks.onnx.models import Exported, Model
+from glassgate.tasks.onnx.models import Exported, Function, Model, random_states, state_names
 
 
-class _Next(nn.Module):
+class _Next(Function[LanguageNetwork]):
     """The network as a function of tensors."""
-
-    def __init__(self, network: LanguageNetwork) -> None:
-        super().__init__()
-        self.network = network
 
     def forward(self, steps: Tensor, states: States) -> tuple[Tensor, ...]:
         """Return the predictions for the step after each input, and the new states.
@@ -43,8 +38,8 @@ def export(task: LanguageModel) -> Exported:
             if reads_notes
             else torch.randint(len(task.vocabularies["units"]), (N, L))
         )
-        return steps, inputs.random_states(layer, N)
+        return steps, random_states(layer, N)
 
-    axes |= dict.fromkeys(inputs.names(layer, "0"), "* N *")
-    outputs = ["probabilities" if reads_notes else "log_probabilities", *inputs.names(layer, "n")]
+    axes |= dict.fromkeys(state_names(layer, "0"), "* N *")
+    outputs = ["probabilities" if reads_notes else "log_probabilities", *state_names(layer, "n")]
     return Exported([Model(_Next(network), axes, random_inputs, outputs)])

@@ -1,1 +1,1 @@
-"""The interactive part of a report: for each task a description of its network, and a script that runs it."""
+"""The interactive part of a report, see `page`."""

@@ -1,4 +1,4 @@
-"""The interactive part of a report on a run.
+"""The interactive part of a report on a run, and the data of its scripts.
 
 A task with an interactive page has a script, `live.js`, and a module, `live.py`, in its folder. The module's function
 `page_data(task, network, excerpt)` returns the data that the script reads.
@@ -9,14 +9,21 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from glassgate.glass.cell_section import diagrams
 from glassgate.glass.live.network import Network
 from glassgate.glass.live.page import Live, live_part
 from glassgate.tasks import part_of
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.pairs import Pair
+from glassgate.tasks.data.raw_text import raw_tokeniser
 from glassgate.tasks.data.texts import join
+from glassgate.tasks.data.vocabulary import UNKNOWN, Vocabulary
 from glassgate.tasks.errors import OptionError
+from glassgate.tasks.labelled_task import LabelledTask
+from glassgate.tasks.networks.linear import Tied
+from glassgate.tasks.networks.maps import KernelScores, StepScores, TokenScores
 from glassgate.tasks.report.study import Excerpt
 from glassgate.tasks.report.task_view import LAYER
 from glassgate.tasks.task import Task
@@ -25,17 +32,10 @@ from glassgate.tasks.task import Task
 def live(
     task: Task[Any, Any, Any], excerpts: Sequence[Excerpt], run: Path, half_precision: bool = False, file: str = ""
 ) -> Live:
-    """Return the interactive part of a report.
+    """Return the interactive part of a report, whose first excerpt is the initial input of the page.
 
-    Args:
-        task: the task, with its trained network.
-        excerpts: the examples of the report; the first one is the initial input of the page.
-        run: the folder of the run.
-        half_precision: whether the page stores weights as 16-bit numbers.
-        file: the file of the examples; empty for the run's own data.
-
-    Raises:
-        OptionError: the task has no interactive page, or a cell uses an operation that JavaScript cannot express.
+    With `half_precision`, the page stores weights as 16-bit numbers. `file` is the file of the examples; empty for the
+    run's own data.
     """
     module = part_of(task, "live")
     if module is None:
@@ -49,10 +49,8 @@ def live(
         raise OptionError(f"--live: {str(error).removeprefix('live: ')}") from None
     data["task"] = task.name
     source = {"path": str(run), "file": file}
-    initial_input = data.pop("initial_input", None)
+    initial_input = data.pop("initial_input") if "initial_input" in data else text_of(excerpts[0])
     diagram = diagrams(getattr(task.network, LAYER))[0][1]
-    if initial_input is None:
-        initial_input = text_of(excerpts[0])
     return live_part(network, data, initial_input, source, script.read_text(encoding="utf-8"), diagram)
 
 
@@ -66,3 +64,68 @@ def text_of(excerpt: Excerpt) -> str:
         return content
     shown = list(content)[excerpt.start : excerpt.stop]
     return "".join(shown) if all(len(each) == 1 for each in shown) else join(shown, "word")
+
+
+def tokeniser_rules(
+    vocabulary: Vocabulary, token_kind: str, *, splits_unknown: bool = False, lower: bool = False
+) -> dict[str, Any]:
+    """Return the rules by which the page splits texts into tokens.
+
+    `token_kind` is a kind of tokens, or "blank". With `splits_unknown`, unknown tokens are split further, as
+    `RawTokeniser` does. With `lower`, texts are converted to lower case.
+    """
+    raw = raw_tokeniser(vocabulary) if splits_unknown else None
+    return {
+        "unit": token_kind,
+        "symbols": vocabulary.symbols,
+        "lower": lower,
+        "raw": raw and {"tokenised": raw.splits_punctuation, "segmented": raw.segments_cjk, "longest": raw.longest_cjk},
+    }
+
+
+def labelled_input(
+    task: LabelledTask[Any, Any], network: Network, excerpt: Excerpt, splits_unknown: bool = False
+) -> dict[str, Any]:
+    """Return the data of the input: for texts, tokeniser rules and embeddings; for series, scale and excerpt steps."""
+    embedding = task.network.embedding
+    if embedding is None:
+        rows = excerpt.example.content[excerpt.start : excerpt.stop].tolist()
+        content = {"series": task.series_scale, "initial_input": {"rows": rows}}
+    else:
+        assert isinstance(embedding, nn.Embedding)
+        rules = tokeniser_rules(task.vocabularies["units"], task.options.tokens, splits_unknown=splits_unknown)
+        size = embedding.embedding_dim
+        content = {"tokens": rules, "embedding": network.add_array(embedding.weight), "size": size}
+    return content | {"linear": _map(network, task.network.linear)}
+
+
+def _map(network: Network, linear: object) -> dict[str, Any] | None:
+    """The values of the map of a text or a series that the network corrects; None for none."""
+    match linear:
+        case TokenScores():
+            return {"table": network.add_array(linear.table()), "rarity": network.add_array(linear.rarity)}
+        case StepScores():
+            return {"weight": network.add_array(linear.weight[:-1]), "bias": network.add_array(linear.bias[:-1])}
+        case KernelScores():
+            support, coefficients = network.add_array(linear.support), network.add_array(linear.coefficients)
+            numbers = {"features": linear.support.shape[1], "differences": linear.differences, "rate": linear.rate}
+            return {"support": support, "coefficients": coefficients, **numbers}
+    return None
+
+
+def output_layer(network: Network, head: nn.Module, embedding: nn.Embedding) -> dict[str, Any]:
+    """Return the output layer for tokens. "projection" is None unless `head` is a `Tied` layer with a projection."""
+    if not isinstance(head, Tied):
+        return {"head": network.add_linear(head), "projection": None}
+    projection = network.add_linear(head.projection) if isinstance(head.projection, nn.Linear) else None
+    weight = network.add_array(embedding.weight[UNKNOWN:])
+    return {"head": {"weight": weight, "bias": network.add_array(head.bias)}, "projection": projection}
+
+
+def byte_pair_merges(subwords: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the letters and the merges of the subword tokeniser in run.json; empty for None."""
+    if subwords is None:
+        return {}
+    model = subwords["model"]
+    pairs = [each.split(" ") if isinstance(each, str) else each for each in model["merges"]]
+    return {"letters": [each for each in model["vocab"] if len(each) == 1], "merges": pairs}

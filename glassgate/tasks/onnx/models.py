@@ -7,16 +7,22 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import glassgate as gg
 from glassgate.tasks import part_of
+from glassgate.tasks.data.vocabulary import PADDING
 from glassgate.tasks.errors import OptionError
+from glassgate.tasks.labelled_task import LabelledTask
+from glassgate.tasks.networks.encoder import States, as_tuple
 from glassgate.tasks.runs import Run, all_or_none
 from glassgate.tasks.task import Task
+
+Network = TypeVar("Network", bound=nn.Module)
 
 _TRACED_SIZE = (3, 5)
 """(sequences, steps) of the example inputs that the exporter traces."""
@@ -44,15 +50,20 @@ class Model:
     name: str = ""
 
     def write(self, path: Path, metadata: Mapping[str, str], verify: bool, operators: bool) -> None:
-        """Write the model."""
         inputs = self.random_inputs(*_TRACED_SIZE)
         axes = iter(self.axes.values())
-        shapes = pytree.tree_map(lambda each: None if each is None else _dynamic_axes(next(axes)), inputs)
+
+        def dynamic_axes(tensor: Tensor | None) -> dict[int, str] | None:
+            """The names of the dynamic axes of an input by position."""
+            if tensor is None:
+                return None
+            return {position: axis for position, axis in enumerate(next(axes).split()) if axis != "*"}
+
         gg.to_onnx(
             self.module,
             path,
             inputs,
-            dynamic_shapes=shapes,
+            dynamic_shapes=pytree.tree_map(dynamic_axes, inputs),
             input_names=list(self.axes),
             output_names=self.outputs,
             metadata=metadata,
@@ -64,11 +75,6 @@ class Model:
         """Return the names of the inputs, with their axes, and of the outputs."""
         inputs = ", ".join(f"{name} ({axes.replace(' ', ', ')})" for name, axes in self.axes.items())
         return f"takes {inputs}; returns {', '.join(self.outputs)}"
-
-
-def _dynamic_axes(axes: str) -> dict[int, str]:
-    """The names of the dynamic axes by position."""
-    return {position: axis for position, axis in enumerate(axes.split()) if axis != "*"}
 
 
 class Exported(NamedTuple):
@@ -83,8 +89,74 @@ class Exported(NamedTuple):
     decoding: Mapping[str, Any] = {}
 
 
+class Function(nn.Module, Generic[Network]):
+    """The network of a task, or a part of it, as a function of tensors. Subclasses add `forward`."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.network = network
+
+
+class LabelledNetwork(Function[Any]):
+    """The network of a task that reads texts or series.
+
+    Attributes:
+        scale: the mean and the standard deviation of each channel of series, (2, C); None for texts
+    """
+
+    scale: Tensor | None
+
+    def __init__(self, task: LabelledTask[Any, Any]) -> None:
+        super().__init__(task.network)
+        self.register_buffer("scale", None if task.series_scale is None else torch.tensor(task.series_scale))
+
+    def output(self, steps: Tensor, lengths: Tensor) -> Any:
+        """Standardise series, and return the output of the network."""
+        if self.scale is None:
+            return self.network({"units": steps, "lengths": lengths})
+        return self.network({"series": (steps - self.scale[0]) / self.scale[1], "lengths": lengths})
+
+    def model(self, task: LabelledTask[Any, Any], outputs: Sequence[str]) -> Model:
+        """Return the description of the model for the exporter, from the names of its outputs."""
+        scale = self.scale
+        if scale is None:
+            count = len(task.vocabularies["units"])
+            return Model(self, {"units": "N L", "lengths": "N"}, lambda N, L: random_indices(N, L, count), outputs)
+
+        def random_series(N: int, L: int) -> tuple[Tensor, Tensor]:
+            _, lengths = random_indices(N, L, 3)
+            return scale[0] + scale[1] * torch.randn(N, L, scale.shape[1]), lengths
+
+        return Model(self, {"series": "N L *", "lengths": "N"}, random_series, outputs)
+
+
+def random_indices(N: int, L: int, count: int) -> tuple[Tensor, Tensor]:
+    """Return random texts: padded indices into a vocabulary of `count` tokens, (N, L), and their lengths, (N,).
+
+    The first length is L.
+    """
+    lengths = torch.randint(1, L + 1, (N,))
+    lengths[0] = L
+    tokens = torch.randint(min(1, count - 1), count, (N, L))
+    return tokens.masked_fill(torch.arange(L) >= lengths[:, None], PADDING), lengths
+
+
+def state_names(layer: gg.Recurrent, suffix: str) -> list[str]:
+    """Return the names of the states of a layer: initial states have the suffix "0", final states "n"."""
+    return [f"{state}_{suffix}" for state in layer.cell.state]
+
+
+def random_states(layer: gg.Recurrent, N: int) -> States:
+    """Return random initial states of a layer of one direction, (num_layers, N, H) each.
+
+    They are positive, because some cells require it. A projected state is smaller than the others.
+    """
+    _, state = layer(torch.zeros(1, 1, layer.input_size))
+    return tuple(torch.rand(layer.num_layers, N, each.shape[-1]) for each in as_tuple(state))
+
+
 def write(task: Task[Any, Any, Any], run: Run, path: Path, verify: bool = True, operators: bool = True) -> list[str]:
-    """Write all models of a run; after an error, write none.
+    """Write all models of a run; after an error, write none. Return a sentence about each file.
 
     Args:
         task: the task, with its trained network.
@@ -92,12 +164,6 @@ def write(task: Task[Any, Any, Any], run: Run, path: Path, verify: bool = True, 
         path: the path of the file; with several models, the name of each is appended to the stem.
         verify: whether ONNX Runtime is compared with the network.
         operators: whether RNN, GRU and LSTM become ONNX operators; otherwise they become loops (`Scan`).
-
-    Returns:
-        a sentence about each file.
-
-    Raises:
-        OptionError: ONNX cannot express the network, the results differ, or a file cannot be written.
     """
     module = part_of(task, "onnx")
     if module is None:

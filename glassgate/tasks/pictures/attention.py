@@ -32,11 +32,8 @@ class AttentionWeights(NamedTuple):
 def attention_picture(*examples: AttentionWeights) -> str:
     """Draw weights as squares: darker squares have larger weights. Hover over a square to see its weight.
 
-    Args:
-        examples: the weights of the examples, which are drawn one below the other
-
     Returns:
-        an SVG document
+        an SVG document, with the examples one below the other
 
     Example:
         >>> attention_picture(AttentionWeights(["a", "cat"], ["chat"], np.array([[0.1, 0.9]]))).count("<rect")
@@ -45,41 +42,29 @@ def attention_picture(*examples: AttentionWeights) -> str:
     left = _MARGIN + max(_text_width(example.target) for example in examples)
     parts, height, width = [], 0.0, 0.0
     for example in examples:
-        top = height + (_text_width(example.source) if _needs_vertical_text(example.source) else 16) + _MARGIN
-        parts += _draw_source(example.source, left, top) + _draw_rows(example, left, top)
+        is_vertical = any(len(token) > 1 for token in example.source)
+        top = height + (_text_width(example.source) if is_vertical else 16) + _MARGIN
+        parts += _draw(example, is_vertical, left, top)
         height = top + _SQUARE_SIZE * len(example.target) + _MARGIN
         width = max(width, left + _SQUARE_SIZE * len(example.source) + _MARGIN)
-    return "\n".join(
-        [
-            f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width:.0f} {height:.0f}' width='{width:.0f}' "
-            f"height='{height:.0f}' {_FONT}>",
-            "<rect width='100%' height='100%' fill='white'/>",
-            *parts,
-            "</svg>\n",
-        ]
-    )
+    size = f"viewBox='0 0 {width:.0f} {height:.0f}' width='{width:.0f}' height='{height:.0f}'"
+    head = f"<svg xmlns='http://www.w3.org/2000/svg' {size} {_FONT}>"
+    return "\n".join([head, "<rect width='100%' height='100%' fill='white'/>", *parts, "</svg>\n"])
 
 
-def _draw_source(tokens: Sequence[str], left: float, top: float) -> list[str]:
-    """The source tokens above their columns."""
-    texts = []
-    for column, token in enumerate(tokens):
-        x = left + _SQUARE_SIZE * (column + 0.5)
-        if _needs_vertical_text(tokens):
-            position = f"transform='translate({x + 4:.1f} {top - 6:.1f}) rotate(-90)'"
-        else:
-            position = f"x='{x:.1f}' y='{top - 6:.1f}' text-anchor='middle'"
-        texts.append(f"<text {position}>{_escape(token)}</text>")
-    return texts
-
-
-def _draw_rows(example: AttentionWeights, left: float, top: float) -> list[str]:
-    """A row per target token: the token and a square for each of its weights, on a pale grid."""
+def _draw(example: AttentionWeights, is_vertical: bool, left: float, top: float) -> list[str]:
+    """The source tokens, and a row per target token: the token and a square for each of its weights, on a pale grid."""
     size, source, target = _SQUARE_SIZE, example.source, example.target
+    parts = []
+    for column, token in enumerate(source):
+        x = left + size * (column + 0.5)
+        vertical = f"transform='translate({x + 4:.1f} {top - 6:.1f}) rotate(-90)'"
+        position = vertical if is_vertical else f"x='{x:.1f}' y='{top - 6:.1f}' text-anchor='middle'"
+        parts.append(f"<text {position}>{_escape(token)}</text>")
     right, bottom = left + size * len(source), top + size * len(target)
     lines = [f"M{left + size * column:.1f} {top:.1f}V{bottom:.1f}" for column in range(len(source) + 1)]
     lines += [f"M{left:.1f} {top + size * row:.1f}H{right:.1f}" for row in range(len(target) + 1)]
-    parts = [f"<path d='{''.join(lines)}' stroke='#e2e6ea' fill='none'/>"]
+    parts += [f"<path d='{''.join(lines)}' stroke='#e2e6ea' fill='none'/>"]
     for row, (target_token, weights) in enumerate(zip(target, example.weights.tolist(), strict=True)):
         y = top + size * row
         text = _escape(target_token)
@@ -92,11 +77,6 @@ def _draw_rows(example: AttentionWeights, left: float, top: float) -> list[str]:
                     f"<title>{text}, {_escape(source_token)}: {weight:.3f}</title></rect>"
                 )
     return parts
-
-
-def _needs_vertical_text(tokens: Sequence[str]) -> bool:
-    """Whether the tokens are written vertically, because at least one has more than one character."""
-    return any(len(token) > 1 for token in tokens)
 
 
 def _escape(token: str) -> str:

@@ -27,10 +27,8 @@ def has_matplotlib() -> bool:
 def save_figure(figure: Any, path: Path) -> None:
     """Write a matplotlib figure as PNG or SVG; the suffix of the path selects the format.
 
-    In SVG, text is stored as text, and coordinates are rounded to 0.1 pt. Equal figures give equal files.
-
-    Warns:
-        UserWarning: no installed font has a character.
+    In SVG, text is stored as text, and coordinates are rounded to 0.1 pt. Equal figures give equal files. A character
+    that no installed font has causes a warning.
     """
     from matplotlib import rc_context
     from matplotlib.font_manager import fontManager
@@ -53,23 +51,15 @@ def save_figure(figure: Any, path: Path) -> None:
         )
     raw = content.getvalue()
     if path.suffix == ".svg":
-        raw = re.sub(rb"(?m)^ +| +$", b"", _SVG_TAG.sub(_round_coordinates, raw))
+        rounded = _SVG_TAG.sub(lambda tag: _LONG_DECIMAL.sub(lambda match: b"%.1f" % float(match[0]), tag[0]), raw)
+        raw = re.sub(rb"(?m)^ +| +$", b"", rounded)
     write(path, raw)
 
 
-def _round_coordinates(tag: "re.Match[bytes]") -> bytes:
-    return _LONG_DECIMAL.sub(lambda match: b"%.1f" % float(match[0]), tag[0])
-
-
 def confusion_picture(counts: Sequence[Sequence[int]], labels: Sequence[str], path: Path) -> None:
-    """Draw a confusion matrix: a row per true label and a column per predicted label.
+    """Draw a confusion matrix as PNG or SVG: a row of counts per true label and a column per predicted label.
 
     The shade of a square shows its count as a fraction of the sum of its row.
-
-    Args:
-        counts: a row of counts per true label, with a count per predicted label
-        labels: the names of the labels
-        path: the path of the picture, PNG or SVG
     """
     from matplotlib.figure import Figure
 
@@ -92,13 +82,10 @@ def confusion_picture(counts: Sequence[Sequence[int]], labels: Sequence[str], pa
 
 
 def curves_picture(rows: Sequence[Mapping[str, float]], monitor: str, file: IO[bytes]) -> None:
-    """Draw the loss and the monitored score on training and dev data, and the learning rate below them.
+    """Draw the loss and the monitored score on training and dev data, and the learning rate below them, as PNG.
 
-    Args:
-        rows: the rows of the log, each with "step" and some of "train_loss", "dev_loss", "train_<monitor>",
-            "dev_<monitor>" and "learning_rate"
-        monitor: the name of the score that selects the best epoch
-        file: receives the picture as PNG
+    Each row of the log has "step" and some of "train_loss", "dev_loss", "train_<monitor>", "dev_<monitor>" and
+    "learning_rate".
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
@@ -131,13 +118,7 @@ def curves_picture(rows: Sequence[Mapping[str, float]], monitor: str, file: IO[b
 
 
 def range_test_picture(rates: Sequence[float], losses: Sequence[float], rate: float, path: Path) -> None:
-    """Draw the losses of a learning rate range test, and mark the selected rate.
-
-    Args:
-        rates, losses: the learning rate and the smoothed loss of each step
-        rate: the selected learning rate
-        path: the path of the picture, PNG or SVG
-    """
+    """Draw the smoothed loss of each step of a learning rate range test, and mark the selected rate; PNG or SVG."""
     from matplotlib.figure import Figure
 
     figure = Figure((6, 3.5), layout="constrained")

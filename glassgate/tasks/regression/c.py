@@ -1,7 +1,6 @@
 """The C program of a regression run."""
 
-from glassgate.tasks.c.parts import Parts, answer_parts
-from glassgate.tasks.c.source import numbers
+from glassgate.tasks.c.program import Parts, answer_parts, numbers
 from glassgate.tasks.regression.task import Regression
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from glassgate.glass.languages import say
 from glassgate.glass.live.network import Network
-from glassgate.tasks.live.tokens import labelled_input
+from glassgate.tasks.live.page import labelled_input
 from glassgate.tasks.regression.network import Regressor
 from glassgate.tasks.regression.task import Regression
 from glassgate.tasks.report.study import Excerpt

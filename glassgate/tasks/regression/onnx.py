@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from glassgate.tasks.onnx.inputs import LabelledNetwork
-from glassgate.tasks.onnx.models import Exported
+from glassgate.tasks.onnx.models import Exported, LabelledNetwork
 from glassgate.tasks.regression.task import Regression
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -61,44 +60,6 @@ class AnswerGroup(NamedTuple):
         return -self.logs.gather(-1, choices[..., None])[..., 0]
 
 
-class Comparison(NamedTuple):
-    """The answers of a changed network for a sequence, compared with those of the whole network: `(A,)` each.
-
-    Attributes:
-        losses: minus the log probability of the reference: the target or, without a target, the prediction of the
-            whole network
-        right: 1 if the reference is the most probable choice of the changed network, otherwise 0
-        control_losses: the losses with targets that are exchanged between answers
-    """
-
-    losses: np.ndarray
-    right: np.ndarray
-    control_losses: np.ndarray
-
-
-def compare(changed: BatchAnswers, whole: BatchAnswers, whole_elsewhere: BatchAnswers) -> list[Comparison]:
-    """Compare each row of the answers of a changed network with those of the whole network.
-
-    Args:
-        changed: the answers of the changed network, one row for each change
-        whole: the answers of the whole network for the same sequence, in one row
-        whole_elsewhere: the answers of the whole network for another sequence. A sequence with only one answer takes
-            its exchanged target from there
-    """
-    losses, right, control_losses = [], [], []
-    for group, whole_group, other_group in zip(changed.groups, whole.groups, whole_elsewhere.groups, strict=True):
-        rows = len(group.logs)
-        references = whole_group.references[:1].expand(rows, -1)
-        exchanged = references.roll(references.shape[1] // 2, 1)
-        if references.shape[1] == 1:
-            exchanged = other_group.references[:1, :1].expand(rows, -1)
-        losses.append(group.loss(references))
-        right.append(group.logs.argmax(-1) == references)
-        control_losses.append(group.loss(exchanged) if group.control_losses is None else group.control_losses)
-    by_row = zip(*(torch.cat(each, 1).double().cpu().numpy() for each in (losses, right, control_losses)), strict=True)
-    return [Comparison(*row) for row in by_row]
-
-
 def answers_of(
     log_probabilities: Tensor, names: Sequence[str], targets: Tensor | None, steps: Sequence[int | None]
 ) -> BatchAnswers:
@@ -111,28 +72,25 @@ def answers_of(
         steps: the step of each answer, or None for an answer about the whole sequence
     """
     log_probabilities = log_probabilities.float()
-    best = log_probabilities.detach().argmax(-1)
+    fixed = log_probabilities.detach()
+    best, best_two = fixed.argmax(-1), fixed.topk(min(2, len(names)), -1).indices
     targets = None if targets is None else mask_unknown(targets, len(names))
     references = best if targets is None else targets.where(targets >= 0, best)
-    probabilities = log_probabilities[0].detach().exp()
+    probabilities = fixed[0].exp()
     top = probabilities.topk(min(_MAX_CHOICES, len(names)), -1)
     first_targets = [-1] * len(steps) if targets is None else targets[0].tolist()
     answers = []
     for k, (step, target) in enumerate(zip(steps, first_targets, strict=True)):
         best_k = zip(top.indices[k].tolist(), top.values[k].tolist(), strict=True)
         choices = tuple(Choice(names[index], probability) for index, probability in best_k)
-        answers.append(
-            Answer(step, choices, Choice(names[target], float(probabilities[k, target])) if target >= 0 else None)
-        )
-    evidence_name = say("quantity.of_prediction") if targets is None else say("quantity.of_target")
-    evidence = log_probabilities.gather(-1, references[..., None])[..., 0]
-    best_two = log_probabilities.detach().topk(min(2, len(names)), -1).indices
+        known = Choice(names[target], float(probabilities[k, target])) if target >= 0 else None
+        answers.append(Answer(step, choices, known))
     logs_of_two = log_probabilities.gather(-1, best_two)
     return BatchAnswers(
         answers,
-        evidence,
-        evidence_name,
-        (AnswerGroup(log_probabilities.detach(), references),),
+        log_probabilities.gather(-1, references[..., None])[..., 0],
+        say("quantity.of_prediction") if targets is None else say("quantity.of_target"),
+        (AnswerGroup(fixed, references),),
         logs_of_two[..., 0] - logs_of_two[..., -1],
     )
 

@@ -21,15 +21,6 @@ def ask(
 
     Raises:
         UserError: the text is empty, or the run's vocabulary contains none of its symbols
-
-    Example:
-        >>> from glassgate.tasks.data.tagged import Tagged
-        >>> from glassgate.tasks.tagging import Tagging, TaggingOptions
-        >>> from glassgate.tasks.task import Split
-        >>> task = Tagging(TaggingOptions(hidden_size=4, embedding_size=4, epochs=1))
-        >>> _ = task.fit(Split([Tagged(("play", "jazz"), ("O", "B-genre"))] * 2))
-        >>> len(ask(task, "play jazz"))
-        2
     """
     view = view_of(task)
     excerpt = excerpts_of_text(task, content)[0] if isinstance(content, str) else content

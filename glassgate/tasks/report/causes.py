@@ -1,10 +1,10 @@
 """Measures the increase of the loss while a part of the network, or a window of steps, is held at its mean."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,19 +13,12 @@ from torch import nn
 import glassgate as gg
 from glassgate.dynamics.explanations import NotTraceable
 from glassgate.glass import bootstrap
-from glassgate.glass.ablate import (
-    Editable,
-    HeldPart,
-    hold_in_rows,
-    hold_parts,
-    hold_window,
-    measure_means,
-)
+from glassgate.glass.ablate import Editable, HeldPart, hold_in_rows, hold_parts, hold_window, measure_means
 from glassgate.glass.edit import editable_values
 from glassgate.glass.languages import say
 from glassgate.glass.study import Cause, Study, WindowCause
 from glassgate.tasks.data.batches import Batch
-from glassgate.tasks.report.answers import BatchAnswers, Comparison, compare
+from glassgate.tasks.report.answers import BatchAnswers
 from glassgate.tasks.report.task_view import LAYER, TaskView
 
 # If all passages together have at most this many steps, summed over the directions, the reference engine runs them.
@@ -34,14 +27,43 @@ _WINDOWS = 48  # the approximate number of windows of all passages together
 # The maximum number of held values in a batch: rows times steps times units of all gates and states.
 _MAX_HELD_VALUES = 10_000_000
 
-Window = tuple[int, int]
-"""The first step of a window, and the step after its last."""
+
+class Comparison(NamedTuple):
+    """The answers of a changed network for a sequence, compared with those of the whole network: `(A,)` each.
+
+    Attributes:
+        losses: minus the log probability of the reference: the target or, without a target, the prediction of the
+            whole network
+        right: 1 if the reference is the most probable choice of the changed network, otherwise 0
+        control_losses: the losses with targets that are exchanged between answers
+    """
+
+    losses: np.ndarray
+    right: np.ndarray
+    control_losses: np.ndarray
+
+
+def compare(changed: BatchAnswers, whole: BatchAnswers, whole_elsewhere: BatchAnswers) -> list[Comparison]:
+    """Compare each row of the answers of a changed network with those of the whole network, which have one row.
+
+    A sequence with only one answer takes its exchanged target from another sequence, `whole_elsewhere`.
+    """
+    losses, right, control_losses = [], [], []
+    for group, whole_group, other_group in zip(changed.groups, whole.groups, whole_elsewhere.groups, strict=True):
+        rows = len(group.logs)
+        references = whole_group.references[:1].expand(rows, -1)
+        exchanged = references.roll(references.shape[1] // 2, 1)
+        if references.shape[1] == 1:
+            exchanged = other_group.references[:1, :1].expand(rows, -1)
+        losses.append(group.loss(references))
+        right.append(group.logs.argmax(-1) == references)
+        control_losses.append(group.loss(exchanged) if group.control_losses is None else group.control_losses)
+    by_row = zip(*(torch.cat(each, 1).double().cpu().numpy() for each in (losses, right, control_losses)), strict=True)
+    return [Comparison(*row) for row in by_row]
 
 
 def add_causes(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study: Study) -> None:
-    """Add causes to a study: the effect of each part of the layers, and of each window of steps.
-
-    If values of a cell cannot be held, a note of the study has the reason.
+    """Add the effect of each part of the layers and of each window of steps to a study, or a note if that fails.
 
     Args:
         view: the report's view of the task
@@ -55,15 +77,12 @@ def add_causes(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study
         study.notes.append(say("causes.not_editable", reason=error))
         return
 
-    def answers_of(index: int, copies: int) -> BatchAnswers:
-        return view.answers_for_batch(batch_of(index, copies))
-
     with torch.no_grad():
-        whole = [answers_of(index, 1) for index in range(len(lengths))]
+        whole = [view.answers_for_batch(batch_of(index, 1)) for index in range(len(lengths))]
 
     def compare_passage(index: int, copies: int = 1) -> list[Comparison]:
         elsewhere = whole[(index + max(1, len(whole) // 2)) % len(whole)]
-        return compare(answers_of(index, copies), whole[index], elsewhere)
+        return compare(view.answers_for_batch(batch_of(index, copies)), whole[index], elsewhere)
 
     def compare_all() -> list[Comparison]:
         return [compare_passage(index)[0] for index in range(len(lengths))]
@@ -73,26 +92,32 @@ def add_causes(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study
     with gg.engine("reference") if short else nullcontext():
         editable, means, rows = measure_means(network, compare_all)
         unchanged = compare_all()
+        effect = _effect(study, whole, unchanged)
         encoder_values = {name: each for name, each in editable.items() if name.startswith(f"{LAYER}.")}
         decoder_values = {name: each for name, each in editable.items() if name.startswith("decoder.")}
-        hold = partial(hold_parts, means=means, groups=4 if len(study.directions) <= 2 else 1)
-        held_parts = hold(encoder_values)
+        groups = 4 if len(study.directions) <= 2 else 1
         by_part: dict[str, list[Comparison]] = {}
-        for name, held_part in hold(decoder_values).items():
+        for name, held_part in hold_parts(decoder_values, means, groups).items():
             with hold_in_rows(network, decoder_values, [held_part], None):
                 by_part[name] = compare_all()
+        held_parts = hold_parts(encoder_values, means, groups)
         by_part |= {name: [] for name in held_parts}
-        by_window: list[tuple[int, Window, Comparison]] = []
         for index, length in enumerate(lengths):
-            held_windows = {each: hold_window(encoder_values, means, each) for each in _windows(length, sum(lengths))}
             # If the layer is called only once per sequence, the rows of a batch can hold different values.
             held_length = length if len(rows[LAYER]) == len(lengths) else None
             run = partial(_run_held, network, partial(compare_passage, index), encoder_values, held_length)
             for name, comparison in zip(held_parts, run(list(held_parts.values())), strict=True):
                 by_part[name].append(comparison)
-            for window, comparison in zip(held_windows, run(list(held_windows.values())), strict=True):
-                by_window.append((index, window, comparison))
-    _fill(study, whole, unchanged, by_part, by_window)
+            windows = list(_windows(length, sum(lengths)))
+            held_windows = [hold_window(encoder_values, means, each) for each in windows]
+            for window, comparison in zip(windows, run(held_windows), strict=True):
+                study.windows.append(WindowCause(index, *window, **effect([comparison], [unchanged[index]])))
+
+    def short_name(name: str) -> str:  # without a decoder, the name of the encoder is left out
+        return name.replace("decoder.layer.", "decoder.") if decoder_values else name.removeprefix(f"{LAYER}.")
+
+    causes = [Cause(short_name(name), **effect(each, unchanged)) for name, each in by_part.items()]
+    study.causes = sorted(causes, key=lambda cause: -cause.loss)
 
 
 def _run_held(
@@ -104,8 +129,7 @@ def _run_held(
 ) -> Iterator[Comparison]:
     """Yield the comparison of a passage for each set of held values. Each row of a batch uses one set.
 
-    Args:
-        length: the number of steps of the passage; None if all rows of a batch must use the same set
+    `length` is the number of steps of the passage; None if all rows of a batch must use the same set.
     """
     rows = 1 if length is None else 1 + _MAX_HELD_VALUES // (length * sum(width for *_, width in editable.values()))
     for start in range(0, len(held_sets), rows):
@@ -114,13 +138,10 @@ def _run_held(
             yield from compare_copies(len(batch))
 
 
-def _fill(
-    study: Study,
-    whole: Sequence[BatchAnswers],
-    unchanged: Sequence[Comparison],
-    by_part: Mapping[str, Sequence[Comparison]],
-    by_window: Sequence[tuple[int, Window, Comparison]],
-) -> None:
+def _effect(
+    study: Study, whole: Sequence[BatchAnswers], unchanged: Sequence[Comparison]
+) -> Callable[[Sequence[Comparison], Sequence[Comparison]], dict[str, Any]]:
+    """Set the units of a study. Return a function of the comparisons with and without a held part to its effect."""
     answers = [each for passage in study.passages for each in passage.answers]
     are_choices = all(each.best[0][1] is not None and each.agreement is None for each in answers)
     have_targets = any(each.target for each in answers)
@@ -142,27 +163,10 @@ def _fill(
             "control": float(held.control_losses.mean() - base.control_losses.mean()),
         }
 
-    causes = [Cause(_short_name(name, by_part), **effect(each, unchanged)) for name, each in by_part.items()]
-    study.causes = sorted(causes, key=lambda cause: -cause.loss)
-    for index, window, comparison in by_window:
-        study.windows.append(WindowCause(index, *window, **effect([comparison], [unchanged[index]])))
+    return effect
 
 
-def _short_name(name: str, all_names: Iterable[str]) -> str:
-    """The name of a part, without the name of the encoder unless the network has a decoder.
-
-    Example:
-        >>> _short_name("encoder.layer0.forward", ["encoder.layer0.forward"])
-        'layer0.forward'
-        >>> _short_name("decoder.layer.layer0.forward", ["decoder.layer.layer0.forward"])
-        'decoder.layer0.forward'
-    """
-    if any(each.startswith("decoder.") for each in all_names):
-        return name.replace("decoder.layer.", "decoder.")
-    return name.removeprefix(f"{LAYER}.")
-
-
-def _windows(length: int, total: int) -> Iterator[Window]:
+def _windows(length: int, total: int) -> Iterator[tuple[int, int]]:
     """The windows of a passage; passages with `total` steps have about `_WINDOWS` windows together."""
     count = -(-length // max(1, -(-total // _WINDOWS)))
     yield from pairwise(round(k * length / count) for k in range(count + 1))

@@ -29,15 +29,7 @@ _MAX_STATE_SIZE = 128
 
 
 def add_dynamics(directions: Sequence[Direction], recording: Recorded) -> str:
-    """Add `dynamics` to the directions of the recorded encoder.
-
-    Args:
-        directions: the directions of the encoder, in the order of the recording
-        recording: the recording of the network
-
-    Returns:
-        a sentence that states why `dynamics` is left out; empty if it is added
-    """
+    """Add `dynamics` to the directions of the recorded encoder. Return the reason if it is left out, otherwise ""."""
     label, call, _ = next(each for each in recording.directions() if each[0].startswith(f"{LAYER}."))
     steps = call.layout.by_step(call.steps.data.detach())
     windows = _windows(steps, recording.unpadded(label).sum(0).tolist())
@@ -73,9 +65,8 @@ def _dynamics(layer: gg.Recurrent, inputs: Tensor) -> Dynamics:
     *_, states = layer(inputs, return_states=True)
     visited = torch.cat([states[f"layer0.forward.{name}"] for name in layer.cell.state], -1)
     size = visited.shape[2]
-    return Dynamics(
-        np.asarray(survival), size, partial(_points, layer, inputs, visited) if size <= _MAX_STATE_SIZE else None
-    )
+    points = partial(_points, layer, inputs, visited) if size <= _MAX_STATE_SIZE else None
+    return Dynamics(np.asarray(survival), size, points)
 
 
 def _points(layer: gg.Recurrent, inputs: Tensor, visited: Tensor) -> Points:
@@ -84,10 +75,5 @@ def _points(layer: gg.Recurrent, inputs: Tensor, visited: Tensor) -> Points:
     with gg.engine("reference"), torch.no_grad():
         found = gg.dynamics.fixed_points(layer, inputs.flatten(0, 1).mean(0), starts, steps=_SEARCH_STEPS)
     plane = Plane.of(flat)
-    return Points(
-        np.asarray(plane.project(found.states)),
-        np.asarray(found.stable),
-        np.asarray(found.time_constants.amax(1)),
-        np.asarray(plane.project(visited)),
-        np.asarray(plane.explained),
-    )
+    states, path = plane.project(found.states), plane.project(visited)
+    return Points(*map(np.asarray, (states, found.stable, found.time_constants.amax(1), path, plane.explained)))

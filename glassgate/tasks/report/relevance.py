@@ -25,13 +25,7 @@ _MAX_GRADIENT_SIZE = 2**22  # the maximum number of elements of the score gradie
 
 
 def add_relevances(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study: Study) -> None:
-    """Add the relevance of each step to a study.
-
-    Args:
-        view: the report's view of the task
-        batch_of: takes the index of a passage and a number of copies, and returns the copies as a batch
-        study: the study, with its passages
-    """
+    """Add the relevance of each step to a study. `batch_of` returns copies of a passage, see `add_causes`."""
     by_passage = []
     try:
         for index, passage in enumerate(study.passages):
@@ -46,11 +40,7 @@ def add_relevances(view: TaskView[Any], batch_of: Callable[[int, int], Batch], s
 
 
 def relevance(view: TaskView[Any], batch: Batch, answers: Sequence[int]) -> Relevances:
-    """Return the relevance of each step for the answers with these indices, from a batch of one row.
-
-    Raises:
-        NotTraceable: a cell has no graph
-    """
+    """Return the relevance of each step for the answers with these indices, from a batch of one row."""
     network, cut = view.task.network, _Cut()
     linear = [module for module in network.modules() if isinstance(module, TokenScores | StepScores)]
     layer = getattr(network, LAYER)
@@ -79,13 +69,9 @@ def relevance(view: TaskView[Any], batch: Batch, answers: Sequence[int]) -> Rele
     sources = [(d_source, cut.source), *zip(d_direct, cut.direct, strict=True)]
     step_relevance = torch.stack([(d.double() * value.detach()).sum(-1)[:, 0] for d, value in sources]).sum(0)
     bias_relevance = torch.as_tensor(bias_total).expand(len(answers))
-    final_scores = scores.detach().double()
-    arrays = _as_array(step_relevance), _as_array(bias_relevance), _as_array(final_scores)
-    return Relevances(list(answers), *arrays, batch_answers.score_name or message("quantity.log_odds"))
-
-
-def _as_array(values: Tensor) -> np.ndarray:
-    return np.asarray(values.cpu())
+    final_scores, name = scores.detach().double(), batch_answers.score_name or message("quantity.log_odds")
+    matrix, by_biases, totals = (np.asarray(each.cpu()) for each in (step_relevance, bias_relevance, final_scores))
+    return Relevances(list(answers), matrix, by_biases, totals, name)
 
 
 def _gradients(outputs: Sequence[Tensor], inputs: Sequence[Tensor], d_outputs: Sequence[Tensor]) -> list[Tensor]:

@@ -28,9 +28,6 @@ MAX_LENGTH = 1_000
 """The maximum number of steps of a sequence in the index; longer examples are cut into several sequences."""
 _STEPS_PER_BATCH = 2**14
 
-ExcerptStates = tuple[Excerpt, dict[str, Tensor]]
-"""An excerpt, and the states (L, H) at its steps by name, such as "layer0.forward.h"."""
-
 
 def index_of(
     task: Task[Any, Any, Any], run: Run, progress: Progress, tick: Callable[[str], None] = lambda _: None
@@ -38,15 +35,7 @@ def index_of(
     """Return the index in the folder of a run. Build it if it is missing or belongs to other weights.
 
     The index contains up to about `MAX_STEPS` steps of the dev data or, if it is empty, of the test or training data.
-
-    Args:
-        task: the trained task.
-        run: the folder of its run.
-        progress: reports the progress of reading.
-        tick: called at the start of each stage, with its name.
-
-    Raises:
-        UserError: the data no longer exists, or contains no example.
+    `tick` is called at the start of each stage, with its name.
     """
     index = _stored_index(run)
     if index is not None:
@@ -64,17 +53,10 @@ def index_of(
 def places_of(
     task: Task[Any, Any, Any], run: Run, split: Split[Any] | None, study: Study, size: int = MAX_BYTES
 ) -> Places | None:
-    """The sequences of the run's data that a report embeds for searches; None if there are none.
+    """The sequences of the run's data that a report embeds for searches, in about `size` bytes; None without any.
 
-    They are evenly spaced sequences of the index in the run's folder or, without an index, of `split`. Sequences that
-    the report shows are left out.
-
-    Args:
-        task: the trained task.
-        run: the folder of its run.
-        split: the run's data; None if it has not been read.
-        study: the study of the report.
-        size: the approximate size of the result in bytes.
+    They are evenly spaced sequences of the index in the run's folder or, without an index, of `split`, which is None if
+    the run's data has not been read. Sequences that the report shows are left out.
     """
     state_names = {each.label: f"{each.label.removeprefix(f'{LAYER}.')}.{each.states[0]}" for each in study.directions}
     units = sum(each.values[each.states[0]].shape[1] for each in study.directions)
@@ -85,9 +67,8 @@ def places_of(
         data, examples = _search_data(split) if split is not None else ("", ())
         if not len(examples):
             return None
-        index = _build_index(
-            task, [examples[k] for k in evenly_spaced(len(examples), max_steps)], 2 * max_steps, {"data": data}
-        )
+        chosen = [examples[k] for k in evenly_spaced(len(examples), max_steps)]
+        index = _build_index(task, chosen, 2 * max_steps, {"data": data})
     passages = ["\0".join(map(visible, each.steps)) for each in study.passages]
     texts, sequences, states, left = list[list[str]](), list[int](), [], max_steps
     sequence_count = len(index.starts) - 1
@@ -136,8 +117,10 @@ def _weights_hash(run: Run) -> str:
     return hashlib.sha256((run.path / MODEL).read_bytes()).hexdigest()
 
 
-def record_states(task: Task[Any, Any, Any], excerpts: Sequence[Excerpt]) -> Iterator[ExcerptStates]:
-    """Yield each excerpt, with the states of the recurrent layers at its steps."""
+def record_states(
+    task: Task[Any, Any, Any], excerpts: Sequence[Excerpt]
+) -> Iterator[tuple[Excerpt, dict[str, Tensor]]]:
+    """Yield each excerpt, with the states (L, H) at its steps by name, such as "layer0.forward.h"."""
     view, network = view_of(task), task.network.eval()
     for group in _batches(excerpts):
         pieces = [Piece(k, each.start, each.stop) for k, each in enumerate(group)]
@@ -151,14 +134,13 @@ def record_states(task: Task[Any, Any, Any], excerpts: Sequence[Excerpt]) -> Ite
             for state in call.layer.cell.state
         }
         for row, excerpt in enumerate(group):
-            unpadded = {name: values[inside[:, row], row] for name, (values, inside) in states.items()}
-            yield excerpt, {name.removeprefix(f"{LAYER}."): values for name, values in unpadded.items()}
+            rows = {name: values[inside[:, row], row] for name, (values, inside) in states.items()}
+            yield excerpt, {name.removeprefix(f"{LAYER}."): values for name, values in rows.items()}
 
 
 def text_of(task: Task[Any, Any, Any], excerpt: Excerpt) -> list[str]:
     """The text of each step of an excerpt."""
-    input = view_of(task).layer_input(excerpt.example, excerpt.start, excerpt.stop)
-    return [visible(step) for step in input.steps]
+    return [visible(step) for step in view_of(task).layer_input(excerpt.example, excerpt.start, excerpt.stop).steps]
 
 
 def _excerpts(view: TaskView[Any], examples: Sequence[Any], max_steps: int) -> list[Excerpt]:

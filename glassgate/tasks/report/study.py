@@ -56,11 +56,7 @@ class Excerpt(NamedTuple):
 
 
 def excerpts_of_text(task: Task[Any, Any, Any], text: str) -> list[Excerpt]:
-    """Return a list whose only excerpt is the given text.
-
-    Raises:
-        UserError: the text is empty, contains only unknown tokens, or the task does not read text
-    """
+    """Return a list whose only excerpt is the given text."""
     if not text.strip():
         raise OptionError("text: expected some text, got an empty one; leave it out to see examples of the run's data")
     view = view_of(task)
@@ -78,11 +74,7 @@ def excerpts_of_text(task: Task[Any, Any, Any], text: str) -> list[Excerpt]:
 
 
 def excerpts_of_file(task: Task[Any, Any, Any], path: str, progress: Progress) -> list[Excerpt]:
-    """The examples of a file, with labels if the file has them.
-
-    Raises:
-        UserError: the file cannot be read, or is empty
-    """
+    """The examples of a file, with labels if the file has them."""
     try:
         examples = task.read(path, progress=progress)
     except DataError:
@@ -108,11 +100,7 @@ def excerpts_of_file(task: Task[Any, Any, Any], path: str, progress: Progress) -
 def excerpts_of_run(
     task: Task[Any, Any, Any], progress: Progress, metrics: Mapping[str, Any] | None = None
 ) -> list[Excerpt]:
-    """Examples of the run's own data, see `excerpts_of_split`. The Python code on interactive pages calls this.
-
-    Raises:
-        UserError: the data no longer exists
-    """
+    """Examples of the run's own data, see `excerpts_of_split`. The Python code on interactive pages calls this."""
     return excerpts_of_split(task, task.read_split(progress), metrics)
 
 
@@ -121,13 +109,8 @@ def excerpts_of_split(
 ) -> list[Excerpt]:
     """Examples of the dev data; if there are none, of the test data or else of the training data.
 
-    If the examples are long, the result is a single excerpt, on which the accuracy of the run is close to its average.
-
-    Args:
-        metrics: the content of metrics.json, for the average accuracy; None to use the accuracy on the examples
-
-    Raises:
-        UserError: there is no example
+    If the examples are long, the result is a single excerpt, on which the accuracy of the run is close to its average:
+    that of metrics.json or, if `metrics` is None, that on the examples.
     """
     view = view_of(task)
     examples = split.dev or split.test or split.train
@@ -147,19 +130,6 @@ def excerpts_of_split(
     return excerpts
 
 
-class _Candidate(NamedTuple):
-    """An excerpt that a page may show.
-
-    Attributes:
-        excess: the number of right answers minus the number expected from the average accuracy
-        variety: the entropy of the targets, in nats
-    """
-
-    excerpt: Excerpt
-    excess: float
-    variety: float
-
-
 def _average_excerpt(view: TaskView[Any], examples: Sequence[Any], metrics: Mapping[str, Any]) -> Excerpt:
     """The excerpt of long examples with an average number of right answers and the greatest variety of targets.
 
@@ -171,28 +141,28 @@ def _average_excerpt(view: TaskView[Any], examples: Sequence[Any], metrics: Mapp
     if average is None:
         known = [each.is_correct for answers in answers_of_examples for each in answers if each.is_correct is not None]
         average = float(np.mean(known or [False]))
+
+    def judge(answers: Sequence[Answer]) -> tuple[float, float]:
+        """The number of right answers minus the number expected, and the entropy of the targets in nats."""
+        known = [each for each in answers if each.is_correct is not None]
+        counts = np.unique([each.target[0] for each in known if each.target], return_counts=True)[1]
+        frequencies = counts / max(1, counts.sum())
+        excess = sum(bool(each.is_correct) for each in known) - average * len(known)
+        return excess, round(float(-(frequencies * np.log(frequencies)).sum()), 6)
+
     candidates = [
-        _candidate(
-            Excerpt(example, start, stop), [each for each in answers if start <= (each.step or 0) < stop], average
-        )
+        (Excerpt(example, start, stop), *judge([each for each in answers if start <= (each.step or 0) < stop]))
         for example, answers in zip(examples, answers_of_examples, strict=True)
         for start, stop in _candidate_ranges(view, example)
     ]
-    candidates.sort(key=lambda each: (abs(each.excess), -each.variety))
-    reruns = []
-    for excerpt, *_ in candidates[:_MAX_RERUNS]:
-        final = Excerpt(excerpt.example, *view.excerpt(excerpt.example, (excerpt.start, excerpt.stop)))
-        reruns.append(_candidate(final, _answers(view, *final[:3]), average))
+    candidates.sort(key=lambda each: (abs(each[1]), -each[2]))
+    finals = [
+        Excerpt(excerpt.example, *view.excerpt(excerpt.example, (excerpt.start, excerpt.stop)))
+        for excerpt, *_ in candidates[:_MAX_RERUNS]
+    ]
+    judged = [(each, *judge(_answers(view, *each[:3]))) for each in finals]
     # Excerpts whose number of right answers is more than 0.5 below the expected number come last.
-    return min(reruns, key=lambda each: (each.excess < -0.5, abs(each.excess), -each.variety)).excerpt
-
-
-def _candidate(excerpt: Excerpt, answers: Sequence[Answer], average: float) -> _Candidate:
-    judged = [each for each in answers if each.is_correct is not None]
-    counts = np.unique([each.target[0] for each in judged if each.target], return_counts=True)[1]
-    frequencies = counts / max(1, counts.sum())
-    excess = sum(bool(each.is_correct) for each in judged) - average * len(judged)
-    return _Candidate(excerpt, excess, round(float(-(frequencies * np.log(frequencies)).sum()), 6))
+    return min(judged, key=lambda each: (each[1] < -0.5, abs(each[1]), -each[2]))[0]
 
 
 def _answers(view: TaskView[Any], example: Any, start: int, stop: int) -> list[Answer]:
@@ -233,12 +203,8 @@ def study(
 ) -> Study:
     """Run a network on excerpts, and compute the numbers of the report.
 
-    Args:
-        task: the trained task
-        excerpts: the parts of examples that the network reads
-        title: the title of the page
-        run: the folder of the run; None leaves out the section on training
-        tick: called at the start of each stage, with its name
+    Without the folder of the run, the section on training is left out. `tick` is called at the start of each stage,
+    with its name.
     """
     view, network = view_of(task), task.network.eval()
     encoded = [task.encode(each.example) for each in excerpts]
@@ -316,8 +282,7 @@ def _passage_title(excerpt: Excerpt, length: int) -> str:
     example = excerpt.example
     name = Path(str(getattr(example, "file", None) or getattr(example, "source", "") or "")).name
     line = getattr(example, "line", None)
-    if callable(line):
-        line = line(excerpt.start) if not isinstance(getattr(example, "lines", 1), int) else line()
+    line = line(excerpt.start) if callable(line) else line
     if name.startswith("given "):
         name = ""  # a text or a data frame of the user
     if excerpt.start or length < excerpt.stop:

@@ -116,11 +116,7 @@ class LabelledView(TaskView[LabelledTaskType]):
 
 
 def view_of(task: Task[Any, Any, Any]) -> TaskView[Any]:
-    """Return the report's view of a task: an object of the class `View` in `view.py`.
-
-    Raises:
-        UserError: the report does not support the task
-    """
+    """Return the report's view of a task: an object of the class `View` in `view.py`."""
     module = part_of(task, "view")
     if module is None:
         raise UserError(f"report: the task {task.name} has no report yet")

@@ -2,8 +2,7 @@
 
 from torch import nn
 
-from glassgate.tasks.c.parts import Parts, units
-from glassgate.tasks.c.source import constants, matrix, numbers, strings
+from glassgate.tasks.c.program import Parts, constants, matrix, numbers, strings, units
 from glassgate.tasks.tagging.spelling import LONGEST_WORD
 from glassgate.tasks.tagging.task import Tagging
 

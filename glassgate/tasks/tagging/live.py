@@ -4,7 +4,7 @@ from typing import Any
 
 from glassgate.glass.live.network import Network
 from glassgate.tasks.data.raw_text import raw_tokeniser
-from glassgate.tasks.live.tokens import tokeniser_rules
+from glassgate.tasks.live.page import tokeniser_rules
 from glassgate.tasks.report.study import Excerpt
 from glassgate.tasks.tagging.network import Tagger
 from glassgate.tasks.tagging.task import Tagging

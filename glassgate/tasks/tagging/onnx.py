@@ -1,11 +1,10 @@
 """Exports tagging as an ONNX model that computes scores of labels from tokens and their characters."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from glassgate.tasks.data.vocabulary import PADDING
-from glassgate.tasks.onnx import inputs
-from glassgate.tasks.onnx.models import Exported, Model
+from glassgate.tasks.onnx.models import Exported, Function, Model, random_indices
 from glassgate.tasks.tagging.network import Tagger
 from glassgate.tasks.tagging.task import Tagging
 
@@ -14,12 +13,8 @@ _FORBIDDEN = -1e9
 _WORD_LENGTH = 4  # characters of a word in random inputs
 
 
-class _Labels(nn.Module):
+class _Labels(Function[Tagger]):
     """The network as a function of tensors."""
-
-    def __init__(self, network: Tagger) -> None:
-        super().__init__()
-        self.network = network
 
     def forward(self, tokens: Tensor, lengths: Tensor, characters: Tensor | None = None) -> tuple[Tensor, ...]:
         """Return the scores of labels, (N, L, K), and of intents, (N, I), if the run has intents."""
@@ -34,7 +29,7 @@ def export(task: Tagging) -> Exported:
     axes = {"units": "N L", "lengths": "N"} | ({"characters": "N L W"} if network.spelling else {})
 
     def random_inputs(N: int, L: int) -> tuple[Tensor, ...]:
-        tokens, lengths = inputs.random_indices(N, L, len(vocabularies["units"]))
+        tokens, lengths = random_indices(N, L, len(vocabularies["units"]))
         if not network.spelling:
             return tokens, lengths
         characters = torch.randint(1, len(vocabularies["characters"]), (N, L, _WORD_LENGTH))

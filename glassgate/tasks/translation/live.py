@@ -6,7 +6,7 @@ from torch import nn
 
 from glassgate.glass.languages import say
 from glassgate.glass.live.network import Network
-from glassgate.tasks.live.tokens import byte_pair_merges, output_layer, tokeniser_rules
+from glassgate.tasks.live.page import byte_pair_merges, output_layer, tokeniser_rules
 from glassgate.tasks.report.study import Excerpt
 from glassgate.tasks.translation.network import Decoder, Translator
 from glassgate.tasks.translation.task import Translation

@@ -1,22 +1,17 @@
 """Translation as two ONNX models: the encoder, and one step of the decoder."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from glassgate.tasks.networks.encoder import States, as_hx, as_tuple
-from glassgate.tasks.onnx import inputs
-from glassgate.tasks.onnx.models import Exported, Model
+from glassgate.tasks.onnx.models import Exported, Function, Model, random_indices, state_names
 from glassgate.tasks.translation.attention import Memory
 from glassgate.tasks.translation.network import Translator
 from glassgate.tasks.translation.task import Translation
 
 
-class _Encoder(nn.Module):
+class _Encoder(Function[Translator]):
     """Maps sources to the initial states of the decoder and, with attention, its memory (values and keys)."""
-
-    def __init__(self, network: Translator) -> None:
-        super().__init__()
-        self.network = network
 
     def forward(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         """Return the initial states, (num_layers, N, H) each; with attention also values and keys, (N, S, H)."""
@@ -24,12 +19,8 @@ class _Encoder(nn.Module):
         return state if self.network.decoder.attention is None else (*state, memory.values, memory.keys)
 
 
-class _Decoder(nn.Module):
+class _Decoder(Function[Translator]):
     """One step of the decoder."""
-
-    def __init__(self, network: Translator) -> None:
-        super().__init__()
-        self.network = network
 
     def forward(
         self, previous: Tensor, states: States, readout: Tensor | None, memory: tuple[Tensor, Tensor, Tensor] | None
@@ -68,7 +59,7 @@ def export(task: Translation) -> Exported:
     memory_names = ["values", "keys"] if attends else []
 
     def encoder_inputs(N: int, L: int) -> tuple[Tensor, Tensor]:
-        return inputs.random_indices(N, L, len(vocabularies["source"]))
+        return random_indices(N, L, len(vocabularies["source"]))
 
     @torch.no_grad()
     def decoder_inputs(N: int, L: int) -> tuple[Tensor | States | None, ...]:
@@ -78,17 +69,17 @@ def export(task: Translation) -> Exported:
         readout = torch.randn(N, decoder.readout_size) if decoder.input_feeding else None
         return previous, state, readout, (memory.values, memory.keys, lengths) if attends else None
 
-    axes = {"previous": "N"} | dict.fromkeys(inputs.names(layer, "0"), "* N *")
+    axes = {"previous": "N"} | dict.fromkeys(state_names(layer, "0"), "* N *")
     axes |= {"readout": "N *"} if decoder.input_feeding else {}
     axes |= {"values": "N S *", "keys": "N S *", "lengths": "N"} if attends else {}
-    outputs = ["log_probabilities", *inputs.names(layer, "n"), *(["next_readout"] if decoder.input_feeding else [])]
+    outputs = ["log_probabilities", *state_names(layer, "n"), *(["next_readout"] if decoder.input_feeding else [])]
     return Exported(
         [
             Model(
                 _Encoder(network),
                 {"source": "N S", "lengths": "N"},
                 encoder_inputs,
-                [*inputs.names(layer, "0"), *memory_names],
+                [*state_names(layer, "0"), *memory_names],
                 "encoder",
             ),
             Model(_Decoder(network), axes, decoder_inputs, outputs, "decoder"),

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from glassgate.cli import main
-from glassgate.tasks.c import write_program
+from glassgate.tasks.c.program import write_program
 from glassgate.tasks.classification.options import ClassificationOptions
 from glassgate.tasks.classification.task import Classification
 from glassgate.tasks.data.labelled import Labelled
