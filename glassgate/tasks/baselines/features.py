@@ -19,6 +19,9 @@ _MAX_VALUES = 2**24  # values of all training series
 _WORD_NGRAMS, _CHARACTER_NGRAMS = (1, 2), (1, 5)
 
 
+ToOutput = Callable[[np.ndarray], Any]
+
+
 class TextFeatures:
     """TF-IDF of the n-grams of texts: 1 to 2 words, or 1 to 5 characters or bytes. Case is ignored.
 
@@ -75,18 +78,14 @@ class Constant(Baseline):
     """Predicts the same for every example: a summary of the training targets.
 
     Args:
-        task, name, target, to_output: see `OnFeatures`
+        task: the task
+        name: the name
         summary: a function of the targets, `(N,)` or `(N, K)`, such as their mean
+        target: the field of an encoded example with its label or numbers
+        to_output: converts predictions, `(N,)` or `(N, K)`, to the output of the task's network
     """
 
-    def __init__(
-        self,
-        task: Any,
-        name: str,
-        summary: Callable[[np.ndarray], Any],
-        target: str,
-        to_output: Callable[[np.ndarray], Any],
-    ):
+    def __init__(self, task: Any, name: str, summary: Callable[[np.ndarray], Any], target: str, to_output: ToOutput):
         super().__init__(task)
         self.name, self.summary, self.target, self.to_output = name, summary, target, to_output
 
@@ -102,21 +101,12 @@ class OnFeatures(Baseline):
     """An estimator of scikit-learn on the features of a text or a series.
 
     Args:
-        task: the task
+        task, target, to_output: see `Constant`
         name: the name, in which {} stands for the features
         estimator: returns the estimator for texts (True) or series (False)
-        target: the field of an encoded example with its label or numbers
-        to_output: converts predictions, `(N,)` or `(N, K)`, to the output of the task's network
     """
 
-    def __init__(
-        self,
-        task: Any,
-        name: str,
-        estimator: Callable[[bool], Any],
-        target: str,
-        to_output: Callable[[np.ndarray], Any],
-    ):
+    def __init__(self, task: Any, name: str, estimator: Callable[[bool], Any], target: str, to_output: ToOutput):
         super().__init__(task)
         self.is_text = "units" in task.vocabularies
         self.field = "units" if self.is_text else "series"

@@ -1,20 +1,20 @@
-/* The input of the encoder: the embeddings of tokens, or the standardised steps of a series. Returns the steps. */
-static size_t read_steps(const row *r, float **x) {
+/* The input of the encoder: the embeddings of tokens, or the standardised steps of a series. */
+static float *read_steps(const row *r, size_t *steps) {
 #ifdef CHANNELS
-    const size_t steps = r->count / CHANNELS;
+    float *x = (float *)resized(NULL, r->count * sizeof *x);
+    *steps = r->count / CHANNELS;
     if (r->count % CHANNELS) fail(r, "expected a number for each channel of each step");
-    *x = (float *)resized(*x, r->count * sizeof **x);
     for (size_t k = 0; k < r->count; k++)
-        (*x)[k] = (float)(((float)r->items[k] - means[k % CHANNELS]) / deviations[k % CHANNELS]);
+        x[k] = (float)(((float)r->items[k] - means[k % CHANNELS]) / deviations[k % CHANNELS]);
 #else
-    const size_t steps = r->count;
-    *x = (float *)resized(*x, steps * net_words_output_size * sizeof **x);
-    for (size_t t = 0; t < steps; t++) {
+    float *x = (float *)resized(NULL, r->count * net_words_output_size * sizeof *x);
+    *steps = r->count;
+    for (size_t t = 0; t < r->count; t++) {
         const float number = (float)index_at(r, t, UNITS);
-        net_words_step(&words, &number, *x + t * net_words_output_size);
+        net_words_step(&words, &number, x + t * net_words_output_size);
     }
 #endif
-    return steps;
+    return x;
 }
 
 #ifdef LINEAR
@@ -88,9 +88,7 @@ static void add_kernel(const float *x, size_t steps, float *outputs) {
 static void pool(const float *y, size_t steps, float *pooled, float *shares) {
     const size_t size = net_encoder_output_size;
 #ifdef POOL_LAST
-    const size_t half = size / DIRECTIONS;
-    memcpy(pooled, y + (steps - 1) * size, half * sizeof *pooled);
-    if (DIRECTIONS == 2) memcpy(pooled + half, y + half, half * sizeof *pooled); /* the reverse direction ends there */
+    last_states(y, steps, size, DIRECTIONS, pooled);
     pooled += size;
 #endif
 #if defined POOL_MEAN || defined POOL_ATTENTION
@@ -112,10 +110,7 @@ static void pool(const float *y, size_t steps, float *pooled, float *shares) {
     pooled += size;
 #endif
 #ifdef POOL_MAX
-    memcpy(pooled, y, size * sizeof *pooled);
-    for (size_t t = 1; t < steps; t++)
-        for (size_t j = 0; j < size; j++)
-            if (y[t * size + j] > pooled[j]) pooled[j] = y[t * size + j];
+    peaks_of(y, steps, size, pooled);
 #endif
     (void)shares;
 }
@@ -123,10 +118,8 @@ static void pool(const float *y, size_t steps, float *pooled, float *shares) {
 /* Prints the most probable label and its probability, or the numbers in units of the data. */
 static void print_answer(const float *scores) {
 #ifdef LABELLED
-    int best = 0;
+    const int best = largest(scores, net_head_output_size);
     double sum = 0;
-    for (int k = 1; k < net_head_output_size; k++)
-        if (scores[k] > scores[best]) best = k;
     for (int k = 0; k < net_head_output_size; k++) sum += exp(scores[k] - scores[best]);
     printf("%s\t%.4f", label_names[best], 1 / sum);
 #else
@@ -135,38 +128,30 @@ static void print_answer(const float *scores) {
 #endif
 }
 
-int main(int argc, char **argv) {
-    row r = {NULL, 0, 0, 0};
-    float *x = NULL, *y = NULL, *shares = NULL; /* the shares are the weights of the steps in the answer */
-    start(argc, argv);
-    while (next_row(&r)) {
-        const size_t steps = read_steps(&r, &x);
-        float pooled[net_head_input_size], outputs[net_head_output_size];
-        if (steps == 0) continue;
-        y = (float *)resized(y, steps * net_encoder_output_size * sizeof *y);
-        shares = (float *)resized(shares, steps * sizeof *shares);
-        net_encoder_reset(&encoder);
-        if (net_encoder_run(&encoder, x, y, steps)) fail(&r, TOO_LONG);
-        pool(y, steps, pooled, shares);
-        net_head_step(&head, pooled, outputs);
+static void answer(const row *r) {
+    size_t steps;
+    float *x = read_steps(r, &steps), pooled[net_head_input_size], outputs[net_head_output_size];
+    float *y = (float *)resized(NULL, steps * net_encoder_output_size * sizeof *y);
+    float *shares = (float *)resized(NULL, steps * sizeof *shares); /* the weights of the steps in the answer */
+    net_encoder_reset(&encoder);
+    if (net_encoder_run(&encoder, x, y, steps)) fail(r, TOO_LONG);
+    pool(y, steps, pooled, shares);
+    net_head_step(&head, pooled, outputs);
 #ifdef LINEAR
-        add_linear(&r, outputs);
+    add_linear(r, outputs);
 #endif
 #ifdef STEPS
-        add_steps(x, steps, outputs);
+    add_steps(x, steps, outputs);
 #endif
 #ifdef SUPPORT
-        add_kernel(x, steps, outputs);
+    add_kernel(x, steps, outputs);
 #endif
-        print_answer(outputs);
+    print_answer(outputs);
 #ifdef POOL_ATTENTION
-        for (size_t t = 0; t < steps; t++) printf("%c%ld:%.3f", t ? ' ' : '\t', (long)t + 1, shares[t]);
+    for (size_t t = 0; t < steps; t++) printf("%c%ld:%.3f", t ? ' ' : '\t', (long)t + 1, shares[t]);
 #endif
-        putchar('\n');
-    }
-    free(r.items);
+    putchar('\n');
     free(x);
     free(y);
     free(shares);
-    return 0;
 }

@@ -37,9 +37,7 @@ static void forecast(window *w, float result[HORIZON][RESULT_SIZE]) {
     }
     net_encoder_reset(&encoder);
     net_encoder_run(&encoder, x, y, LOOK_BACK);
-    const int half = net_encoder_output_size / DIRECTIONS;
-    memcpy(last, y + (LOOK_BACK - 1) * net_encoder_output_size, half * sizeof *last);
-    if (DIRECTIONS == 2) memcpy(last + half, y + half, half * sizeof *last); /* the reverse direction ends there */
+    last_states(y, LOOK_BACK, net_encoder_output_size, DIRECTIONS, last);
     net_steps_step(&steps, last, raw);
 #if LINEAR
     float from_past[HORIZON * HEAD_SIZE];
@@ -118,8 +116,8 @@ static void forecast(window *w, float result[HORIZON][RESULT_SIZE]) {
 static void answer(const row *r) {
     static window w;
     static float result[HORIZON][RESULT_SIZE];
-    const int series = index_at(r, 0, SERIES);
-    const double shift = shifts[series], scale = scales[series];
+    const int index = index_at(r, 0, SERIES);
+    const double shift = shifts[index], scale = scales[index];
     double mean = 0, variance = 0;
     if (r->count != 1 + LOOK_BACK + (LOOK_BACK + HORIZON) * KNOWN_COUNT)
         fail(r, "expected the index of a series, the values of the look-back, and the covariates of each step");
@@ -134,22 +132,13 @@ static void answer(const row *r) {
     for (int k = 0; k < (LOOK_BACK + HORIZON) * KNOWN_COUNT; k++)
         w.known[k / KNOWN][k % KNOWN] = (float)r->items[1 + LOOK_BACK + k];
 #if SERIES_COUNT
-    const float number = (float)series;
-    net_series_step(&vectors, &number, w.series);
+    const float number = (float)index;
+    net_series_step(&series, &number, w.series);
 #endif
     forecast(&w, result);
     for (int t = 0; t < HORIZON; t++) {
-        printf("%s", series_names[series]);
+        printf("%s", series_names[index]);
         for (int k = 0; k <= LEVELS; k++) printf("\t%.6g", result[t][k] * scale + shift);
         putchar('\n');
     }
-}
-
-int main(int argc, char **argv) {
-    row r = {NULL, 0, 0, 0};
-    start(argc, argv);
-    while (next_row(&r))
-        if (r.count) answer(&r);
-    free(r.items);
-    return 0;
 }

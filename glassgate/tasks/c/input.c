@@ -39,12 +39,44 @@ static int next_row(row *r) {
     return 1;
 }
 
-#ifndef CHANNELS
 /* The number at a position of a row as an index below `size`. */
-static int index_at(const row *r, size_t at, int size) {
+static inline int index_at(const row *r, size_t at, int size) {
     if (at >= r->count) fail(r, "expected more numbers");
     if (!(r->items[at] >= 0 && r->items[at] < size && r->items[at] == (int)r->items[at]))
         fail(r, "expected an index into a table of the run");
     return (int)r->items[at];
 }
-#endif
+
+/* The index of the largest of some numbers. */
+static inline int largest(const float *numbers, int count) {
+    int best = 0;
+    for (int k = 1; k < count; k++)
+        if (numbers[k] > numbers[best]) best = k;
+    return best;
+}
+
+/* The largest value of each state at all steps. */
+static inline void peaks_of(const float *states, size_t steps, size_t size, float *peaks) {
+    memcpy(peaks, states, size * sizeof *peaks);
+    for (size_t k = size; k < steps * size; k++)
+        if (states[k] > peaks[k % size]) peaks[k % size] = states[k];
+}
+
+/* The last states of each direction. The reverse direction ends at the first step. */
+static inline void last_states(const float *states, size_t steps, size_t size, size_t directions, float *last) {
+    const size_t half = size / directions;
+    memcpy(last, states + (steps - 1) * size, half * sizeof *last);
+    if (directions == 2) memcpy(last + half, states + half, half * sizeof *last);
+}
+
+/* Prints the prediction for the numbers of a line. */
+static void answer(const row *r);
+
+int main(int argc, char **argv) {
+    row r = {NULL, 0, 0, 0};
+    start(argc, argv);
+    while (next_row(&r))
+        if (r.count) answer(&r);
+    free(r.items);
+    return 0;
+}

@@ -6,7 +6,7 @@ The module `c` of a task has a function `export(task)`, which returns the `Parts
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,6 @@ class Parts:
         tables: the tables and constants of the run, as C
         reads: a description of an input line
         prints: a description of the output
-        states: the names of state variables, by the name of the module; the default is the name of the module
     """
 
     modules: Mapping[str, nn.Module]
@@ -40,7 +39,6 @@ class Parts:
     tables: Sequence[str]
     reads: str
     prints: str
-    states: Mapping[str, str] = field(default_factory=dict)
 
 
 def answer_parts(
@@ -102,12 +100,6 @@ def numbers(name: str, values: Iterable[float] | Tensor, type: str = "double") -
     return f"static const {type} {name}[] = {{\n{_rows(map(_number, values))}}};\n"
 
 
-def matrix(name: str, rows: Sequence[Sequence[float]]) -> str:
-    """Return the definition of a square matrix of floats."""
-    lines = (f"{{{', '.join(map(_number, row))}}}" for row in rows)
-    return f"static const float {name}[{len(rows)}][{len(rows)}] = {{\n{_rows(lines, 1)}}};\n"
-
-
 def quoted(text: str) -> str:
     """Return a text as a string literal of C.
 
@@ -124,10 +116,9 @@ def _number(value: float) -> str:
     return "-INFINITY" if value == float("-inf") else repr(float(value))
 
 
-def _rows(items: Iterable[str], items_per_row: int = 8) -> str:
+def _rows(items: Iterable[str]) -> str:
     items = list(items)
-    starts = range(0, len(items), items_per_row)
-    return "".join(f"    {', '.join(items[start : start + items_per_row])},\n" for start in starts)
+    return "".join(f"    {', '.join(items[start : start + 8])},\n" for start in range(0, len(items), 8))
 
 
 def unsupported_error(task: Task[Any, Any, Any], part: str, remedy: str) -> OptionError:
@@ -201,10 +192,9 @@ def _main(task: Task[Any, Any, Any], parts: Parts, reads_weights: bool) -> str:
 
 def _tables(task: Task[Any, Any, Any], parts: Parts, reads_weights: bool, max_steps: int) -> str:
     """The header with the tables, the variables for the states of the network's parts, and their initialisation."""
-    states = {key: parts.states.get(key, key) for key in parts.modules}
-    variables = "".join(f"static net_{key}_state {state};\n" for key, state in states.items())
+    variables = "".join(f"static net_{key}_state {key};\n" for key in parts.modules)
     argument = ", &weights" if reads_weights else ""
-    inits = "".join(f"    net_{key}_init(&{state}{argument});\n" for key, state in states.items())
+    inits = "".join(f"    net_{key}_init(&{key}{argument});\n" for key in parts.modules)
     too_long = quoted(f"more than {max_steps} steps; export the run again with a larger --max-steps")
     tables = "".join(f"{table}\n" for table in parts.tables)
     return f"""\

@@ -8,26 +8,21 @@ static void choose(const float *scores, int steps, int *best) {
         for (int k = 0; k < LABELS; k++) {
             int from = 0;
             for (int j = 1; j < LABELS; j++)
-                if (total[j] + transition_scores[j][k] > total[from] + transition_scores[from][k]) from = j;
-            longer[k] = total[from] + transition_scores[from][k] + scores[t * LABELS + k];
+                if (total[j] + transition_scores[j * LABELS + k] > total[from] + transition_scores[from * LABELS + k]) from = j;
+            longer[k] = total[from] + transition_scores[from * LABELS + k] + scores[t * LABELS + k];
             before[t * LABELS + k] = from;
         }
         memcpy(total, longer, sizeof total);
     }
-    best[steps - 1] = 0;
-    for (int k = 1; k < LABELS; k++)
-        if (total[k] + end_scores[k] > total[best[steps - 1]] + end_scores[best[steps - 1]]) best[steps - 1] = k;
+    for (int k = 0; k < LABELS; k++) total[k] += end_scores[k];
+    best[steps - 1] = largest(total, LABELS);
     for (int t = steps - 1; t > 0; t--) best[t - 1] = before[t * LABELS + best[t]];
     free(before);
 }
 #else
 /* The label with the highest score for each token. */
 static void choose(const float *scores, int steps, int *best) {
-    for (int t = 0; t < steps; t++) {
-        best[t] = 0;
-        for (int k = 1; k < LABELS; k++)
-            if (scores[t * LABELS + k] > scores[t * LABELS + best[t]]) best[t] = k;
-    }
+    for (int t = 0; t < steps; t++) best[t] = largest(scores + t * LABELS, LABELS);
 }
 #endif
 
@@ -35,13 +30,12 @@ static void choose(const float *scores, int steps, int *best) {
 /* The last states of both directions over the characters of a token. Returns the position after them. */
 static size_t spell(const row *r, size_t at, float *ends) {
     static float numbers[LONGEST_WORD], states[LONGEST_WORD * net_spelling_output_size];
-    const size_t length = (size_t)index_at(r, at++, LONGEST_WORD + 1), half = net_spelling_output_size / 2;
+    const size_t length = (size_t)index_at(r, at++, LONGEST_WORD + 1);
     if (length == 0) fail(r, "expected the characters of each token");
     for (size_t k = 0; k < length; k++) numbers[k] = (float)index_at(r, at++, CHARACTERS);
     net_spelling_reset(&spelling);
     net_spelling_run(&spelling, numbers, states, length);
-    memcpy(ends, states + (length - 1) * net_spelling_output_size, half * sizeof *ends);
-    memcpy(ends + half, states + half, half * sizeof *ends);
+    last_states(states, length, net_spelling_output_size, 2, ends);
     return at;
 }
 #endif
@@ -59,38 +53,26 @@ static size_t read_tokens(const row *r, float *x) {
     return steps;
 }
 
-int main(int argc, char **argv) {
-    row r = {NULL, 0, 0, 0};
-    start(argc, argv);
-    while (next_row(&r)) {
-        if (r.count == 0) continue;
-        float *x = (float *)resized(NULL, r.count * net_encoder_input_size * sizeof *x);
-        const size_t steps = read_tokens(&r, x);
-        float *y = (float *)resized(NULL, steps * net_encoder_output_size * sizeof *y);
-        float *scores = (float *)resized(NULL, steps * LABELS * sizeof *scores);
-        int *best = (int *)resized(NULL, steps * sizeof *best);
-        net_encoder_reset(&encoder);
-        if (net_encoder_run(&encoder, x, y, steps)) fail(&r, TOO_LONG);
-        net_labels_run(&labels, y, scores, steps);
-        choose(scores, (int)steps, best);
+static void answer(const row *r) {
+    float *x = (float *)resized(NULL, r->count * net_encoder_input_size * sizeof *x);
+    const size_t steps = read_tokens(r, x);
+    float *y = (float *)resized(NULL, steps * net_encoder_output_size * sizeof *y);
+    float *scores = (float *)resized(NULL, steps * LABELS * sizeof *scores);
+    int *best = (int *)resized(NULL, steps * sizeof *best);
+    net_encoder_reset(&encoder);
+    if (net_encoder_run(&encoder, x, y, steps)) fail(r, TOO_LONG);
+    net_labels_run(&labels, y, scores, steps);
+    choose(scores, (int)steps, best);
 #ifdef INTENTS
-        for (size_t t = 1; t < steps; t++) /* the largest value of each state at all steps */
-            for (int j = 0; j < net_encoder_output_size; j++)
-                if (y[t * net_encoder_output_size + j] > y[j]) y[j] = y[t * net_encoder_output_size + j];
-        float of_intents[net_intents_output_size];
-        int intent = 0;
-        net_intents_step(&intents, y, of_intents);
-        for (int k = 1; k < net_intents_output_size; k++)
-            if (of_intents[k] > of_intents[intent]) intent = k;
-        printf("# intent = %s\n", intent_names[intent]);
+    float peaks[net_encoder_output_size], of_intents[net_intents_output_size];
+    peaks_of(y, steps, net_encoder_output_size, peaks);
+    net_intents_step(&intents, peaks, of_intents);
+    printf("# intent = %s\n", intent_names[largest(of_intents, net_intents_output_size)]);
 #endif
-        for (size_t t = 0; t < steps; t++) puts(label_names[best[t]]);
-        putchar('\n');
-        free(x);
-        free(y);
-        free(scores);
-        free(best);
-    }
-    free(r.items);
-    return 0;
+    for (size_t t = 0; t < steps; t++) puts(label_names[best[t]]);
+    putchar('\n');
+    free(x);
+    free(y);
+    free(scores);
+    free(best);
 }

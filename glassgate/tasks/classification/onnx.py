@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from glassgate.tasks.classification.task import Classification
-from glassgate.tasks.onnx.models import Exported, LabelledNetwork
+from glassgate.tasks.onnx.models import LabelledNetwork, Model
 
 
 class _Probabilities(LabelledNetwork):
@@ -16,7 +16,7 @@ class _Probabilities(LabelledNetwork):
         return (probabilities,) if scores.attention is None else (probabilities, scores.attention)
 
 
-def export(task: Classification) -> Exported:
+def export(task: Classification) -> list[Model]:
     """Return the ONNX model, which standardises series itself."""
     outputs = ["probabilities", *(["attention"] if task.options.pooling == "attention" else [])]
-    return Exported([_Probabilities(task).model(task, outputs)])
+    return [_Probabilities(task).model(task, outputs)]

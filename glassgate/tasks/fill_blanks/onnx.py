@@ -3,13 +3,15 @@
 The model "after" reads the text after a blank. The model "before" reads the text before it and predicts the blank.
 """
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from glassgate.tasks.fill_blanks.network import BlankNetwork
 from glassgate.tasks.fill_blanks.task import FillBlanks
 from glassgate.tasks.networks.encoder import States, as_hx, as_tuple
-from glassgate.tasks.onnx.models import Exported, Function, Model, random_indices, random_states, state_names
+from glassgate.tasks.onnx.models import Function, Model, random_indices, random_states, state_names
 
 
 class _After(Function[BlankNetwork]):
@@ -52,7 +54,7 @@ class _Before(Function[BlankNetwork]):
         return token_scores.log_softmax(-1), length_scores.log_softmax(-1), *new_states
 
 
-def export(task: FillBlanks) -> Exported:
+def export(task: FillBlanks) -> list[Model]:
     """Return the models. A network of one direction has no model for the text after a blank."""
     network = task.network
     assert isinstance(network, BlankNetwork)
@@ -69,16 +71,6 @@ def export(task: FillBlanks) -> Exported:
     outputs = ["log_probabilities", "length_log_probabilities", *state_names(layer, "n")]
     before = Model(_Before(network), axes, random_inputs, outputs, "before" if layer.bidirectional else "")
     if not layer.bidirectional:
-        return Exported([before])
-    return Exported(
-        [
-            before,
-            Model(
-                _After(network),
-                text_axes,
-                lambda N, L: random_indices(N, L, vocabulary_size),
-                ["after"],
-                "after",
-            ),
-        ]
-    )
+        return [before]
+    after_inputs = partial(random_indices, count=vocabulary_size)
+    return [before, Model(_After(network), text_axes, after_inputs, ["after"], "after")]

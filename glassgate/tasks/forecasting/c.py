@@ -51,7 +51,7 @@ def export(task: Forecasting) -> Parts:
     if options.head == "gaussian":
         tables += [constants(GAUSSIAN=1), numbers("deviations", normal_quantiles(levels))]
     reads = "the index of a series, the values of its look-back, and the covariates of each step up to the horizon"
-    return Parts(modules, "forecast", tables, reads, "the value and the quantiles of each step", {"series": "vectors"})
+    return Parts(modules, "forecast", tables, reads, "the value and the quantiles of each step")
 
 
 def _modules(network: Forecaster) -> dict[str, nn.Module]:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.network import Recursive
 from glassgate.tasks.forecasting.task import Forecasting
-from glassgate.tasks.onnx.models import Exported, Model
+from glassgate.tasks.onnx.models import Model
 
 
 class _Forecast(nn.Module):
@@ -72,7 +72,7 @@ class _Forecast(nn.Module):
         return torch.where(is_new, shift, learned[:, :1]), torch.where(is_new, scale, learned[:, 1:])
 
 
-def export(task: Forecasting) -> Exported:
+def export(task: Forecasting) -> list[Model]:
     """Return the model. It scales values and covariates.
 
     Raises:
@@ -97,4 +97,4 @@ def export(task: Forecasting) -> Exported:
     with torch.no_grad():
         outputs = ["values", "quantiles"][: len(module(*random_inputs(1, 1)))]
     outputs = [f"forecast_{name}" if name in axes else name for name in outputs]
-    return Exported([Model(module, axes, random_inputs, outputs)])
+    return [Model(module, axes, random_inputs, outputs)]

@@ -7,7 +7,7 @@ from glassgate.tasks.language_model.music import NUM_KEYS
 from glassgate.tasks.language_model.network import LanguageNetwork
 from glassgate.tasks.language_model.task import LanguageModel
 from glassgate.tasks.networks.encoder import States, as_hx, as_tuple
-from glassgate.tasks.onnx.models import Exported, Function, Model, random_states, state_names
+from glassgate.tasks.onnx.models import Function, Model, random_states, state_names
 
 
 class _Next(Function[LanguageNetwork]):
@@ -24,7 +24,7 @@ class _Next(Function[LanguageNetwork]):
         return predictions, *as_tuple(state)
 
 
-def export(task: LanguageModel) -> Exported:
+def export(task: LanguageModel) -> list[Model]:
     """Return the model. The caller passes the returned states to the next call."""
     network = task.network
     assert isinstance(network, LanguageNetwork)
@@ -42,4 +42,4 @@ def export(task: LanguageModel) -> Exported:
 
     axes |= dict.fromkeys(state_names(layer, "0"), "* N *")
     outputs = ["probabilities" if reads_notes else "log_probabilities", *state_names(layer, "n")]
-    return Exported([Model(_Next(network), axes, random_inputs, outputs)])
+    return [Model(_Next(network), axes, random_inputs, outputs)]

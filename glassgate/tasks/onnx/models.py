@@ -1,13 +1,14 @@
 """Writes the networks of a run as ONNX models, with the tables that decode their outputs.
 
-The module `onnx` of a task has a function `export(task)`, which returns an `Exported`.
+The module `onnx` of a task has a function `export(task)`, which returns the models. There are several if a part of the
+network runs once and another part at each step.
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +42,7 @@ class Model:
         random_inputs: a function of the numbers of sequences and steps that returns random inputs.
         outputs: the names of the outputs.
         name: the role of the model; empty if the run has only one model.
+        decoding: the tables that decode the outputs, in addition to the vocabularies in run.json.
     """
 
     module: nn.Module
@@ -48,8 +50,9 @@ class Model:
     random_inputs: Callable[[int, int], tuple[Any, ...]]
     outputs: Sequence[str]
     name: str = ""
+    decoding: Mapping[str, Any] = field(default_factory=dict)
 
-    def write(self, path: Path, metadata: Mapping[str, str], verify: bool, operators: bool) -> None:
+    def write(self, path: Path, run: Run, verify: bool, operators: bool) -> None:
         inputs = self.random_inputs(*_TRACED_SIZE)
         axes = iter(self.axes.values())
 
@@ -66,7 +69,7 @@ class Model:
             dynamic_shapes=pytree.tree_map(dynamic_axes, inputs),
             input_names=list(self.axes),
             output_names=self.outputs,
-            metadata=metadata,
+            metadata={"run": json.dumps(run.content), "decoding": json.dumps(self.decoding)},
             operators=operators,
             verify=[self.random_inputs(*sizes) for sizes in _VERIFIED_SIZES] if verify else False,
         )
@@ -75,18 +78,6 @@ class Model:
         """Return the names of the inputs, with their axes, and of the outputs."""
         inputs = ", ".join(f"{name} ({axes.replace(' ', ', ')})" for name, axes in self.axes.items())
         return f"takes {inputs}; returns {', '.join(self.outputs)}"
-
-
-class Exported(NamedTuple):
-    """The ONNX models of a run.
-
-    Attributes:
-        models: the models; several if a part of the network runs once and another part at each step.
-        decoding: the tables that decode the outputs, in addition to the vocabularies in run.json.
-    """
-
-    models: Sequence[Model]
-    decoding: Mapping[str, Any] = {}
 
 
 class Function(nn.Module, Generic[Network]):
@@ -169,16 +160,15 @@ def write(task: Task[Any, Any, Any], run: Run, path: Path, verify: bool = True, 
     if module is None:
         raise OptionError(f"--to onnx does not support runs of {task.name}; write their layers with gg.to_onnx")
     task.network.eval()
-    exported: Exported = module.export(task)
-    metadata = {"run": json.dumps(run.content), "decoding": json.dumps(exported.decoding)}
-    paths = [path.with_stem("-".join(filter(None, (path.stem, model.name)))) for model in exported.models]
+    models: Sequence[Model] = module.export(task)
+    paths = [path.with_stem("-".join(filter(None, (path.stem, model.name)))) for model in models]
     for each in paths:
         if each.is_dir():
             raise OptionError(f"--output: expected the path of a file, got the folder {each}")
     try:
         with all_or_none(path.parent) as folder:
-            for model, target in zip(exported.models, paths, strict=True):
-                model.write(folder / target.name, metadata, verify, operators)
+            for model, target in zip(models, paths, strict=True):
+                model.write(folder / target.name, run, verify, operators)
     except ValueError as error:
         raise OptionError(str(error)) from error
-    return [f"{target}: {model.description()}" for model, target in zip(exported.models, paths, strict=True)]
+    return [f"{target}: {model.description()}" for model, target in zip(models, paths, strict=True)]

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from glassgate.tasks.onnx.models import Exported, LabelledNetwork
+from glassgate.tasks.onnx.models import LabelledNetwork, Model
 from glassgate.tasks.regression.task import Regression
 
 
@@ -27,6 +27,6 @@ class _Numbers(LabelledNetwork):
         return numbers
 
 
-def export(task: Regression) -> Exported:
+def export(task: Regression) -> list[Model]:
     """Return the ONNX model, which standardises series itself and returns numbers in units of the data."""
-    return Exported([_Numbers(task).model(task, ["numbers"])])
+    return [_Numbers(task).model(task, ["numbers"])]

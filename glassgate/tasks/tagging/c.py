@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from glassgate.tasks.c.program import Parts, constants, matrix, numbers, strings, units
+from glassgate.tasks.c.program import Parts, constants, numbers, strings, units
 from glassgate.tasks.tagging.spelling import LONGEST_WORD
 from glassgate.tasks.tagging.task import Tagging
 
@@ -22,9 +22,9 @@ def export(task: Tagging) -> Parts:
         reads += ", the number of its characters, and their indices"
     chain = network.chain()
     if chain is not None:
-        start, transitions, end = (scores.detach().tolist() for scores in chain)
-        tables += [constants(CHAIN=1), numbers("start_scores", start, "float")]
-        tables += [matrix("transition_scores", transitions), numbers("end_scores", end, "float")]
+        chain_names = ("start_scores", "transition_scores", "end_scores")
+        tables += [constants(CHAIN=1)]
+        tables += [numbers(name, scores, "float") for name, scores in zip(chain_names, chain, strict=True)]
     if network.intent_head is not None:
         modules["intents"] = network.intent_head
         tables += [constants(INTENTS=1), strings("intent_names", vocabularies["intents"].symbols)]

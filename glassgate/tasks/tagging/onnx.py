@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from glassgate.tasks.data.vocabulary import PADDING
-from glassgate.tasks.onnx.models import Exported, Function, Model, random_indices
+from glassgate.tasks.onnx.models import Function, Model, random_indices
 from glassgate.tasks.tagging.network import Tagger
 from glassgate.tasks.tagging.task import Tagging
 
@@ -23,7 +23,7 @@ class _Labels(Function[Tagger]):
         return tuple(each for each in scores if each is not None)
 
 
-def export(task: Tagging) -> Exported:
+def export(task: Tagging) -> list[Model]:
     """Return the model. Its decoding tables are the scores of first labels, of transitions and of last labels."""
     network, vocabularies = task.network, task.vocabularies
     axes = {"units": "N L", "lengths": "N"} | ({"characters": "N L W"} if network.spelling else {})
@@ -36,7 +36,7 @@ def export(task: Tagging) -> Exported:
         return tokens, lengths, characters.masked_fill((tokens == PADDING)[..., None], PADDING)
 
     outputs = ["labels"] if network.intent_head is None else ["labels", "intents"]
-    return Exported([Model(_Labels(network), axes, random_inputs, outputs)], _decoding_tables(network))
+    return [Model(_Labels(network), axes, random_inputs, outputs, decoding=_decoding_tables(network))]
 
 
 def _decoding_tables(network: Tagger) -> dict[str, list[float] | list[list[float]]]:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from glassgate.tasks.networks.encoder import States, as_hx, as_tuple
-from glassgate.tasks.onnx.models import Exported, Function, Model, random_indices, state_names
+from glassgate.tasks.onnx.models import Function, Model, random_indices, state_names
 from glassgate.tasks.translation.attention import Memory
 from glassgate.tasks.translation.network import Translator
 from glassgate.tasks.translation.task import Translation
@@ -50,13 +50,12 @@ class _Decoder(Function[Translator]):
         return log_probabilities, *as_tuple(state), *(() if readout is None else (next_readout,))
 
 
-def export(task: Translation) -> Exported:
+def export(task: Translation) -> list[Model]:
     """Return the models. The caller passes the states and, with input feeding, `next_readout` to the next step."""
     network = task.network
     assert isinstance(network, Translator)
     decoder, vocabularies = network.decoder, task.vocabularies
     layer, attends = decoder.layer, decoder.attention is not None
-    memory_names = ["values", "keys"] if attends else []
 
     def encoder_inputs(N: int, L: int) -> tuple[Tensor, Tensor]:
         return random_indices(N, L, len(vocabularies["source"]))
@@ -73,15 +72,6 @@ def export(task: Translation) -> Exported:
     axes |= {"readout": "N *"} if decoder.input_feeding else {}
     axes |= {"values": "N S *", "keys": "N S *", "lengths": "N"} if attends else {}
     outputs = ["log_probabilities", *state_names(layer, "n"), *(["next_readout"] if decoder.input_feeding else [])]
-    return Exported(
-        [
-            Model(
-                _Encoder(network),
-                {"source": "N S", "lengths": "N"},
-                encoder_inputs,
-                [*state_names(layer, "0"), *memory_names],
-                "encoder",
-            ),
-            Model(_Decoder(network), axes, decoder_inputs, outputs, "decoder"),
-        ]
-    )
+    encoded = [*state_names(layer, "0"), *(["values", "keys"] if attends else [])]
+    encoder = Model(_Encoder(network), {"source": "N S", "lengths": "N"}, encoder_inputs, encoded, "encoder")
+    return [encoder, Model(_Decoder(network), axes, decoder_inputs, outputs, "decoder")]
