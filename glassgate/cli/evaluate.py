@@ -13,8 +13,7 @@ from glassgate.cli.progress import format_scores
 from glassgate.cli.trained import add_encoding, add_run, add_weight_precision, load, read
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.held_out import ByContent
-from glassgate.tasks.data.unknown_labels import unknown_label_warnings
-from glassgate.tasks.data.unknown_tokens import unknown_fraction, unknown_tokens_note
+from glassgate.tasks.data.unknown import unknown_fraction, unknown_label_warnings, unknown_tokens_note
 from glassgate.tasks.metrics.scores import by_label, label_table
 from glassgate.tasks.options import Options
 from glassgate.tasks.runs import Run

@@ -12,9 +12,8 @@ from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.files import STDIN, readable_file
 from glassgate.tasks.data.formats import FOLDER, detect_format, find_token_table
 from glassgate.tasks.data.kinds import NUMBER, TEXT, TIME, WORD
+from glassgate.tasks.data.labelled_series import find_targets, has_labels, is_series_table
 from glassgate.tasks.data.pairs import is_side_name, lengths_agree, looks_like_pairs
-from glassgate.tasks.data.series_folder import find_targets
-from glassgate.tasks.data.series_tables import has_labels, is_series_table
 from glassgate.tasks.data.sniff import Source, sniff
 from glassgate.tasks.data.spans import as_spans
 from glassgate.tasks.errors import DataError, UserError

@@ -57,13 +57,26 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         return labelled_files.Reader(path, options.format, *columns, options.missing, labelled, self.predicts_numbers)
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Corpus[Labelled]:
-        options = self.options
-        reader = self._reader(path, labelled, self.reading)
-        columns = (reader.text_column, reader.label_column)
-        if reader.format in labelled_files.SERIES:
-            examples = self.corpus(list(reader))
-            self._report(path, reader, examples, labelled, progress)
-            return examples
+        reader, progress = self._reader(path, labelled, self.reading), progress or Progress()
+        is_series = reader.format in labelled_files.SERIES
+        examples = self.corpus([*reader]) if is_series else self._read_texts(reader, progress)
+        if str(path) == STDIN and not labelled and reader.has_unread_cells:
+            progress.note(f"standard input: {reader.description}; the other columns are not read")
+        if reader.skipped_links:
+            links = plural(reader.skipped_links, "symbolic link")
+            progress.note(f"{path}: {links} out of the folder skipped; to read the files, copy them into the folder")
+        if not labelled and reader.encoding:
+            progress.note(f"{path}: texts{reader.encoding}")
+        if labelled or reader.dropped:
+            count = f"{len(examples):,} series" if is_series else plural(len(examples), "text")
+            labels = f", {plural(len(examples.counts('label')), 'label')}" if self.targets else ""
+            dropped = f"; {plural(reader.dropped, 'row')} without text or label dropped" if reader.dropped else ""
+            progress.note(f"{path}: {reader.description}; {count}{labels}{dropped}")
+        return examples
+
+    def _read_texts(self, reader: labelled_files.Reader, progress: Progress) -> Corpus[Labelled]:
+        """Split texts into tokens."""
+        options, path, labelled = self.options, reader.path, reader.labelled
         unsegmented: list[int] = []
 
         def tokenised() -> Iterator[Labelled]:
@@ -74,43 +87,19 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
                 label = self.read_label(each.label, reader.separator)
                 yield replace(each, content=self.tokens(each), label=label, raw="" if labelled else str(each.content))
 
-        settings = (reader.format, *columns, labelled, options.tokens, options.missing)
+        columns = reader.text_column, reader.label_column
+        settings = (reader.format, *columns, labelled, options.tokens, options.missing, reader.description)
         examples = corpus_of_files(
             tokenised(),
             {"content": SEQUENCE, "label": SYMBOL, "line": NUMBER} | ({} if labelled else {"raw": SEQUENCE}),
             partial(Labelled, source=str(path)),
             [path],
-            ["table", self.name, *settings, reader.description],
+            ["table", self.name, *settings],
             progress,
         )
-        if unsegmented and progress is not None:
+        if unsegmented:
             progress.note(note_on_unsegmented(path, unsegmented))
-        self._report(path, reader, examples, labelled, progress)
         return examples
-
-    def _report(
-        self,
-        path: str | Path,
-        reader: labelled_files.Reader,
-        examples: Corpus[Labelled],
-        labelled: bool,
-        progress: Progress | None,
-    ) -> None:
-        """Report the format and the size of a file."""
-        if progress is not None and str(path) == STDIN and not labelled and reader.has_unread_cells:
-            progress.note(f"standard input: {reader.description}; the other columns are not read")
-        if progress is not None and reader.skipped_links:
-            links = plural(reader.skipped_links, "symbolic link")
-            progress.note(f"{path}: {links} out of the folder skipped; to read the files, copy them into the folder")
-        if progress is not None and not labelled and reader.encoding:
-            progress.note(f"{path}: texts{reader.encoding}")
-        if progress is None or not (labelled or reader.dropped):
-            return
-        is_series = reader.format in labelled_files.SERIES
-        count = f"{len(examples):,} series" if is_series else plural(len(examples), "text")
-        labels = f", {plural(len(label_counts(examples)), 'label')}" if self.targets else ""
-        dropped = f"; {plural(reader.dropped, 'row')} without text or label dropped" if reader.dropped else ""
-        progress.note(f"{path}: {reader.description}; {count}{labels}{dropped}")
 
     def read_label(self, label: str | None, separator: str) -> str | None:
         """Convert the text of a label. `separator` is the column separator of its table; empty for other files."""
@@ -154,8 +143,6 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
     @property
     def series_scale(self) -> list[list[float]] | None:
         """The mean and the standard deviation of each channel of the training series, `(2, C)`; None for texts."""
-        if "mean" in self.fitted:  # in classification runs of earlier versions
-            return [self.fitted["mean"], self.fitted["deviation"]]
         series: list[list[float]] | None = self.fitted.get("series")
         return series
 
@@ -305,8 +292,3 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
                 f"expected a series of {channels} channels, as in training, got {got}; use data with the same channels",
             )
         return content
-
-
-def label_counts(examples: Corpus[Labelled]) -> dict[str, int]:
-    """Return the count of each label."""
-    return {label: count for label, count in examples.counts("label").items() if label is not None}

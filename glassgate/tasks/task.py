@@ -15,10 +15,10 @@ import glassgate as gg
 from glassgate.tasks import cells
 from glassgate.tasks.data import records
 from glassgate.tasks.data.batches import Batch, Encoded, EncodedCorpus, lengths, restore_random_state
+from glassgate.tasks.data.batching import Batches, Lengths, Piece
 from glassgate.tasks.data.held_out import ByContent
-from glassgate.tasks.data.pieces import Batches, Lengths, Piece
 from glassgate.tasks.data.reading import Reading
-from glassgate.tasks.data.unknown_labels import unknown_label_warnings, unknown_labels
+from glassgate.tasks.data.unknown import unknown_label_warnings, unknown_labels
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.definition import Definition, Example, OptionsType, Prediction, Split, Vocabularies
 from glassgate.tasks.errors import OptionError, RunError, UserError

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from glassgate.tasks.data import records, texts
-from glassgate.tasks.data.arrow import Tokens
 from glassgate.tasks.data.corpus import NUMBER, SEQUENCE, SYMBOL, Corpus
 from glassgate.tasks.data.held_out import LastExamples, LastSteps, Rule
 from glassgate.tasks.data.reading import Reading
 from glassgate.tasks.data.texts import TextOptions
+from glassgate.tasks.data.vocabulary import Tokens
 from glassgate.tasks.definition import Prediction
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Split, Task, Vocabularies

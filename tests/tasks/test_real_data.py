@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from glassgate.tasks.classification import Classification, ClassificationOptions
+from glassgate.tasks.data.batching import padding_fraction
 from glassgate.tasks.data.formats import detect_format
-from glassgate.tasks.data.pieces import padding_fraction
 from glassgate.tasks.data.tagged import read_columns, read_text
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.fill_blanks import FillBlanks, FillBlanksOptions

@@ -21,8 +21,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from experiments.common.summaries import ratios
 from experiments.common.timing import interleaved
 from experiments.quality.plain import with_plain_layers
+from glassgate.tasks.data.batching import evaluation_batches
 from glassgate.tasks.data.pairs import Pair
-from glassgate.tasks.data.pieces import evaluation_batches
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.translation import Search, Translation
 from glassgate.tasks.translation.search import END, Hypothesis, search

@@ -14,11 +14,11 @@ from glassgate.tasks.classification.options import ClassificationOptions
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.raw_text import RawTokeniser, raw_tokeniser, starts_of
-from glassgate.tasks.data.toy import python_packages
-from glassgate.tasks.data.unknown_labels import UNLABELLED
+from glassgate.tasks.data.toy.python_code import package_lines
+from glassgate.tasks.data.unknown import UNLABELLED
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
-from glassgate.tasks.labelled_task import LabelledTask, label_counts
+from glassgate.tasks.labelled_task import LabelledTask
 from glassgate.tasks.loss import Loss, Mean, cross_entropy
 from glassgate.tasks.metrics.confusion import LabelSummary
 from glassgate.tasks.networks.ridge import MAX_EXAMPLES, log_odds_factor
@@ -68,12 +68,12 @@ class Classification(LabelledTask[ClassificationOptions, Answer]):
     builtin_options = {"hidden_size": 64, "pooling": "max", "dropout": 0.3, "epochs": 4}
 
     def read_builtin(self) -> Split[Labelled]:
-        train, held_out = python_packages.read()
+        train, held_out = package_lines()
         return Split(train, test=held_out)
 
     def collect(self, examples: Sequence[Labelled]) -> Vocabularies:
         corpus = self.corpus(examples)
-        labels = Vocabulary.of(label_counts(corpus))
+        labels = Vocabulary.of(corpus.counts("label"))
         if len(labels.symbols) < 2:
             raise DataError(
                 examples[0].source,

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from glassgate.tasks.data.batching import Batches, Lengths, Piece
 from glassgate.tasks.data.corpus import Corpus
-from glassgate.tasks.data.pieces import Batches, Lengths, Piece
 
 Encoded = Mapping[str, np.ndarray]
 Batch = dict[str, Tensor]
@@ -59,9 +59,7 @@ def interleave_streams(shards: Sequence[Tensor]) -> Tensor:
 
 
 def sample(encoded: Sequence[Encoded], max_units: int, seed: int) -> list[Encoded]:
-    """Draw random sequences that have `max_units` units in total.
-
-    The last sequence is cut to reach this total, unless the lengths of its fields differ.
+    """Draw random sequences with `max_units` units in total; the last one is cut, unless its fields differ in length.
 
     Example:
         >>> drawn = sample([{"units": np.arange(9)}, {"units": np.arange(9)}], max_units=12, seed=1)
@@ -73,7 +71,7 @@ def sample(encoded: Sequence[Encoded], max_units: int, seed: int) -> list[Encode
         if max_units <= 0:
             break
         drawn.append(_cut(encoded, Piece(int(index), 0, max_units)))
-        max_units -= count_units(drawn[-1])
+        max_units -= _count_units(drawn[-1])
     return drawn
 
 
@@ -123,12 +121,10 @@ def is_idle(batch: Batch) -> bool:
 
 
 def draw_for(batch: Batch, draw: Callable[[list[int]], Tensor]) -> Tensor:
-    """Draw a random value for each unit of a batch, `(N, L)`. The values do not depend on the number of processes.
+    """Draw a random value for each unit of a batch, `(N, L)`, by a function of the shape.
 
-    Args:
-        batch: a batch, with `lengths`. The batch of a shard also has `rows`, the indices of its rows; `whole_shape`,
-            the shape of the batch of all shards; and `seed`, the seed of the step
-        draw: returns random values of a given shape
+    The values do not depend on the number of processes: the batch of a shard has `rows`, the indices of its rows;
+    `whole_shape`, the shape of the batch of all shards; and `seed`, the seed of the step.
     """
     if "rows" not in batch:
         return draw([len(batch["lengths"]), int(batch["lengths"].max())])
@@ -141,24 +137,13 @@ def draw_for(batch: Batch, draw: Callable[[list[int]], Tensor]) -> Tensor:
 class EncodedCorpus(Sequence[Encoded]):
     """The encoded examples of a corpus. Examples with tokens are encoded when they are indexed, others in advance.
 
-    Args:
-        examples: the examples
-        encode: returns the fields of an example, or of a piece of an example with tokens
-
-    Attributes:
-        lengths: the number of units of each example, `(N,)`
+    `encode` returns the fields of an example, or of a piece of an example with tokens.
     """
 
     def __init__(self, examples: Corpus[Any], encode: Callable[[Any], Encoded]):
-        self.examples = examples
-        self.encode = encode
+        self.examples, self.encode = examples, encode
         self._encoded = [] if examples.has_tokens else [encode(example) for example in examples]
-        self.lengths: Lengths = examples.lengths if examples.has_tokens else list(map(count_units, self._encoded))
-
-    @property
-    def digest(self) -> str:
-        """The digest of the corpus; empty if it is in memory."""
-        return self.examples.digest
+        self.lengths: Lengths = examples.lengths if examples.has_tokens else [*map(_count_units, self._encoded)]
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -179,14 +164,14 @@ class EncodedCorpus(Sequence[Encoded]):
         return self.encode(self.examples.cut(piece.index, piece.start, piece.stop))
 
 
-def count_units(fields: Encoded) -> int:
-    """Return the number of units of an encoded example: the length of its first field."""
+def _count_units(fields: Encoded) -> int:
+    """The number of units of an encoded example: the length of its first field."""
     return len(next(iter(fields.values())))
 
 
 def lengths(encoded: Sequence[Encoded]) -> Lengths:
     """Return the number of units of each encoded example, `(N,)`."""
-    return encoded.lengths if isinstance(encoded, EncodedCorpus) else [count_units(fields) for fields in encoded]
+    return encoded.lengths if isinstance(encoded, EncodedCorpus) else [*map(_count_units, encoded)]
 
 
 @dataclass(frozen=True, eq=False)

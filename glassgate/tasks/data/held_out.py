@@ -14,7 +14,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -24,21 +24,6 @@ Example = TypeVar("Example")
 
 Parts = tuple[Sequence[Example], Sequence[Example], Sequence[Example]]
 """The train, dev and test examples."""
-
-
-class Ordered(Protocol):
-    """An example whose steps are in the order of time."""
-
-    def __len__(self) -> int:
-        """The number of steps."""
-        ...
-
-    def part(self, start: int, stop: int, /) -> Self:
-        """Return the steps from `start` to `stop`."""
-        ...
-
-
-OrderedType = TypeVar("OrderedType", bound=Ordered)
 
 
 class Rule(ABC, Generic[Example]):
@@ -112,13 +97,16 @@ class LastExamples(Rule[Example]):
         return examples[:dev_start], examples[dev_start:test_start], examples[test_start:]
 
 
-class LastSteps(Rule[OrderedType]):
-    """Selects the last steps of each example: the order of the parts is train, dev, test."""
+class LastSteps(Rule[Example]):
+    """Selects the last steps of each example: the order of the parts is train, dev, test.
 
-    def split(self, examples: Sequence[OrderedType], fraction: float) -> Parts[OrderedType]:
+    An example has a length, and a method `part(start, stop)`, which returns these steps.
+    """
+
+    def split(self, examples: Sequence[Any], fraction: float) -> Parts[Example]:
         part_sizes = [self.sizes(example, fraction) for example in examples]
         overlap = self.overlap(examples, [train_size for train_size, *_ in part_sizes])
-        parts: tuple[list[OrderedType], ...] = ([], [], [])
+        parts: tuple[list[Example], ...] = ([], [], [])
         for example, sizes in zip(examples, part_sizes, strict=True):
             start = 0
             for part, size in zip(parts, sizes, strict=True):
@@ -128,18 +116,13 @@ class LastSteps(Rule[OrderedType]):
         train, dev, test = parts
         return train, dev, test
 
-    def sizes(self, example: OrderedType, fraction: float) -> tuple[int, int, int]:
+    def sizes(self, example: Any, fraction: float) -> tuple[int, int, int]:
         """Return the numbers of steps of the train, dev and test parts of an example."""
         count = held_out_size(len(example), fraction)
         return len(example) - 2 * count, count, count
 
-    def overlap(self, examples: Sequence[OrderedType], train_sizes: Sequence[int]) -> int:
-        """Return the number of steps at the end of each part that the next part also contains.
-
-        Args:
-            examples: the examples
-            train_sizes: the number of steps of the training part of each example
-        """
+    def overlap(self, examples: Sequence[Any], train_sizes: Sequence[int]) -> int:
+        """Return the number of steps at the end of each part that the next part also contains."""
         return 0
 
 

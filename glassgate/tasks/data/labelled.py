@@ -16,11 +16,9 @@ from glassgate.tasks.data import records, roles
 from glassgate.tasks.data.detect import PART_NAMES, detect_kind
 from glassgate.tasks.data.dialect import SEPARATORS
 from glassgate.tasks.data.files import STDIN, suffix_of
-from glassgate.tasks.data.labelled_series import KINDS as SERIES
-from glassgate.tasks.data.labelled_series import handle_missing, read_labelled_series
+from glassgate.tasks.data.labelled_series import READERS as SERIES
+from glassgate.tasks.data.labelled_series import find_targets, handle_missing, is_series_table
 from glassgate.tasks.data.lines import nonempty, read_lines
-from glassgate.tasks.data.series_folder import find_targets
-from glassgate.tasks.data.series_tables import is_series_table
 from glassgate.tasks.data.sniff import sniff, source_of
 from glassgate.tasks.data.texts import TOKEN_KINDS
 from glassgate.tasks.errors import DataError, OptionError
@@ -46,9 +44,7 @@ class LabelledOptions(Options):
     format: str = option("auto", "format of the files; auto detects it", group="data", choices=FORMATS)
     text_column: str = option("text", "text column: a name, or a number from 1", group="data")
     label_column: str = option("label", "label column: a name, or a number from 1", group="data")
-    tokens: str = option(
-        "word", "kind of tokens that a text is split into", group="data", choices=TOKEN_KINDS, former_name="unit"
-    )
+    tokens: str = option("word", "kind of tokens that a text is split into", group="data", choices=TOKEN_KINDS)
     missing: str = option("error", "treatment of missing values", group="data", choices=MISSING)
     least_count: int = option(
         0,
@@ -56,13 +52,9 @@ class LabelledOptions(Options):
         minimum=0,
         if_unset=f"1; 2 for more than {MANY_TEXTS:,} texts",
     )
-    word_dropout: float = option(
-        0.1, "fraction of the tokens that training treats as unknown", minimum=0, maximum=1, in_older_runs=0.0
-    )
+    word_dropout: float = option(0.1, "fraction of the tokens that training treats as unknown", minimum=0, maximum=1)
     linear: bool = option(
-        True,
-        "add a linear map of the tf-idf of texts, or a ridge regression of series, to the output",
-        in_older_runs=False,
+        True, "add a linear map of the tf-idf of texts, or a ridge regression of series, to the output"
     )
     learning_rate: float = override("learning_rate", 0.0, if_unset="0.003; for series 0.001 to 0.003, by batch size")
 
@@ -104,13 +96,11 @@ class Reader:
 
     Attributes:
         format: the format that was detected
-        separator: the separator of the columns of a text table; empty for other files
+        columns: the columns of a table or the keys of rows; None for other files
+        description: the format in words, for messages
+        encoding: the encoding of a text file, if it is not UTF-8, as the end of a note
         dropped: the number of rows dropped so far
         skipped_links: the number of symbolic links out of a folder, which are not followed
-        has_unread_cells: whether rows may contain cells that no example contains
-        found: the columns that were found by their content, under "text_column" and "label_column"
-        encoding: the encoding of a text file, if it is not UTF-8, as the end of a note
-        description: the format in words, for messages
 
     Raises:
         DataError: the file cannot be read, or its columns are not recognised
@@ -127,32 +117,53 @@ class Reader:
         labelled: bool = True,
         is_numeric: bool = False,
     ):
-        self._label_role = roles.NUMBER_ROLE if is_numeric else roles.LABEL_ROLE
         self.path, self.missing, self.labelled = path, missing, labelled
         self.text_column, self.label_column = text_column, label_column
         self.dropped = self.skipped_links = 0
-        self.found: dict[str, str] = {}
+        self.columns: roles.Assignment | None = None
         self.format = self._detect_format() if format == "auto" else format
         if self.format == "text" and labelled:
             raise OptionError(f"{path}: plain text has no labels; give CSV, TSV or JSON lines, or see --format")
-        self.separator = ""
-        self.has_unread_cells = self.format == "fasttext" and not labelled
-        self._columns: roles.Assignment | None = None  # of a table or of rows with keys
         self.description = f"format {self.format}"
         if self.format in (*records.TABLE_KINDS, *records.KEYED_KINDS):
-            self._find_columns()
+            self._find_columns(roles.NUMBER_ROLE if is_numeric else roles.LABEL_ROLE)
         self.encoding = sniff(path).encoding
         self.description += self.encoding
 
     def __iter__(self) -> Iterator[Labelled]:
         if self.format in SERIES:
-            examples = self._read_series()
+            examples: Iterable[Labelled] = (
+                Labelled(handle_missing(source, line, series, self.missing), label, source, line)
+                for source, line, series, label in SERIES[self.format](self.path, self.label_column, self.labelled)
+            )
         elif self.format == "folder":
             examples = self._read_folder()
+        elif self.format == "fasttext":
+            examples = self._read_fasttext()
+        elif self.columns is not None:
+            examples = _read_texts(self.columns)
         else:
-            examples = self._read_texts()
+            lines = ((number, line) for number, line in read_lines(self.path) if line.strip())
+            examples = (Labelled(line, None, str(self.path), number) for number, line in lines)
         message = "the file holds no example; give one with at least one row of data"
         return nonempty(self._drop_incomplete(examples), DataError(self.path, None, message))
+
+    @property
+    def found(self) -> dict[str, str]:
+        """The columns that were found by their content, under "text_column" and "label_column"."""
+        return self.columns.by_content if self.columns else {}
+
+    @property
+    def separator(self) -> str:
+        """The separator of the columns of a text table; empty for other files."""
+        return self.columns.source.dialect.separator if self.columns else ""
+
+    @property
+    def has_unread_cells(self) -> bool:
+        """Whether rows may contain cells that no example contains."""
+        if self.format in records.TABLE_KINDS and self.columns:
+            return len(self.columns.names) > len(self.columns.indices)
+        return self.format == "fasttext" and not self.labelled
 
     def _detect_format(self) -> str:
         kind = detect_kind(self.path)
@@ -181,29 +192,18 @@ class Reader:
         header = sniff(self.path, "csv").header
         return len(header) > 1 and self.text_column in header
 
-    def _find_columns(self) -> None:
+    def _find_columns(self, label_role: roles.Role) -> None:
         """Find the columns or the keys of the texts and the labels."""
-        requested = requested_columns(self.text_column, self.label_column, self._label_role if self.labelled else None)
-        self._columns = found = roles.assign_source(sniff(self.path, self.format, roles.hints(requested)), requested)
-        self.found = found.by_content
-        self.separator = found.source.dialect.separator
+        requested = _requested_columns(self.text_column, self.label_column, label_role if self.labelled else None)
+        self.columns = found = roles.assign_source(sniff(self.path, self.format, roles.hints(requested)), requested)
         text, *label = (found.names[found.indices[role]] for role in requested)
         self.text_column, self.label_column = text, "".join(label)
-        if self.format in records.KEYED_KINDS:
-            return
-        self.has_unread_cells = len(found.names) > len(found.indices)
-        labels = f", labels in {label[0]!r}" if label else ""
-        layout = f", separated by {SEPARATORS[self.separator]}" if self.separator else ", the first sheet"
-        self.description = f"texts in column {text!r}{labels}{layout}{'' if found.has_header else ', no header'}"
+        if self.format in records.TABLE_KINDS:
+            labels = f", labels in {label[0]!r}" if label else ""
+            layout = f", separated by {SEPARATORS[self.separator]}" if self.separator else ", the first sheet"
+            self.description = f"texts in column {text!r}{labels}{layout}{'' if found.has_header else ', no header'}"
 
-    def _read_texts(self) -> Iterator[Labelled]:
-        if self._columns is not None:
-            return read_texts(self._columns)
-        if self.format == "fasttext":
-            return self._read_fasttext()
-        return (Labelled(line, None, str(self.path), number) for number, line in read_lines(self.path) if line.strip())
-
-    def _drop_incomplete(self, examples: Iterator[Labelled]) -> Iterator[Labelled]:
+    def _drop_incomplete(self, examples: Iterable[Labelled]) -> Iterator[Labelled]:
         """Yield the complete examples, and count the others in `dropped`."""
         for example in examples:
             if _is_complete(example, self.missing):
@@ -257,12 +257,6 @@ class Reader:
             elif not path.name.startswith("."):
                 yield path
 
-    def _read_series(self) -> Iterator[Labelled]:
-        for source, line, series, label in read_labelled_series(
-            self.path, self.format, self.label_column, self.labelled
-        ):
-            yield Labelled(handle_missing(source, line, series, self.missing), label, source, line)
-
 
 def _is_complete(example: Labelled, missing: str) -> bool:
     """Whether neither the text nor the label is empty. If one is, raise an error unless `missing` is "drop"."""
@@ -284,23 +278,16 @@ def _is_fasttext(path: str | Path) -> bool:
     return bool(lines) and all(any(word.startswith(_LABEL_PREFIX) for word in line.split()) for line in lines)
 
 
-def requested_columns(text_column: str, label_column: str, label: roles.Role | None) -> dict[roles.Role, str | None]:
-    """Return the roles of texts and labels with the values of the options; None for a default.
-
-    Args:
-        label: the role of the labels; None if they are not read
-    """
+def _requested_columns(text_column: str, label_column: str, label: roles.Role | None) -> dict[roles.Role, str | None]:
+    """The roles of texts and of labels, if these are read, with the values of the options; None for a default."""
     requested = {roles.TEXT_ROLE: None if text_column == "text" else text_column}
     return requested | ({label: None if label_column == "label" else label_column} if label else {})
 
 
-def read_texts(columns: roles.Assignment) -> Iterator[Labelled]:
+def _read_texts(columns: roles.Assignment) -> Iterator[Labelled]:
     """Yield the texts of a table or of rows with keys, and their labels if a column has their role.
 
     A missing text or label is an empty string.
-
-    Raises:
-        DataError: a text is not a string, or a cell contains several labels
     """
     source, indices = columns.source, columns.indices
     text_index = indices[roles.TEXT_ROLE]
@@ -332,7 +319,7 @@ def _one_label(columns: roles.Assignment, number: int, cell: Any, index: int) ->
 
 def from_rows(rows: Iterable[tuple[int, Any, records.LabelNames]], options: "LabelledOptions") -> list[Labelled]:
     """Convert the rows of a table that is not a file, such as a pandas frame, to examples."""
-    requested = requested_columns(options.text_column, options.label_column, roles.LABEL_ROLE)
+    requested = _requested_columns(options.text_column, options.label_column, roles.LABEL_ROLE)
     source = source_of(rows)
-    examples = read_texts(roles.assign_source(source, requested)) if source.content else ()
+    examples = _read_texts(roles.assign_source(source, requested)) if source.content else ()
     return [example for example in examples if _is_complete(example, options.missing)]

@@ -15,14 +15,10 @@ _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+\.\d+")
 
 
 def with_decimal_point(label: str, separator: str) -> str:
-    """Replace the decimal commas in a label from a table by points.
+    """Replace the decimal commas in a label from a table by points, given the separator of its columns.
 
     In countries with a decimal comma, spreadsheets separate columns by semicolons. In such a table, `12,5` is one
     number. In any other table it is left unchanged.
-
-    Args:
-        label: the cell
-        separator: the separator of the table's columns
 
     Example:
         >>> with_decimal_point("12,5", ";"), with_decimal_point("1,5 2,5", ";"), with_decimal_point("12,5", ",")
@@ -40,15 +36,7 @@ def parse_numbers(example: Labelled, count: int | None = None) -> np.ndarray:
     """Return the numbers in the label of an example, `(K,)`.
 
     Spaces, commas or semicolons separate the numbers. The label may also be a list in square brackets, or a number with
-    a mark, such as $3.50, 45% or 12K.
-
-    Args:
-        example: the example
-        count: the expected count of numbers; None accepts any
-
-    Raises:
-        DataError: the label contains anything other than `count` numbers, or its comma can be read as a decimal comma
-            and as a separator
+    a mark, such as $3.50, 45% or 12K. `count` is the expected count of numbers; None accepts any.
 
     Example:
         >>> parse_numbers(Labelled("too salty", "2.5 -1"), 2)
@@ -56,39 +44,33 @@ def parse_numbers(example: Labelled, count: int | None = None) -> np.ndarray:
         >>> parse_numbers(Labelled("too salty", "[2.5, -1]"))
         array([ 2.5, -1. ])
     """
-    if count in (None, 1) and _DECIMAL_COMMA.fullmatch(label := (example.label or "").strip()):
-        point, space = label.replace(",", "." if label.count(",") == 1 else ""), label.replace(",", " ")
-        count_word = "two" if label.count(",") == 1 else "several"
-        raise DataError(
-            example.source,
-            example.line,
-            f"the label {label!r} can be one number or {count_word}; write {point!r} for one, {space!r} for "
-            f"{count_word}",
+    text = (example.label or "").strip()
+
+    def fault(message: str) -> DataError:
+        return DataError(example.source, example.line, message)
+
+    if count in (None, 1) and _DECIMAL_COMMA.fullmatch(text):
+        is_single = text.count(",") == 1
+        point, space = text.replace(",", "." if is_single else ""), text.replace(",", " ")
+        several = "two" if is_single else "several"
+        raise fault(
+            f"the label {text!r} can be one number or {several}; write {point!r} for one, {space!r} for {several}"
         )
-    label, factor, *_ = parse_mark((example.label or "").strip(" []"))
-    label = label.replace(",", "") if _THOUSANDS.fullmatch(label) else label
-    words = re.split(r"[\s,;]+", label)
+    number, factor, *_ = parse_mark((example.label or "").strip(" []"))
+    number = number.replace(",", "") if _THOUSANDS.fullmatch(number) else number
     try:
-        numbers = np.array([float(word) * factor for word in words])
+        numbers = np.array([float(word) * factor for word in re.split(r"[\s,;]+", number)])
     except ValueError:
         numbers = np.array([np.nan])
     if not (np.abs(numbers) <= LARGEST).all():
-        raise DataError(example.source, example.line, f"expected numbers as the label, got {example.label!r}")
+        raise fault(f"expected numbers as the label, got {example.label!r}")
     if len(numbers) != (count or len(numbers)):
-        raise DataError(
-            example.source,
-            example.line,
-            f"expected {count} numbers, as in training, got {len(numbers)}; correct the label",
-        )
+        raise fault(f"expected {count} numbers, as in training, got {len(numbers)}; correct the label")
     return numbers
 
 
 def check_units(examples: Sequence[Labelled]) -> None:
-    """Raise an error if the labels are in several units, such as dollars and euros.
-
-    Raises:
-        DataError: a label is in another unit than the labels before it
-    """
+    """Raise an error if the labels are in several units, such as dollars and euros."""
     other = first_in_another_unit(example.label or "" for example in examples)
     if other is not None:
         example = examples[other]

@@ -129,12 +129,8 @@ def starts_of(tokens: Sequence[str], text: str) -> list[int]:
 
 
 def read_raw(path: str | Path, tokeniser: RawTokeniser, progress: Progress | None = None) -> Corpus[Tagged]:
-    """Read a file of raw text, a sequence per line; a note reports lines of unsegmented Chinese or Japanese.
-
-    Raises:
-        DataError: see `read_lines`
-    """
-    unsegmented: list[int] = []
+    """Read a file of raw text, a sequence per line; a note reports lines of unsegmented Chinese or Japanese."""
+    unsegmented, progress = list[int](), progress or Progress()
 
     def lines() -> Iterator[Tagged]:
         for number, text in read_lines(path):
@@ -148,9 +144,9 @@ def read_raw(path: str | Path, tokeniser: RawTokeniser, progress: Progress | Non
     corpus = corpus_of_files(
         lines(), fields, partial(Tagged, labels=None, source=str(path)), [path], settings, progress
     )
-    if progress is not None and (encoding := encoding_note(path)):
+    if encoding := encoding_note(path):
         progress.note(f"{path}: text{encoding}")
-    if unsegmented and progress is not None:
+    if unsegmented:
         progress.note(note_on_unsegmented(path, unsegmented))
     return corpus
 

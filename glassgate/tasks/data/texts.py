@@ -5,24 +5,25 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
 from glassgate.tasks.data import records, roles
-from glassgate.tasks.data.arrow import LazyArray, Tokens, is_large
-from glassgate.tasks.data.corpus import NUMBER, SEQUENCE, Corpus, corpus_of_files
+from glassgate.tasks.data.corpus import NUMBER, SEQUENCE, Corpus, corpus_of_files, stored_corpus
 from glassgate.tasks.data.detect import detect_kind
-from glassgate.tasks.data.large_text import read_tokens
-from glassgate.tasks.data.lines import encoding_note, nonempty, read_lines
+from glassgate.tasks.data.lines import encoding_note, nonempty, open_text, read_lines
 from glassgate.tasks.data.reading import NO_READING, Reading
 from glassgate.tasks.data.sniff import BINARY_KINDS, sniff, source_of
-from glassgate.tasks.data.vocabulary import Vocabulary
+from glassgate.tasks.data.store import LazyArray, is_large
+from glassgate.tasks.data.vocabulary import Tokens, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.options import Options, option, override
 from glassgate.tasks.progress import Progress
 
+_BLOCK = 2**22  # characters of a large file that are converted at once, which then continue to the end of a line
 _WORDS = re.compile(r"\n|<\w+>|\w+(?:['\u2019]\w+)*|[^\w\s]")
 _BETWEEN_SPACES = re.compile(r"\n|\S+")
 _NO_SPACE_BEFORE = frozenset(".,;:!?…)]}»”%")
@@ -42,11 +43,7 @@ class TextOptions(Options):
     """The options of tasks on plain text."""
 
     tokens: str = option(
-        "character",
-        "kind of tokens; 'token' means text between spaces",
-        group="data",
-        choices=TOKEN_KINDS,
-        former_name="unit",
+        "character", "kind of tokens; 'token' means text between spaces", group="data", choices=TOKEN_KINDS
     )
     sequence: str = option(
         "file", "text of one sequence: the whole file, or a line", group="data", choices=("file", "line")
@@ -83,10 +80,7 @@ class Text:
 
 
 def split(text: str, token_kind: str) -> Sequence[str]:
-    """Split a text into tokens.
-
-    Args:
-        token_kind: one of `TOKEN_KINDS`
+    """Split a text into tokens of one of the kinds `TOKEN_KINDS`.
 
     Example:
         >>> split("Don't panic!", "word")
@@ -104,8 +98,7 @@ def join(tokens: Sequence[str], token_kind: str) -> str:
     """
     if token_kind == "byte":
         return "".join(tokens).encode("latin-1").decode(errors="replace")
-    previous = ["\n", *tokens]
-    return "".join(gap(before, token, token_kind) + token for before, token in zip(previous, tokens, strict=False))
+    return "".join(gap(before, token, token_kind) + token for before, token in pairwise(["\n", *tokens]))
 
 
 def starts(tokens: Sequence[str], token_kind: str) -> list[int]:
@@ -115,11 +108,8 @@ def starts(tokens: Sequence[str], token_kind: str) -> list[int]:
         >>> starts(["Don't", "panic", "!"], "word")
         [0, 6, 11]
     """
-    offsets, end, before = [], 0, "\n"
-    for token in tokens:
-        offsets.append(end + len(gap(before, token, token_kind)))
-        end, before = offsets[-1] + len(token), token
-    return offsets
+    sizes = (len(gap(before, token, token_kind)) + len(token) for before, token in pairwise(["\n", *tokens]))
+    return [end - len(token) for end, token in zip(accumulate(sizes), tokens, strict=True)]
 
 
 def gap(before: str, after: str, token_kind: str) -> str:
@@ -142,9 +132,6 @@ def read_text(
         sequence: "file" or "line"
         progress: receives the progress of a large file, and the detected format of rows
         column: the key of the texts in rows; detected if None
-
-    Raises:
-        DataError: see `read_lines` and `records.read_rows`; all lines are blank; the key is missing
     """
     kind = detect_kind(path)
     has_rows = kind in (*records.KEYED_KINDS, *records.TABLE_KINDS)
@@ -158,10 +145,13 @@ def read_text(
     splitter = str if is_raw else _SPLITTERS[token_kind]
     if sequence == "line":
         fields, build = {"tokens": SEQUENCE, "line": NUMBER}, partial(Text, source=str(path))
-        texts = _line_texts(path, lines, splitter)
-        return corpus_of_files(texts, fields, build, [path], ["lines", token_kind, column], progress)
+        texts = (Text(splitter(f"{line}\n"), str(path), number) for number, line in lines if line.strip())
+        settings = ["lines", token_kind, column]
+        return corpus_of_files(nonempty(texts, _blank_file_error(path)), fields, build, [path], settings, progress)
     if not has_rows and is_large([path]):
-        return [Text(read_tokens(path, token_kind, splitter, progress), str(path))]
+        blocks = (Text(splitter(block), line=line) for line, block in _blocks(path, "latin-1" if is_raw else ""))
+        fields = {"tokens": SEQUENCE, "line": NUMBER}
+        return [Text(stored_corpus(blocks, fields, Text, [path], [token_kind], progress).whole("tokens"), str(path))]
     text = "".join(f"{line}\n" for _, line in lines)
     if not text.strip():
         raise _blank_file_error(path)
@@ -174,9 +164,6 @@ def text_lines(path: str | Path, column: str | None = None, encoding: str = "") 
     Args:
         column: the key of the texts in rows, or the column of a table, by name or by number from 1; detected if None
         encoding: the encoding of a text file; detected if empty
-
-    Raises:
-        DataError: several columns can contain the texts, or the named one does not exist
     """
     found = _text_column(path, column)
     yield from read_lines(path, encoding) if found is None else _row_texts(found)
@@ -198,11 +185,7 @@ def _text_column(path: str | Path, column: str | None) -> roles.Assignment | Non
 
 
 def from_rows(rows: Iterator[tuple[int, Any, records.LabelNames]], options: TextOptions) -> list[Text]:
-    """Convert rows to one text or, if the option `sequence` is "line", to one text per row.
-
-    Raises:
-        DataError: the key is missing, or its value is not a string
-    """
+    """Convert rows to one text or, if the option `sequence` is "line", to one text per row."""
     source = source_of(rows)
     found = roles.assign_source(source, {roles.TEXT_ROLE: options.text_column}) if source.content else None
     lines = [f"{text}\n" for _, text in _row_texts(found)] if found else []
@@ -221,31 +204,15 @@ def _row_texts(found: roles.Assignment) -> Iterator[tuple[int, str]]:
         yield number, text
 
 
-def _line_texts(
-    path: str | Path, lines: Iterator[tuple[int, str]], splitter: Callable[[str], Sequence[str]]
-) -> Iterator[Text]:
-    texts = (Text(splitter(f"{line}\n"), str(path), number) for number, line in lines if line.strip())
-    return nonempty(texts, _blank_file_error(path))
-
-
 def documentation(token_kind: str, sequence: str) -> list[Text]:
-    """Return the language reference that Python's `help` prints: half a million characters of English and some code.
-
-    Args:
-        token_kind: one of `TOKEN_KINDS`
-        sequence: "file" or "line"
-
-    Raises:
-        OptionError: this Python was installed without the reference
-    """
+    """Return the language reference that Python's `help` prints: half a million characters of English and some code."""
     try:
         from pydoc_data.topics import topics
     except ImportError:
         raise OptionError("this Python came without its documentation (pydoc_data); give a text with --data") from None
     text = "\n\n".join(topics[name].strip() for name in sorted(topics)) + "\n"
-    if sequence == "file":
-        return [Text(split(text, token_kind), "pydoc_data.topics")]
-    return [Text(split(f"{line}\n", token_kind), "pydoc_data.topics") for line in text.splitlines() if line.strip()]
+    lines = [text] if sequence == "file" else [f"{line}\n" for line in text.splitlines() if line.strip()]
+    return [Text(split(line, token_kind), "pydoc_data.topics") for line in lines]
 
 
 def vocabulary(texts: Sequence[Text], token_kind: str, least_count: int) -> Vocabulary:
@@ -267,6 +234,19 @@ def shift_right(indices: np.ndarray, first: int) -> np.ndarray:
     if isinstance(indices, LazyArray):
         return cast(np.ndarray, LazyArray(read, len(indices), f"{first} ".encode() + indices.tobytes()))
     return read(0, len(indices))
+
+
+def _blocks(path: str | Path, encoding: str) -> Iterator[tuple[int, str]]:
+    """Yield blocks of whole lines, each with the number of its last line."""
+    is_blank, count = True, 0
+    with open_text(path, None, encoding) as lines:
+        for block in iter(lambda: lines.readlines(_BLOCK), []):
+            text = "".join(block)
+            is_blank = is_blank and not text.strip()
+            count += len(block)
+            yield count, text if text.endswith("\n") else text + "\n"
+    if is_blank:
+        raise _blank_file_error(path)
 
 
 def _blank_file_error(path: str | Path) -> DataError:

@@ -1,11 +1,13 @@
-"""Vocabularies, which map symbols (tokens, characters or labels) to indices."""
+"""Sequences of tokens, in memory or on disk, and vocabularies, which map tokens, characters or labels to indices."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any, TypeVar, cast, overload
 
 import numpy as np
 
-from glassgate.tasks.data.arrow import Tokens, look_up
+from glassgate.tasks.data.store import Column, LazyArray
 
 PADDING = 0
 """The index of padding."""
@@ -13,6 +15,97 @@ UNKNOWN = 1
 """The index of any symbol that the vocabulary lacks."""
 FIRST = 2
 """The index of the first symbol of a vocabulary."""
+
+_CHUNK = 2**16  # tokens that are looked up at once; longer sequences are lazy
+_COUNT_CHUNK = 2**22  # tokens that are counted at once
+
+Result = TypeVar("Result")
+
+
+class Symbols(list[Any]):
+    """The distinct symbols of a corpus, such as tokens or labels, and values that are computed from them."""
+
+    def __init__(self, symbols: Iterable[Any]):
+        super().__init__(symbols)
+        self._derived: dict[object, Any] = {}
+
+    def derived(self, key: object, make: Callable[[Sequence[str]], Result]) -> Result:
+        """Return a value derived from the symbols, computed once for each key."""
+        if key not in self._derived:
+            self._derived[key] = make(self)
+        value: Result = self._derived[key]
+        return value
+
+    def counter(self, totals: np.ndarray) -> Counter[Any]:
+        """Return the symbols other than None that occur, given the count of each symbol."""
+        pairs = zip(self, totals.tolist(), strict=True)
+        return Counter({symbol: total for symbol, total in pairs if total and symbol is not None})
+
+
+class Tokens(Sequence[str]):
+    """Tokens as indices of symbols, in memory or on disk; those on disk are read when they are indexed.
+
+    Example:
+        >>> tokens = Tokens.of("to be or not to be".split())
+        >>> tokens.symbols, tokens.indices(1, 6).tolist()
+        (['to', 'be', 'or', 'not'], [1, 2, 3, 0, 1])
+    """
+
+    def __init__(self, column: Column, symbols: Symbols):
+        self._column, self.symbols = column, symbols
+
+    @classmethod
+    def of(cls, tokens: Sequence[str]) -> "Tokens":
+        """Return tokens in memory; a `Tokens` is returned unchanged."""
+        if isinstance(tokens, cls):
+            return tokens
+        index_of = defaultdict[str, int](count().__next__)
+        indices = np.fromiter(map(index_of.__getitem__, tokens), np.uint32, len(tokens))
+        return cls(Column(indices), Symbols(index_of))
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Tokens": ...
+    def __getitem__(self, index: int | slice) -> "str | Tokens":
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            assert step == 1
+            return Tokens(self._column.part(start, stop), self.symbols)
+        position = range(len(self))[index]
+        return cast(str, self.symbols[int(self.indices(position, position + 1)[0])])
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, len(self), _CHUNK):
+            yield from map(self.symbols.__getitem__, self.indices(start, start + _CHUNK).tolist())
+
+    def indices(self, start: int, stop: int) -> np.ndarray:
+        """Return the indices of the symbols of some tokens."""
+        return self._column[start:stop]
+
+    def counts(self) -> Counter[str]:
+        """Return the count of each symbol, and release the pages that were read."""
+        totals = np.zeros(len(self.symbols), np.int64)
+        for start in range(0, len(self), _COUNT_CHUNK):
+            totals += np.bincount(self.indices(start, start + _COUNT_CHUNK), minlength=len(self.symbols))
+            self._column.release()
+        return self.symbols.counter(totals)
+
+    def look_up(self, table: np.ndarray) -> np.ndarray:
+        """Return the value of each token, given that of each symbol; a `LazyArray` for many tokens on disk."""
+
+        def read(start: int, stop: int) -> np.ndarray:
+            values: np.ndarray = table[self.indices(start, stop)]
+            return values
+
+        if len(self) <= _CHUNK or not self._column.digest:
+            return read(0, len(self))
+        in_order = table[sorted(range(len(table)), key=self.symbols.__getitem__)]
+        digest = f"{self._column.digest} {self._column.start} {self._column.stop}".encode() + in_order.tobytes()
+        return cast(np.ndarray, LazyArray(read, len(self), digest))
 
 
 class Vocabulary:
@@ -54,8 +147,6 @@ class Vocabulary:
 
     def encode(self, symbols: Sequence[str]) -> np.ndarray:
         """Return the index of each symbol, `(L,)`."""
-        tokens = Tokens.of(symbols)
-        return look_up(tokens, tokens.column.derived(self, self._indices_of))
-
-    def _indices_of(self, symbols: Sequence[str]) -> np.ndarray:
-        return np.array([self._indices.get(symbol, UNKNOWN) for symbol in symbols], np.int64)
+        if isinstance(symbols, Tokens):
+            return symbols.look_up(symbols.symbols.derived(self, self.encode))
+        return np.fromiter((self._indices.get(symbol, UNKNOWN) for symbol in symbols), np.int64, len(symbols))

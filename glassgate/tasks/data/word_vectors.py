@@ -38,18 +38,10 @@ class Vectors:
 
 
 def read_vectors(path: str | Path, words: Sequence[str]) -> Vectors:
-    """Read the vectors of some words.
+    """Read the vectors of some words. A word that the file lacks gets the vector of its lower-case form.
 
     Each line of the file contains a word and its numbers, separated by spaces. The first line may instead contain the
     number of words and the size of the vectors, as in the files of word2vec.
-
-    Args:
-        path: the file
-        words: the requested words; a word that the file lacks gets the vector of its lower-case form
-
-    Raises:
-        DataError: the file cannot be read, is cut short, contains a line without a valid vector, or has no vector of
-            any of the words
     """
     index_of_word = {word.encode(): index for index, word in enumerate(words)}
     indices_of_lower_case: dict[bytes, list[int]] = {}

@@ -7,7 +7,7 @@ import torch
 import glassgate as gg
 from glassgate.glass.live.network import Network
 from glassgate.tasks.data.batches import collate
-from glassgate.tasks.data.pieces import Piece
+from glassgate.tasks.data.batching import Piece
 from glassgate.tasks.forecasting.heads import median_index, normal_quantiles
 from glassgate.tasks.forecasting.network import Direct, Forecaster, Recursive, Segments
 from glassgate.tasks.forecasting.task import Forecasting

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from glassgate.tasks.data.batches import Encoded
+from glassgate.tasks.data.store import Column
 from glassgate.tasks.forecasting.options import ForecastingOptions
-from glassgate.tasks.forecasting.series import Frequency, Series, Steps, calendar_features
+from glassgate.tasks.forecasting.series import Frequency, Series, calendar_features
 from glassgate.tasks.forecasting.windows import ColumnReader, array_of
 
 _CHUNK = 2**20  # the number of steps that are in memory at once
@@ -181,7 +182,7 @@ def series_statistics(series: Series, options: ForecastingOptions, season: int, 
     return [shift, scale, mean_absolute or scale, mean_squared or scale**2]
 
 
-def _moments(columns: Sequence[Steps]) -> tuple[float, float]:
+def _moments(columns: Sequence[Column]) -> tuple[float, float]:
     """The mean and the standard deviation of all numbers of columns; a deviation due to rounding errors becomes 0."""
     count = max(1, sum(map(len, columns)))
 
@@ -211,13 +212,13 @@ def _encode_static(value: float | str, statistics: Any) -> np.ndarray:
     return np.array([(number - mean) / (deviation or 1.0)])
 
 
-def _scaled_readers(columns: Sequence[Steps], statistics: Sequence[Sequence[float]]) -> list[ColumnReader]:
+def _scaled_readers(columns: Sequence[Column], statistics: Sequence[Sequence[float]]) -> list[ColumnReader]:
     return [
         _scaled_reader(column, mean, deviation) for column, (mean, deviation) in zip(columns, statistics, strict=True)
     ]
 
 
-def _scaled_reader(steps: Steps, shift: float, scale: float) -> ColumnReader:
+def _scaled_reader(steps: Column, shift: float, scale: float) -> ColumnReader:
     """A reader of a standardised column; it returns 0 after the end of the column."""
 
     def read(start: int, stop: int) -> np.ndarray:

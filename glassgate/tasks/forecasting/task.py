@@ -13,7 +13,7 @@ from glassgate.tasks.data.batches import Batch, Encoded, lengths
 from glassgate.tasks.data.held_out import Rule
 from glassgate.tasks.data.lines import decoded_as
 from glassgate.tasks.data.reading import Reading
-from glassgate.tasks.data.toy import hourly_series
+from glassgate.tasks.data.toy.generated import hourly_series
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.baselines import RidgeOnLookBack
 from glassgate.tasks.forecasting.heads import SharedDraws, make_head
@@ -294,7 +294,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         return {"series": example.name, "steps": steps}
 
     def _toy_series(self) -> Series:
-        times, values = hourly_series.generate()
+        times, values = hourly_series()
         return series_of(values, "generated", times[0], infer_frequency(times))
 
     def _point_and_quantiles(self, output: Output, batch: Batch) -> tuple[Tensor, Tensor | None]:

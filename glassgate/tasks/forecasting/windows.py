@@ -7,9 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glassgate.tasks.data.arrow import LazyArray
-from glassgate.tasks.data.batching import Batching
-from glassgate.tasks.data.pieces import Batches, Cuts, Lengths
+from glassgate.tasks.data.batching import Batches, Batching, Cuts, Lengths
+from glassgate.tasks.data.store import LazyArray
 from glassgate.tasks.forecasting.options import ForecastingOptions
 
 ColumnReader = Callable[[int, int], np.ndarray]

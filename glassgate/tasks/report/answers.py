@@ -8,7 +8,7 @@ from torch import Tensor
 
 from glassgate.glass.languages import say
 from glassgate.glass.study import Answer, Choice
-from glassgate.tasks.data.unknown_labels import mask_unknown
+from glassgate.tasks.data.unknown import mask_unknown
 
 _MAX_CHOICES = 3  # per answer
 

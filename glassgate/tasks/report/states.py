@@ -12,7 +12,7 @@ import glassgate as gg
 from glassgate.glass.gradients import evenly_spaced
 from glassgate.glass.places import MAX_BYTES, Places, steps_within
 from glassgate.glass.study import Study
-from glassgate.tasks.data.pieces import Piece
+from glassgate.tasks.data.batching import Piece
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.report.answers import visible

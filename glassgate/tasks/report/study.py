@@ -20,7 +20,7 @@ from glassgate.glass.recorded import Recorded
 from glassgate.glass.study import Answer, Direction, Passage, Study, directions
 from glassgate.glass.wording import percent
 from glassgate.tasks.data.batches import Batch
-from glassgate.tasks.data.pieces import Piece
+from glassgate.tasks.data.batching import Piece
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.report.answers import BatchAnswers, visible

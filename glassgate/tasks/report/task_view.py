@@ -11,8 +11,8 @@ from torch import nn
 from glassgate.glass.study import Passage
 from glassgate.tasks import part_of
 from glassgate.tasks.data.batches import Batch, Encoded, collate, to_device
+from glassgate.tasks.data.batching import Piece
 from glassgate.tasks.data.labelled import Labelled
-from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.errors import UserError
 from glassgate.tasks.labelled_task import LabelledTask
 from glassgate.tasks.report.answers import BatchAnswers

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from glassgate.tasks.baselines.baseline import Baseline
 from glassgate.tasks.data import bio, records
-from glassgate.tasks.data.arrow import Tokens
 from glassgate.tasks.data.batches import Batch, Encoded, move
 from glassgate.tasks.data.batching import Batching
 from glassgate.tasks.data.columns import Layout, Wanted
@@ -37,8 +36,8 @@ from glassgate.tasks.data.tagged import (
     read_text,
 )
 from glassgate.tasks.data.toy import python_code as python_source
-from glassgate.tasks.data.unknown_labels import UNLABELLED
-from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
+from glassgate.tasks.data.unknown import UNLABELLED
+from glassgate.tasks.data.vocabulary import FIRST, PADDING, Tokens, Vocabulary
 from glassgate.tasks.data.word_vectors import Vectors, read_vectors
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.loss import Loss, Mean, cross_entropy
@@ -229,10 +228,8 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         if self.options.character_size and any(len(token) > 1 for token in token_counts):
             vocabularies["characters"] = Vocabulary.of(chain.from_iterable(token_counts), min_count=2)
         intent_counts = corpus.counts("intent")
-        if intent_counts.keys() - {None}:
-            vocabularies["intents"] = Vocabulary.of(
-                {name: count for name, count in intent_counts.items() if name is not None}
-            )
+        if intent_counts:
+            vocabularies["intents"] = Vocabulary.of(intent_counts)
         self.fitted = {
             "bio": bio.is_bio(labels.symbols),
             "valid": self._requires_bio(labels.symbols, corpus),
@@ -387,5 +384,5 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         """The indices of the characters of each token, `(L, W)`, padded to the longest token."""
         characters = self.vocabularies["characters"]
         tokens = Tokens.of(tokens)
-        spellings = tokens.column.derived(characters, lambda symbols: Spellings(symbols, characters))
+        spellings = tokens.symbols.derived(characters, lambda symbols: Spellings(symbols, characters))
         return spellings.rows(tokens.indices(0, len(tokens)))

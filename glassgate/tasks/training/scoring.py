@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from glassgate.tasks.data.batches import ALL_ROWS, Batch, Encoded, Loader, Shard, is_idle, lengths, to_device
-from glassgate.tasks.data.pieces import Batches, Piece
+from glassgate.tasks.data.batching import Batches, Piece
 from glassgate.tasks.definition import Definition
 from glassgate.tasks.training.processes.group import Group
 

@@ -24,7 +24,7 @@ from glassgate.tasks.data.batches import (
     sample,
     to_device,
 )
-from glassgate.tasks.data.pieces import Batches, padding_fraction
+from glassgate.tasks.data.batching import Batches, padding_fraction
 from glassgate.tasks.loss import Loss, Mean, loss_value, totals_and_counts
 from glassgate.tasks.training.devices import device_of
 from glassgate.tasks.training.exponents import Exponents

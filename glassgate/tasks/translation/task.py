@@ -22,7 +22,7 @@ from glassgate.tasks.data.pairs import Pair, are_two_files, examine, read_pairs
 from glassgate.tasks.data.raw_text import RawTokeniser, note_on_unsegmented, raw_tokeniser
 from glassgate.tasks.data.reading import Reading
 from glassgate.tasks.data.sniff import sniff
-from glassgate.tasks.data.toy.dates import dates_and_numbers
+from glassgate.tasks.data.toy.generated import dates_and_numbers
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError, RunError
 from glassgate.tasks.loss import Loss, Mean, cross_entropy

@@ -12,8 +12,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from glassgate.tasks.classification import POOLINGS, Classification, ClassificationOptions
 from glassgate.tasks.data.batches import collate
+from glassgate.tasks.data.batching import Piece
 from glassgate.tasks.data.labelled import Labelled
-from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.data.vocabulary import FIRST, UNKNOWN
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.metrics.confusion import LabelSummary

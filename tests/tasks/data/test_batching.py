@@ -4,8 +4,7 @@ from collections import Counter
 
 import pytest
 
-from glassgate.tasks.data.batching import Batching, ChunkBatching, StreamBatching
-from glassgate.tasks.data.pieces import Batches
+from glassgate.tasks.data.batching import Batches, Batching, ChunkBatching, StreamBatching
 from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.forecasting.windows import WindowBatching
 from glassgate.tasks.options import Options

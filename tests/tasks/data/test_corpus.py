@@ -1,4 +1,4 @@
-"""Examples of a large file are converted once to Arrow, stay on disk, and train the same network as a small file."""
+"""Examples of a large file are converted once, stay on disk, and train the same network as a small file."""
 
 import random
 from collections import Counter
@@ -12,8 +12,8 @@ import pytest
 
 from glassgate.storage import cache_folder
 from glassgate.tasks import task_class
-from glassgate.tasks.data import arrow as mapped
 from glassgate.tasks.data import corpus as corpora
+from glassgate.tasks.data import store
 from glassgate.tasks.data.bio import is_valid
 from glassgate.tasks.data.corpus import Corpus
 from glassgate.tasks.data.labelled import Labelled
@@ -32,15 +32,16 @@ SMALL = {"hidden_size": 4, "embedding_size": 4, "epochs": 2, "batch_size": 4, "t
 
 @pytest.fixture(autouse=True)
 def _small_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Treat every file as large, and make record batches so small that there are many."""
+    """Treat every file as large, and make groups and blocks so small that there are many."""
     monkeypatch.setenv("GLASSGATE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(mapped, "LARGE", 1)
+    monkeypatch.setattr(store, "LARGE", 1)
     monkeypatch.setattr(corpora, "_MAX_EXAMPLES", 5)
     monkeypatch.setattr(corpora, "_MAX_TOKENS", 20)
+    monkeypatch.setattr(corpora, "_BLOCK", 20)
 
 
 def cached() -> list[Path]:
-    return sorted((cache_folder() / "data").iterdir())
+    return sorted((cache_folder() / "data").glob("*"))
 
 
 def write(folder: Path, kind: str) -> tuple[str, dict[str, Any]]:
@@ -98,7 +99,7 @@ def plain(example: Any) -> tuple[Any, ...]:
 
 def in_memory(task: Task[Any, Any, Any], monkeypatch: pytest.MonkeyPatch) -> Sequence[Any]:
     with monkeypatch.context() as here:
-        here.setattr(mapped, "LARGE", 2**60)
+        here.setattr(store, "LARGE", 2**60)
         return task.read(task.options.data)
 
 
@@ -140,7 +141,7 @@ def test_training_on_stored_examples_equals_training_in_memory(
     results = [task.fit()]
     small = in_memory(task, monkeypatch)
     with monkeypatch.context() as here:
-        here.setattr(mapped, "LARGE", 2**60)
+        here.setattr(store, "LARGE", 2**60)
         results.append(type(task)(task.options).fit())
     split = task.read_split(Progress())
     objects = Split(*([as_given(each) for each in part] for part in (split.train, split.dev, split.test)))
@@ -191,27 +192,28 @@ def test_errors_are_reported_before_training(kind: str, content: str, message: s
 def test_a_second_process_uses_the_stored_data(tmp_path: Path) -> None:
     task = made(tmp_path, "csv")
     count = len(task.read(task.options.data))
-    (file,) = cached()
-    before = file.stat().st_mtime_ns, file.stat().st_ino
+    (folder,) = cached()
+    before = [(file, file.stat().st_mtime_ns, file.stat().st_ino) for file in folder.iterdir()]
     code = (
-        "import sys; from glassgate.tasks.data import arrow, corpus; arrow.LARGE = 1; corpus._write = None\n"
+        "import sys; from glassgate.tasks.data import store, corpus; store.LARGE = 1; corpus._convert = None\n"
         "from glassgate.tasks.classification import *\n"
         "print(len(Classification(ClassificationOptions()).read(sys.argv[1])))"
     )
     assert int(run_python("-c", code, task.options.data).stdout) == count
-    assert (file.stat().st_mtime_ns, file.stat().st_ino) == before
+    assert [(file, file.stat().st_mtime_ns, file.stat().st_ino) for file in folder.iterdir()] == before
 
 
 def test_changed_files_and_damaged_caches_are_converted_again(tmp_path: Path) -> None:
     task = made(tmp_path, "folder")
     path = Path(task.options.data)
     wanted = [plain(each) for each in task.read(path)]
-    (file,) = cached()
+    (folder,) = cached()
+    file = folder / "0"
     content = file.read_bytes()
     file.unlink()  # the old memory map keeps the old file
     file.write_bytes(content[:-9])
     assert [plain(each) for each in task.read(path)] == wanted
-    assert cached() == [file]
+    assert file.read_bytes() == content
     (path / "label").write_text("c\n" * len(wanted))  # in the same folder as the tokens, and part of the stored data
     assert {each.intent for each in task.read(path)} == {"c"}
 
@@ -221,7 +223,7 @@ def test_a_full_disk_raises_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(28, "No space left on device")
 
     task = made(tmp_path, "csv")
-    monkeypatch.setattr(corpora, "_write", full)
+    monkeypatch.setattr(corpora, "_convert", full)
     with pytest.raises(DataError, match=r"a\.csv: could not be stored in .*data .*No space left.*GLASSGATE_CACHE"):
         task.read(task.options.data)
     assert not cached()

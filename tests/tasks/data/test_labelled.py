@@ -10,7 +10,7 @@ import pytest
 from glassgate.tasks.classification import Classification, ClassificationOptions
 from glassgate.tasks.data import labelled as files
 from glassgate.tasks.data.labelled import Labelled
-from glassgate.tasks.data.series_folder import find_targets, read_series_folder
+from glassgate.tasks.data.labelled_series import READERS, find_targets
 from glassgate.tasks.errors import DataError, OptionError
 from tests.tasks.data.test_files_as_they_are import Notes
 
@@ -113,7 +113,7 @@ def test_arrays(tmp_path: Path) -> None:
         (
             "a.ts",
             "@data\n1,x:a\n",
-            r"a\.ts:2: expected numbers separated by commas, got: .*; write \? for a missing",
+            r"a\.ts:2: expected numbers, got: .*; correct it, or write \? for a missing one",
         ),
         (
             "a.ts",
@@ -196,8 +196,8 @@ def test_a_folder_of_series_needs_one_column_of_labels(tmp_path: Path) -> None:
     for k in range(3):
         (tmp_path / f"s{k}.csv").write_text("x\n1\n2\n4\n")
     with pytest.raises(DataError, match="expected a table that lists the files with their labels; add one"):
-        list(read_series_folder(tmp_path, "label", True))
+        list(READERS["series-folder"](tmp_path, "label", True))
     (tmp_path / "index.csv").write_text("file,left,right\n" + "".join(f"s{k},a,b\n" for k in range(3)))
     with pytest.raises(DataError, match="expected one column of labels, got 'left', 'right'; name it with --label-col"):
         find_targets(tmp_path)
-    assert [label for *_, label in read_series_folder(tmp_path, "right", True)] == ["b"] * 3
+    assert [label for *_, label in READERS["series-folder"](tmp_path, "right", True)] == ["b"] * 3

@@ -8,8 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glassgate.tasks.data.batches import Loader
-from glassgate.tasks.data.batching import ChunkBatching
-from glassgate.tasks.data.pieces import Chunks, Piece, Streams, evaluation_batches, padding_fraction, training_batches
+from glassgate.tasks.data.batching import (
+    ChunkBatching,
+    Chunks,
+    Piece,
+    Streams,
+    evaluation_batches,
+    padding_fraction,
+    training_batches,
+)
 from glassgate.tasks.options import Options
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=6)

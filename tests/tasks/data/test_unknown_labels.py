@@ -8,7 +8,7 @@ import pytest
 
 from glassgate.cli import main
 from glassgate.tasks.classification import Classification, ClassificationOptions
-from glassgate.tasks.data import arrow as mapped
+from glassgate.tasks.data import store
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.metrics.confusion import LabelSummary
@@ -84,8 +84,8 @@ def test_evaluate_and_report_of_a_file(
     options = "--hidden-size 8 --embedding-size 8 --character-size 0 --epochs 3 --learning-rate 0.1 --threads 1"
     main(f"train tagging --data train.tsv --test test.tsv --run run {options}".split())
     assert "warning: the test data has 1 label" in capsys.readouterr().out
-    for large in (mapped.LARGE, 1):
-        monkeypatch.setattr(mapped, "LARGE", large)
+    for large in (store.LARGE, 1):
+        monkeypatch.setattr(store, "LARGE", large)
         main(["evaluate", "run", "test.tsv", "--json"])
         said = capsys.readouterr()
         assert json.loads(said.out)["accuracy"] == pytest.approx(0.6)

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from glassgate.tasks.data import unknown_tokens
-from glassgate.tasks.data.unknown_tokens import unknown_fraction, unknown_tokens_note
+from glassgate.tasks.data import unknown
+from glassgate.tasks.data.unknown import unknown_fraction, unknown_tokens_note
 
 
 def test_fraction_of_unknown_tokens(monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(unknown_tokens, "_BLOCK_SIZE", 2)
+    monkeypatch.setattr(unknown, "_BLOCK_SIZE", 2)
     encoded = [{"units": np.array([1, 5, 1])}, {"units": np.array([2])}]
     assert unknown_fraction("units", encoded) == 0.5
     assert unknown_fraction("units", []) is None

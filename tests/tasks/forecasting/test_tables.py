@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from glassgate.cli import main
-from glassgate.tasks.data import arrow as mapped
+from glassgate.tasks.data import store
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.forecasting.series import series_of
 from glassgate.tasks.forecasting.series.schema import MONTH, Frequency
@@ -143,7 +143,7 @@ def test_a_file_on_disk_trains_the_same(table: Path, tmp_path: Path, monkeypatch
     monkeypatch.setenv("GLASSGATE_CACHE", str(tmp_path))
     options = ForecastingOptions.from_mapping(SMALL | {"data": str(table), "known": "phase", "calendar": True})
     for name, large in (("memory", 2**26), ("disk", 10)):
-        monkeypatch.setattr(mapped, "LARGE", large)
+        monkeypatch.setattr(store, "LARGE", large)
         Forecasting(options).fit(run=tmp_path / name)
     assert same_files(tmp_path / "memory", tmp_path / "disk", MODEL)
     again = Forecasting.load(tmp_path / "disk")

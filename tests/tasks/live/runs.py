@@ -10,9 +10,9 @@ import glassgate as gg
 from glassgate.glass.edit import editable_values
 from glassgate.tasks import task_class
 from glassgate.tasks.data.batches import collate
+from glassgate.tasks.data.batching import Piece
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.pairs import Pair
-from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.language_model.music import parse_roll
 from glassgate.tasks.report.study import Excerpt, excerpts_of_text
 from glassgate.tasks.report.task_view import view_of

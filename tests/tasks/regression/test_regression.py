@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from glassgate.cli import main
-from glassgate.tasks.data import arrow
+from glassgate.tasks.data import store
 from glassgate.tasks.data.corpus import Corpus
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.number_labels import parse_numbers
@@ -89,8 +89,8 @@ def test_a_large_file_stays_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     file = tmp_path / "stars.csv"
     file.write_text("text,label\n" + "".join(f"{'good ' * (k % 5)}day,{k % 5}.5\n" for k in range(40)))
     predictions = []
-    for size in (arrow.LARGE, 1):
-        monkeypatch.setattr(arrow, "LARGE", size)
+    for size in (store.LARGE, 1):
+        monkeypatch.setattr(store, "LARGE", size)
         task, progress = Regression(RegressionOptions.from_mapping({**SMALL, "epochs": 1, "data": str(file)})), Notes()
         task.fit(progress=progress)
         examples = task.read(file)

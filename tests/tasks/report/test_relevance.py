@@ -12,7 +12,7 @@ from glassgate.dynamics.explanations import relevance_gradients
 from glassgate.glass.data import decode_array, page_data
 from glassgate.glass.study import Answer, Choice, Passage, Relevances, Study
 from glassgate.tasks.data.batches import Batch, collate
-from glassgate.tasks.data.pieces import Piece
+from glassgate.tasks.data.batching import Piece
 from glassgate.tasks.report.relevance import add_relevances, relevance
 from glassgate.tasks.report.task_view import TaskView, view_of
 from tests.export.test_javascript import Sorted

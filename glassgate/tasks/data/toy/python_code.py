@@ -1,4 +1,4 @@
-"""Built-in data for tagging: the Python code of the standard library, with a label per character from `tokenize`."""
+"""The Python code of the standard library, with a label per character from `tokenize`, and with that of its package."""
 
 import builtins
 import hashlib
@@ -9,15 +9,19 @@ import token
 import tokenize
 from array import array
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import DataError
 
 LABELS = ("other", "keyword", "builtin", "name", "number", "string", "docstring", "comment", "operator", "decorator")
 """The labels of characters. Blanks are "other"."""
+PACKAGES = ("asyncio", "email", "importlib", "multiprocessing", "unittest", "xml")
+"""The labels of lines of code."""
 
 _BUILTINS = frozenset(dir(builtins))
 _LAYOUT_TYPES = frozenset({token.NL, token.INDENT, token.DEDENT, token.ENDMARKER})
@@ -30,6 +34,8 @@ _SKIPPED_FOLDERS = _OPTIONAL_PACKAGES | {"site-packages", "encodings", "pydoc_da
 _HELD_OUT_EVERY = 20  # one file in this many is held out
 _MAX_HELD_OUT_LENGTH = 40_000  # characters
 _MIN_FILE_SIZE = 500  # bytes
+_LINES_PER_EXAMPLE = 6
+_HELD_OUT_PACKAGE_FILES = 6  # every sixth file of a package is held out
 
 
 def label(source: str) -> Tagged:
@@ -37,13 +43,7 @@ def label(source: str) -> Tagged:
 
     A string that is a statement has the label "docstring". The name of a built-in object has the label "builtin" unless
     it is an attribute. All tokens from an "@" at the beginning of a line to the first parenthesis have the label
-    "decorator".
-
-    Args:
-        source: the code
-
-    Raises:
-        SyntaxError, tokenize.TokenError: `source` is not Python
+    "decorator". Other text than Python raises a SyntaxError or a TokenError.
 
     Example:
         >>> tagged = label("x = 1")
@@ -60,22 +60,17 @@ def label(source: str) -> Tagged:
 
 
 def read(path: str | Path, labelled: bool = True) -> list[Tagged]:
-    """Read one Python file as one sequence.
-
-    Raises:
-        DataError: see `read_lines`; the file is not Python
-    """
+    """Read one Python file as one sequence."""
     source = "".join(f"{text}\n" for _, text in read_lines(path))
     if not labelled:
         return [Tagged(source, None, source=str(path))]
     try:
-        tagged = label(source)
+        return [replace(label(source), source=str(path))]
     except (SyntaxError, tokenize.TokenError) as error:
         line = error.lineno if isinstance(error, SyntaxError) else error.args[1][0]
         raise DataError(
             path, line, f"expected a Python file, got one that does not parse: {error.args[0]}; correct it"
         ) from None
-    return [Tagged(tagged.tokens, tagged.labels, tagged.words, str(path))]
 
 
 def standard_library(root: Path | None = None, every: int = 1) -> tuple[list[Tagged], list[Tagged]]:
@@ -86,9 +81,6 @@ def standard_library(root: Path | None = None, every: int = 1) -> tuple[list[Tag
     Args:
         root: the folder of the library; None for the library of the running Python
         every: use only one in this many training files; held-out files are not affected
-
-    Returns:
-        the training files and the held-out files
     """
     root = root or Path(sysconfig.get_path("stdlib"))
     train, held_out = [], []
@@ -102,15 +94,32 @@ def standard_library(root: Path | None = None, every: int = 1) -> tuple[list[Tag
         if is_train and (num_train_files - 1) % every:
             continue
         try:
-            tagged = label(path.read_text(encoding="utf-8"))
+            sequence = replace(label(path.read_text(encoding="utf-8")), source=name)
         except (SyntaxError, UnicodeDecodeError, tokenize.TokenError):
             continue
-        sequence = Tagged(tagged.tokens, tagged.labels, tagged.words, name)
         if is_train:
             train.append(sequence)
         elif len(sequence.tokens) <= _MAX_HELD_OUT_LENGTH:
             held_out.append(sequence)
     return train, held_out
+
+
+def package_lines() -> tuple[list[Labelled], list[Labelled]]:
+    """Return training and held-out examples for classification, from different files.
+
+    An example consists of six lines of code that are not blank; its label is the package.
+    """
+    root = Path(sysconfig.get_path("stdlib"))
+    parts: tuple[list[Labelled], list[Labelled]] = ([], [])
+    for package in PACKAGES:
+        files = [path for path in sorted((root / package).rglob("*.py")) if "test" not in path.relative_to(root).parts]
+        for number, path in enumerate(files, start=1):
+            name, is_held_out = path.relative_to(root).as_posix(), number % _HELD_OUT_PACKAGE_FILES == 0
+            lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+            for start in range(0, len(lines) - _LINES_PER_EXAMPLE + 1, _LINES_PER_EXAMPLE):
+                text = "\n".join(lines[start : start + _LINES_PER_EXAMPLE])
+                parts[is_held_out].append(Labelled(text, package, name))
+    return parts
 
 
 def _labelled_spans(source: str) -> Iterator[tuple[str, int, int]]:

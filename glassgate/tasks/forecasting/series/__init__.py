@@ -16,7 +16,7 @@ from glassgate.tasks.forecasting.series.build import read_series
 from glassgate.tasks.forecasting.series.columns import reading_of, resolve_schema
 from glassgate.tasks.forecasting.series.reader import Frame, Table, has_time_index
 from glassgate.tasks.forecasting.series.schema import MISSING, Frequency, Schema, calendar_features, infer_frequency
-from glassgate.tasks.forecasting.series.steps import Series, Steps, series_of
+from glassgate.tasks.forecasting.series.steps import Series, series_of
 
 __all__ = [
     "MISSING",
@@ -24,7 +24,6 @@ __all__ = [
     "Frequency",
     "Schema",
     "Series",
-    "Steps",
     "Table",
     "calendar_features",
     "has_time_index",

@@ -1,30 +1,27 @@
 """Builds time series from the rows of a table: groups the rows by series, orders them by time, and checks them.
 
-The numbers of all series are written as Arrow columns, in memory or, for a large file, to a cached file on disk.
+The numbers of all series are in arrays, in memory or, for a large file, in the cache folder.
 """
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from glassgate.storage import cache_folder, temporary_folder
-from glassgate.tasks.data.arrow import Arrow, Column, is_large, open_cached
 from glassgate.tasks.data.reading import NO_READING, Reading
+from glassgate.tasks.data.store import Arrays, Column, Store, is_large, open_cached
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.forecasting.series.columns import Numbers, resolve_schema
 from glassgate.tasks.forecasting.series.reader import Frame, Table
 from glassgate.tasks.forecasting.series.schema import Frequency, Schema, format_time, infer_frequency
 from glassgate.tasks.forecasting.series.stamps import Stamps
-from glassgate.tasks.forecasting.series.steps import Series, Steps
+from glassgate.tasks.forecasting.series.steps import Series
 from glassgate.tasks.progress import Progress
 
-_BATCH_SIZE = 2**16  # rows of a record batch
 _SAMPLE_SIZE = 2**17  # time stamps from which the frequency is inferred
 
 
@@ -50,31 +47,21 @@ def read_series(
     table = Table(source, schema.decimal)
     schema = resolve_schema(table, schema, reading)
 
-    def write(sink: pa.NativeFile) -> None:
+    def write(arrays: Arrays) -> dict[str, Any]:
         with temporary_folder(cache_folder()) as folder:
-            _Rows(table, schema, folder, progress, reading).write(sink)
-
-    def load(file: Arrow) -> list[Series]:
-        return _load_series(file, table, schema, progress)
+            return _Rows(table, schema, Arrays(folder), progress, reading).write(arrays)
 
     if table.path is not None and is_large([table.path]):
-        return open_cached(
-            [Path(table.path)], ["series, 2", json.dumps(asdict(schema)), reading.to_mapping()], write, load
-        )
-    sink = pa.BufferOutputStream()
-    _Rows(table, schema, None, Progress(), reading).write(sink)
-    return load(Arrow(sink.getvalue()))
+        settings = ["series, 2", json.dumps(asdict(schema)), reading.to_mapping()]
+        return _load_series(open_cached([Path(table.path)], settings, write), table, schema, progress)
+    arrays = Arrays()
+    content = _Rows(table, schema, Arrays(), Progress(), reading).write(arrays)
+    return _load_series(arrays.in_memory(content), table, schema, progress)
 
 
-def _load_series(file: Arrow, table: Table, schema: Schema, progress: Progress) -> list[Series]:
-    """Return the series in a file that `_Rows.write` has written."""
-    batches = [file.reader.get_batch_with_custom_metadata(k) for k in range(file.reader.num_record_batches)]
-    content = json.loads(batches[-1][1][b"content"])
-    columns = {
-        name: Column(file, [], [batch.column(k).to_numpy() for batch, _ in batches])
-        for k, name in enumerate(file.reader.schema.names)
-    }
-    file.release()
+def _load_series(store: Store, table: Table, schema: Schema, progress: Progress) -> list[Series]:
+    """Return the series that `_Rows.write` has written."""
+    content, columns = store.content, {name: Column(array, store) for name, array in store.arrays.items()}
     frequency, has_several_targets = Frequency(**content["frequency"]), len(schema.target) > 1
     all_series = []
     for group in content["groups"]:
@@ -83,12 +70,12 @@ def _load_series(file: Arrow, table: Table, schema: Schema, progress: Progress) 
         for name, (first, stop) in zip(schema.target, group["targets"], strict=True):
             begin, end, known_end = (group["first"] + offset for offset in (first, stop, group["length"]))
             series = Series(
-                Steps(columns[name], begin, end),
+                columns[name].part(begin, end),
                 "/".join(filter(None, [group["name"], name if has_several_targets or not group["name"] else ""])),
                 frequency.times(time, np.array([first]))[0] if first else time,
                 frequency,
-                tuple(Steps(columns[covariate], begin, end) for covariate in schema.past),
-                tuple(Steps(columns[covariate], begin, known_end) for covariate in schema.known),
+                tuple(columns[covariate].part(begin, end) for covariate in schema.past),
+                tuple(columns[covariate].part(begin, known_end) for covariate in schema.known),
                 tuple(group["static"]),
                 table.source,
                 group["line"],
@@ -102,40 +89,13 @@ def _load_series(file: Arrow, table: Table, schema: Schema, progress: Progress) 
     return all_series
 
 
-class _GrowingArray:
-    """An array that grows by parts, in memory or in a file.
-
-    Args:
-        folder: the folder of the file; None for memory
-        name: the name of the file
-    """
-
-    def __init__(self, folder: Path | None, name: str):
-        self.path = None if folder is None else folder / name
-        self.parts: list[np.ndarray] = []
-
-    def add(self, part: np.ndarray) -> None:
-        if self.path is None:
-            self.parts.append(part)
-        else:
-            with self.path.open("ab") as file:
-                part.tofile(file)
-            self.parts = [part[:0]]  # only for its dtype
-
-    def whole(self) -> np.ndarray:
-        """Return the complete array."""
-        if self.path is None or not self.path.stat().st_size:
-            return np.concatenate(self.parts)
-        return np.memmap(self.path, self.parts[0].dtype, "r")
-
-
 class _Rows:
     """All R rows of a table. `order` and `bounds` group them by series.
 
     Args:
         table: the table
         schema: the roles of its columns
-        folder: a temporary folder for the columns of a large file; None keeps them in memory
+        arrays: an empty store for the columns of the table, in memory or in a temporary folder
         progress: receives the progress of a large file
         reading: the reading of the training file
 
@@ -151,7 +111,7 @@ class _Rows:
         notes: remarks for the user, such as a detected number format
     """
 
-    def __init__(self, table: Table, schema: Schema, folder: Path | None, progress: Progress, reading: Reading) -> None:
+    def __init__(self, table: Table, schema: Schema, arrays: Arrays, progress: Progress, reading: Reading) -> None:
         self.table, self.schema = table, schema
         self.notes: list[str] = []
         roles = [*([schema.series] if schema.series else []), *([schema.time] if schema.time else [])]
@@ -163,30 +123,29 @@ class _Rows:
         progress.converting(table.source, 0.0)
         index_of_series: dict[str, int] = {}
         self.static: list[list[float | str]] = []
-        rows, series_indices = _GrowingArray(folder, "rows"), _GrowingArray(folder, "series")
-        values = {name: _GrowingArray(folder, f"values{k}") for k, name in enumerate(schema.numbers)}
+        has_rows = False
         for row_numbers, part in table.parts(columns):
-            rows.add(row_numbers)
+            has_rows = True
+            arrays.add("row numbers", row_numbers)
             series = part[schema.series].astype("string").fillna("") if schema.series else pd.Series("", part.index)
             local_indices, names = pd.factorize(series)
             for name, first in zip(map(str, names), np.unique(local_indices, return_index=True)[1], strict=True):
                 if name not in index_of_series:
                     index_of_series[name] = len(index_of_series)
                     self.static.append([_number_or_text(part[column].iloc[first]) for column in schema.static])
-            series_indices.add(np.array([index_of_series[str(name)] for name in names], np.int64)[local_indices])
+            arrays.add("series", np.array([index_of_series[str(name)] for name in names], np.int64)[local_indices])
             if schema.time:
                 stamps.add(row_numbers, part[schema.time])
-            for name, array in values.items():
-                array.add(numbers.read(name, row_numbers, part[name]))
-        if not rows.parts:
+            for name in schema.numbers:
+                arrays.add(f"values of {name}", numbers.read(name, row_numbers, part[name]))
+        if not has_rows:
             raise table.fault(None, "the file holds no row of data; give one with a row for each time step")
         progress.converting(table.source, 1.0)
         self.names = list(index_of_series)
-        self.row_numbers = rows.whole()
-        series_of_row = series_indices.whole()
+        self.row_numbers, series_of_row = arrays["row numbers"], arrays["series"]
         self.bounds = np.concatenate([[0], np.cumsum(np.bincount(series_of_row, minlength=len(self.names)))])
         self.order = np.argsort(series_of_row, kind="stable")
-        self.values = {name: array.whole() for name, array in values.items()}
+        self.values = {name: arrays[f"values of {name}"] for name in schema.numbers}
         self.stamps = stamps
         if schema.time:
             self.times, chosen_format = stamps.finish()
@@ -224,35 +183,17 @@ class _Rows:
         except ValueError:
             raise self._order_error(longest, 1, times) from None
 
-    def write(self, sink: pa.NativeFile) -> None:
-        """Write the columns of numbers, one series after the other, and then the descriptions of all series."""
-        columns = self.schema.numbers
-        schema = pa.schema([(name, pa.float64()) for name in columns])
+    def write(self, arrays: Arrays) -> dict[str, Any]:
+        """Add the columns of numbers, one series after the other; return the descriptions of all series."""
         groups: list[dict[str, Any]] = []
-        frequency, written = self.frequency(), 0
-        with pa.ipc.new_file(sink, schema) as writer:
-            for arrays in self._batches(frequency, groups):
-                writer.write_batch(pa.record_batch([pa.array(array) for array in arrays], schema=schema))
-            for group in groups:
-                group["first"], written = written, written + group["length"]
-            content = {"frequency": asdict(frequency), "groups": groups, "notes": self.notes}
-            writer.write_batch(
-                pa.record_batch([pa.array([], pa.float64())] * len(columns), schema=schema),
-                custom_metadata={"content": json.dumps(content)},
-            )
-
-    def _batches(self, frequency: Frequency, groups: list[dict[str, Any]]) -> Iterator[list[np.ndarray]]:
-        """Yield the columns in parts of at most `_BATCH_SIZE` rows; append each series' description to `groups`."""
-        pending: list[list[np.ndarray]] = []  # the columns of the series that have not been yielded
+        frequency, first = self.frequency(), 0
         for index in range(len(self.names)):
-            arrays, group = self._check_series(index, frequency)
-            groups.append(group)
-            pending.append(arrays)
-            if index + 1 == len(self.names) or sum(len(columns[0]) for columns in pending) >= _BATCH_SIZE:
-                joined = [np.concatenate(parts) for parts in zip(*pending, strict=True)]
-                starts = range(0, len(joined[0]), _BATCH_SIZE)
-                yield from ([column[start : start + _BATCH_SIZE] for column in joined] for start in starts)
-                pending.clear()
+            columns, group = self._check_series(index, frequency)
+            for name, values in zip(self.schema.numbers, columns, strict=True):
+                arrays.add(name, values)
+            groups.append(group | {"first": first})
+            first += group["length"]
+        return {"frequency": asdict(frequency), "groups": groups, "notes": self.notes}
 
     def _positions_of(self, index: int) -> np.ndarray:
         """The positions of the rows of a series."""

@@ -5,31 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from glassgate.tasks.data.arrow import Column
+from glassgate.tasks.data.store import Column
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.forecasting.series.schema import STEP, Frequency
 
 _STEPS = Frequency(STEP)
-
-
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """A range of the values of a column. The column is in memory or on disk, and slicing reads the values."""
-
-    column: Column
-    start: int
-    stop: int
-
-    def __len__(self) -> int:
-        return self.stop - self.start
-
-    def __getitem__(self, index: slice) -> np.ndarray:
-        start, stop, _ = index.indices(len(self))
-        return self.column[self.start + start : self.start + max(start, stop)]
-
-    def part(self, start: int, stop: int) -> "Steps":
-        """Return the range from `start` to `stop` within this one, without reading it."""
-        return Steps(self.column, self.start + start, min(self.stop, self.start + stop))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +29,12 @@ class Series:
         columns: the names of two columns: the one that identifies the series, and the one with the time stamps
     """
 
-    values: Steps
+    values: Column
     name: str = ""
     start: Any = 0
     frequency: Frequency = _STEPS
-    past: tuple[Steps, ...] = ()
-    known: tuple[Steps, ...] = ()
+    past: tuple[Column, ...] = ()
+    known: tuple[Column, ...] = ()
     static: tuple[float | str, ...] = ()
     source: str = "given series"
     line: int | None = None
@@ -71,7 +51,7 @@ class Series:
     @property
     def digest(self) -> str:
         """The digest of the cached file; empty if the series is in memory."""
-        return self.values.column.digest
+        return self.values.digest
 
     def part(self, start: int, stop: int) -> "Series":
         """Return the steps from `start` to `stop`, with all later values of the covariates known ahead."""
@@ -97,5 +77,4 @@ def series_of(values: np.ndarray, name: str = "", start: Any = 0, frequency: Fre
         >>> len(series_of(np.arange(5.0)))
         5
     """
-    column = Column(None, [], [np.asarray(values, np.float64)])
-    return Series(Steps(column, 0, len(column)), name, start, frequency or _STEPS)
+    return Series(Column(np.asarray(values, np.float64)), name, start, frequency or _STEPS)

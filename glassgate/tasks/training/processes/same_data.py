@@ -23,8 +23,8 @@ def fingerprints(encoded: Mapping[str, Sequence[Encoded]], processes: Group) -> 
 
 
 def _fingerprint(encoded: Sequence[Encoded]) -> str:
-    if isinstance(encoded, EncodedCorpus) and encoded.digest:
-        return encoded.digest
+    if isinstance(encoded, EncodedCorpus) and encoded.examples.digest:
+        return encoded.examples.digest
     digest = hashlib.blake2b(digest_size=16)
     for fields in encoded:
         for name in sorted(fields):

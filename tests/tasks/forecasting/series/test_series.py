@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from glassgate.tasks.data import arrow as mapped
+from glassgate.tasks.data import store
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.forecasting.series import Schema, Series, read_series
 
@@ -43,7 +43,7 @@ def content(series: list[Series]) -> list[Any]:
 def test_all_forms_of_a_table_hold_the_same_series(
     large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mapped, "LARGE", 10 if large else 2**26)
+    monkeypatch.setattr(store, "LARGE", 10 if large else 2**26)
     monkeypatch.setenv("GLASSGATE_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cache").mkdir()
     series = read_series(csv(tmp_path / "wide.csv", wide()))

@@ -9,7 +9,7 @@ import torch
 
 from glassgate.tasks import TASKS
 from glassgate.tasks.data.batches import Shard
-from glassgate.tasks.data.pieces import Batches, Chunks, Streams, evaluation_batches, training_batches
+from glassgate.tasks.data.batching import Batches, Chunks, Streams, evaluation_batches, training_batches
 from glassgate.tasks.runs import CHECKPOINT, METRICS
 from tests.tasks.training.processes import crew
 from tests.tasks.training.processes.crew import VARIANTS, broken, fail, fit, resume

@@ -1,4 +1,4 @@
-"""A large text is converted once to a memory-mapped file, and trains the same network as a text in memory."""
+"""A large text is converted once to memory-mapped files, and trains the same network as a text in memory."""
 
 import re
 from collections import Counter
@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from glassgate.storage import cache_folder
-from glassgate.tasks.data import arrow as mapped
-from glassgate.tasks.data import large_text
+from glassgate.tasks.data import corpus, store, vocabulary
 from glassgate.tasks.data import texts as text
+from glassgate.tasks.data.vocabulary import Tokens
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.fill_blanks import FillBlanks, FillBlanksOptions
 from glassgate.tasks.language_model import LanguageModel, LanguageModelOptions
@@ -21,12 +21,14 @@ LINES = "Salt, and pepper;\tda\u00df \u6211 \U0001f400.\r\nBread & butter\n\n"
 
 @pytest.fixture(autouse=True)
 def _small_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Treat every file as large, and make record batches and blocks so small that there are many."""
+    """Treat every file as large, and make blocks so small that there are many."""
     monkeypatch.setenv("GLASSGATE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(mapped, "LARGE", 1)
-    monkeypatch.setattr(mapped, "_CHUNK", 50)
-    monkeypatch.setattr(mapped, "_COUNT_CHUNK", 70)
-    monkeypatch.setattr(large_text, "_BLOCK", 100)
+    monkeypatch.setattr(store, "LARGE", 1)
+    monkeypatch.setattr(store, "_BLOCK", 100)
+    monkeypatch.setattr(vocabulary, "_CHUNK", 50)
+    monkeypatch.setattr(vocabulary, "_COUNT_CHUNK", 70)
+    monkeypatch.setattr(corpus, "_MAX_TOKENS", 100)
+    monkeypatch.setattr(text, "_BLOCK", 100)
 
 
 @pytest.fixture
@@ -37,15 +39,15 @@ def path(tmp_path: Path) -> Path:
 
 
 def cached() -> list[Path]:
-    return sorted((cache_folder() / "data").iterdir())
+    return sorted((cache_folder() / "data").glob("*"))
 
 
-def both(path: Path, token_kind: str, monkeypatch: pytest.MonkeyPatch) -> tuple[mapped.Tokens, list[str]]:
+def both(path: Path, token_kind: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Tokens, list[str]]:
     """Return the tokens of a file as stored on disk, and in memory."""
     (on_disk,) = text.read_text(path, token_kind, "file")
-    assert isinstance(on_disk.tokens, mapped.Tokens)
+    assert isinstance(on_disk.tokens, Tokens)
     with monkeypatch.context() as here:
-        here.setattr(mapped, "LARGE", 2**60)
+        here.setattr(store, "LARGE", 2**60)
         (in_memory,) = text.read_text(path, token_kind, "file")
     return on_disk.tokens, list(in_memory.tokens)
 
@@ -75,49 +77,49 @@ def test_stored_numbers_equal_those_in_memory(path: Path, monkeypatch: pytest.Mo
 
 def test_numbers_are_in_a_memory_map(path: Path) -> None:
     (example,) = text.read_text(path, "character", "file")
-    assert isinstance(example.tokens, mapped.Tokens)
+    assert isinstance(example.tokens, Tokens)
     numbers = example.tokens.indices(3, 9)
     assert numbers.dtype == np.uint8
     assert not numbers.flags.writeable
     assert not numbers.flags.owndata
-    (file,) = cached()
+    (folder,) = cached()
     address = numbers.__array_interface__["data"][0]
-    maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith(file.name)]
+    maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if str(folder) in line]
     ranges = [[int(end, 16) for end in words[0].split("-")] for words in maps]
     assert any(start <= address < stop for start, stop in ranges)
 
 
 def test_pages_of_read_data_are_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped, "_READS_PER_RELEASE", 1000)
+    monkeypatch.setattr(store, "_READS_PER_RELEASE", 1000)
     path = tmp_path / "long.txt"
     path.write_text("salt and pepper\n" * 200_000)
     (example,) = text.read_text(path, "character", "file")
-    assert isinstance(example.tokens, mapped.Tokens)
-    (file,) = cached()
+    assert isinstance(example.tokens, Tokens)
+    (folder,) = cached()
     for place in range(999):
         example.tokens[place * 3000]
-    assert in_memory(file) > 1000
+    assert in_memory(folder) > 1000
     example.tokens[0]
-    assert in_memory(file) < 200
+    assert in_memory(folder) < 200
 
 
-def in_memory(file: Path) -> int:
-    """Return how much of a file this process has mapped and keeps in memory, in KiB."""
-    parts = Path("/proc/self/smaps").read_text().split(file.name)[1:]
+def in_memory(folder: Path) -> int:
+    """Return how much of the files in a folder this process has mapped and keeps in memory, in KiB."""
+    parts = Path("/proc/self/smaps").read_text().split(folder.name)[1:]
     return sum(int(re.findall(r"Rss: +(\d+)", part)[0]) for part in parts)
 
 
 def test_a_second_process_uses_the_stored_data(path: Path) -> None:
     text.read_text(path, "word", "file")
-    (file,) = cached()
-    before = file.stat().st_mtime_ns, file.stat().st_ino
+    (folder,) = cached()
+    before = [(file, file.stat().st_mtime_ns, file.stat().st_ino) for file in folder.iterdir()]
     code = (
-        "import sys; from glassgate.tasks.data import texts; from glassgate.tasks.data import arrow, large_text\n"
-        "arrow.LARGE = 1; large_text._write = None\n"
+        "import sys; from glassgate.tasks.data import texts; from glassgate.tasks.data import corpus, store\n"
+        "store.LARGE = 1; corpus._convert = None\n"
         "print(len(texts.read_text(sys.argv[1], 'word', 'file')[0].tokens))"
     )
     assert int(run_python("-c", code, str(path)).stdout) == len(text.read_text(path, "word", "file")[0].tokens)
-    assert (file.stat().st_mtime_ns, file.stat().st_ino) == before
+    assert [(file, file.stat().st_mtime_ns, file.stat().st_ino) for file in folder.iterdir()] == before
 
 
 def test_changed_files_and_other_tokens_are_read_again(path: Path) -> None:
@@ -131,30 +133,33 @@ def test_changed_files_and_other_tokens_are_read_again(path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
-def test_a_truncated_file_is_converted_again(path: Path, share: float) -> None:
+@pytest.mark.parametrize("name", ["content.json", "0", "1"])
+def test_a_truncated_file_is_converted_again(path: Path, name: str, share: float) -> None:
     (example,) = text.read_text(path, "word", "file")
     expected = list(example.tokens)
-    (file,) = cached()
+    (folder,) = cached()
+    file = folder / name
     content = file.read_bytes()
     file.unlink()  # the old memory map keeps the old file
     file.write_bytes(content[: int(len(content) * share)])
     (again,) = text.read_text(path, "word", "file")
     assert list(again.tokens) == expected
     assert file.read_bytes() == content
-    assert cached() == [file]
+    assert cached() == [folder]
 
 
-def test_files_that_were_exchanged_are_converted_again(path: Path) -> None:
+def test_folders_that_were_exchanged_are_converted_again(path: Path, tmp_path: Path) -> None:
     expected = [list(text.read_text(path, kind, "file")[0].tokens) for kind in ("word", "token")]
     first, second = cached()
-    contents = first.read_bytes(), second.read_bytes()
-    for file, content in zip((second, first), contents, strict=True):
-        file.unlink()  # the old memory map keeps the old file
-        file.write_bytes(content)
-        with pytest.raises(ValueError, match="is damaged or renamed"):
-            mapped.Arrow(file)
+    first.rename(tmp_path / "aside")
+    second.rename(first)
+    (tmp_path / "aside").rename(second)
+    for folder in (first, second):
+        with pytest.raises(ValueError, match="is renamed"):
+            store.Store.open(folder)
     assert [list(text.read_text(path, kind, "file")[0].tokens) for kind in ("word", "token")] == expected
-    assert (first.read_bytes(), second.read_bytes()) == contents
+    for folder in (first, second):
+        store.Store.open(folder)
 
 
 def test_errors_are_those_of_a_small_file(path: Path) -> None:
@@ -179,7 +184,7 @@ def test_training_is_the_same(path: Path, tmp_path: Path, token_kind: str, monke
     }
     on_disk = LanguageModel(LanguageModelOptions.from_mapping(sizes)).fit(run=tmp_path / "disk")
     blanks = FillBlanks(FillBlanksOptions.from_mapping(sizes)).fit()
-    monkeypatch.setattr(mapped, "LARGE", 2**60)
+    monkeypatch.setattr(store, "LARGE", 2**60)
     in_memory = LanguageModel(LanguageModelOptions.from_mapping(sizes)).fit(run=tmp_path / "memory")
     for name in ("dev", "test", "history"):
         assert on_disk[name] == in_memory[name]

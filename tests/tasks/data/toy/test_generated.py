@@ -2,7 +2,7 @@
 
 from datetime import date
 
-from glassgate.tasks.data.toy.dates import dates_and_numbers, ordinal, spoken, spoken_year
+from glassgate.tasks.data.toy.generated import dates_and_numbers, ordinal, spoken, spoken_year
 
 
 def test_pairs_are_distinct_and_repeatable() -> None:

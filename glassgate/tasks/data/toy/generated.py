@@ -1,8 +1,10 @@
-"""Generated pairs for translation: numbers and dates, from English to digits."""
+"""Generated data: pairs of numbers and dates, from English to digits, for translation; a series for forecasting."""
 
 import random
 from collections.abc import Iterator
 from datetime import date, timedelta
+
+import numpy as np
 
 from glassgate.tasks.data.pairs import Pair
 
@@ -78,20 +80,20 @@ def _random_pairs(rng: random.Random) -> Iterator[tuple[str, str]]:
             yield spoken(number), str(number)
         else:
             day = _FIRST_DAY + timedelta(rng.randrange(_NUM_DAYS))
-            yield rng.choice(list(_spellings(day))), day.isoformat()
+            yield rng.choice(_spellings(day)), day.isoformat()
 
 
-def _spellings(day: date) -> Iterator[str]:
-    month, year = _MONTHS[day.month - 1], spoken_year(day.year)
-    day_ordinal = ordinal(day.day)
-    short_ordinal = f"{day.day}{day_ordinal[-2:]}"
-    yield f"{day_ordinal} of {month} {day.year}"
-    yield f"the {day_ordinal} of {month} {year}"
-    yield f"{month} {day_ordinal}, {year}"
-    yield f"{month} {day.day}, {day.year}"
-    yield f"{short_ordinal} {month} {day.year}"
-    yield f"{day.day} {month[:3]} {day.year}"
-    yield f"{day.month}/{day.day}/{day.year}"
+def _spellings(day: date) -> list[str]:
+    month, year, day_ordinal = _MONTHS[day.month - 1], day.year, ordinal(day.day)
+    return [
+        f"{day_ordinal} of {month} {year}",
+        f"the {day_ordinal} of {month} {spoken_year(year)}",
+        f"{month} {day_ordinal}, {year}",
+        f"{month} {day.day}, {year}",
+        f"{day.day}{day_ordinal[-2:]} {month} {year}",
+        f"{day.day} {month[:3]} {year}",
+        f"{day.month}/{day.day}/{year}",
+    ]
 
 
 def spoken_year(year: int) -> str:
@@ -107,3 +109,23 @@ def spoken_year(year: int) -> str:
     if rest == 0:
         return f"{spoken(century)} hundred"
     return f"{spoken(century)} {'oh ' if rest < 10 else ''}{spoken(rest)}"
+
+
+def hourly_series(seed: int = 0, steps: int = 24 * 7 * 20) -> tuple[np.ndarray, np.ndarray]:
+    """Return time stamps and values with a trend, daily and weekly seasons, and noise, `(L,)` each.
+
+    Example:
+        >>> times, values = hourly_series(steps=3)
+        >>> times.astype(str).tolist()[1], values.shape
+        ('2024-01-01T01:00:00.000000', (3,))
+    """
+    random = np.random.default_rng(seed)
+    hours = np.arange(steps)
+    times = np.datetime64("2024-01-01", "us") + hours.astype("timedelta64[h]")
+    daily_season = np.sin(2 * np.pi * (hours - 8) / 24) + 0.4 * np.sin(4 * np.pi * (hours - 3) / 24)
+    is_weekend = (hours // 24 % 7) >= 5
+    slow_noise = np.zeros(steps)
+    for step in range(1, steps):
+        slow_noise[step] = 0.9 * slow_noise[step - 1] + 0.3 * random.normal()
+    values = 100 + 0.01 * hours + 12 * daily_season * np.where(is_weekend, 0.5, 1.0) - 8 * is_weekend + 2 * slow_noise
+    return times, values + random.normal(size=steps)
