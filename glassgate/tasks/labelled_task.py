@@ -17,12 +17,11 @@ from glassgate.tasks.data.corpus import NUMBER, SEQUENCE, SYMBOL, Corpus, corpus
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.labelled import MANY_TEXTS, Labelled, LabelledOptions
-from glassgate.tasks.data.number_labels import mean_and_deviation
+from glassgate.tasks.data.number_labels import mean_and_deviation, with_decimal_point
 from glassgate.tasks.data.raw_text import RawTokeniser, note_on_unsegmented
 from glassgate.tasks.data.reading import NO_READING, Reading
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
 from glassgate.tasks.definition import Prediction, Split
-from glassgate.tasks.errors import DataError
 from glassgate.tasks.networks.maps import (
     MAX_TOKEN_WEIGHTS,
     InputMap,
@@ -84,26 +83,19 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
                 tokeniser = self.raw_tokeniser_for(each)
                 if tokeniser is not None and tokeniser.is_unsegmented(str(each.content)):
                     unsegmented.append(each.line or 0)
-                label = self.read_label(each.label, reader.separator)
-                yield replace(each, content=self.tokens(each), label=label, raw="" if labelled else str(each.content))
+                label, raw = each.label, "" if labelled else str(each.content)
+                if label and self.predicts_numbers:
+                    label = with_decimal_point(label, reader.separator)
+                yield replace(each, content=self.tokens(each), label=label, raw=raw)
 
-        columns = reader.text_column, reader.label_column
-        settings = (reader.format, *columns, labelled, options.tokens, options.missing, reader.description)
-        examples = corpus_of_files(
-            tokenised(),
-            {"content": SEQUENCE, "label": SYMBOL, "line": NUMBER} | ({} if labelled else {"raw": SEQUENCE}),
-            partial(Labelled, source=str(path)),
-            [path],
-            ["table", self.name, *settings],
-            progress,
-        )
+        fields = {"content": SEQUENCE, "label": SYMBOL, "line": NUMBER} | ({} if labelled else {"raw": SEQUENCE})
+        layout = reader.format, reader.text_column, reader.label_column, labelled
+        settings = ["table", self.name, *layout, options.tokens, options.missing, reader.description, *fields]
+        build = partial(Labelled, source=str(path))
+        examples = corpus_of_files(tokenised(), fields, build, [path], settings, progress)
         if unsegmented:
             progress.note(note_on_unsegmented(path, unsegmented))
         return examples
-
-    def read_label(self, label: str | None, separator: str) -> str | None:
-        """Convert the text of a label. `separator` is the column separator of its table; empty for other files."""
-        return label
 
     def as_corpus(self, examples: Sequence[Labelled]) -> Corpus[Labelled]:
         """Convert texts to tokens. Series stay objects."""
@@ -231,10 +223,7 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         return torch.zeros(())
 
     def _rarity(self) -> Tensor:
-        """The inverse document frequency of each token.
-
-        The number of texts with a token is estimated by the number of its occurrences.
-        """
+        """The inverse document frequency of each token; it estimates the number of its texts by its occurrences."""
         texts = self.fitted["texts"]
         frequencies = torch.tensor([0] * FIRST + self.fitted["counts"], dtype=torch.float32).clamp(max=texts)
         rarity = 1 + ((1 + texts) / (1 + frequencies)).log()
@@ -255,21 +244,15 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         return list(self.tokens(example))
 
     def tokens(self, example: Labelled) -> Sequence[str]:
-        """Return the tokens of a text.
-
-        Raises:
-            DataError: the example is a series, or has no tokens
-        """
+        """Return the tokens of a text; a series or a text without tokens is an error."""
         content = example.content
         if isinstance(content, np.ndarray):
-            raise DataError(
-                example.source, example.line, "expected a text, as in training, got a series; give a file of texts"
-            )
+            raise example.fault("expected a text, as in training, got a series; give a file of texts")
         tokens = texts.split(content, self.options.tokens) if isinstance(content, str) else content
         if (tokeniser := self.raw_tokeniser_for(example)) is not None:
             tokens = tokeniser.refine(tokens)
         if not tokens:
-            raise DataError(example.source, example.line, "the text is empty; remove it")
+            raise example.fault("the text is empty; remove it")
         return tokens
 
     def raw_text(self, example: Labelled) -> str:
@@ -286,9 +269,6 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         content = example.content
         got = f"{content.shape[-1]}" if isinstance(content, np.ndarray) else "a text"
         if not isinstance(content, np.ndarray) or content.shape[-1] != channels:
-            raise DataError(
-                example.source,
-                example.line,
-                f"expected a series of {channels} channels, as in training, got {got}; use data with the same channels",
-            )
+            expected = f"expected a series of {channels} channels, as in training"
+            raise example.fault(f"{expected}, got {got}; use data with the same channels")
         return content

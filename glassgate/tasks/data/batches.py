@@ -76,17 +76,11 @@ def sample(encoded: Sequence[Encoded], max_units: int, seed: int) -> list[Encode
 
 
 def collate(encoded: Sequence[Encoded], pieces: Sequence[Piece], padding: Mapping[str, int]) -> Batch:
-    """Cut the pieces out of their sequences and pad each field to one tensor.
+    """Cut the pieces out of their sequences, and pad each field to one tensor, `(N, L, ...)` or `(N,)`.
 
-    Args:
-        encoded: the fields of each sequence: `(L, ...)` with a value per unit, or `()` with one value per sequence. A
-            sequence whose fields have different lengths, such as source and target, is never cut
-        pieces: the rows of the batch
-        padding: the padding value of each field
-
-    Returns:
-        the fields, `(N, L, ...)` or `(N,)`; `lengths`, the length of each piece; and `continues`, whether a piece
-        continues the same row of the previous batch, both `(N,)`
+    A field has a value per unit, `(L, ...)`, or one value, `()`. A sequence whose fields have different lengths, such
+    as source and target, is never cut. The batch also has `lengths`, the length of each piece, and `continues`, whether
+    it continues the same row of the previous batch, both `(N,)`.
     """
     rows = [_cut(encoded, piece) for piece in pieces]
     batch = {name: _pad([row[name] for row in rows], fill) for name, fill in padding.items() if name in rows[0]}
@@ -176,15 +170,10 @@ def lengths(encoded: Sequence[Encoded]) -> Lengths:
 
 @dataclass(frozen=True, eq=False)
 class Loader:
-    """Yields the batches of an epoch as padded tensors.
+    """Yields the batches of an epoch, without the first `skip`, as padded tensors.
 
-    Attributes:
-        encoded: the sequences
-        batches: the pieces of each batch
-        padding: the padding value of each field
-        skip: the number of batches to skip
-        shard: the rows to read. If all of them are empty or missing in a batch, another row is read as a placeholder
-            and `idle` is true, because every process must compute each step
+    If all rows of the shard are empty or missing in a batch, another row is read as a placeholder and `idle` is true,
+    because every process must compute each step.
     """
 
     encoded: Sequence[Encoded]

@@ -48,40 +48,25 @@ def corpus_of_files(
     settings: Sequence[object],
     progress: Progress | None = None,
 ) -> "Corpus[Example]":
-    """Return the corpus of files; see `stored_corpus` for large ones."""
-    if is_large(sources):
-        return stored_corpus(examples, fields, build, sources, [*settings, *fields], progress)
-    return Corpus.of(examples, fields, build)
-
-
-def stored_corpus(
-    examples: Iterable[Any],
-    fields: Mapping[str, str],
-    build: Callable[..., Example],
-    sources: Sequence[str | Path],
-    settings: Sequence[object],
-    progress: Progress | None = None,
-) -> "Corpus[Example]":
-    """Return a corpus on disk.
+    """Return the corpus of files. That of large files is on disk, and written only by the first call.
 
     Args:
         examples: the examples; not read if an earlier call has stored them
         fields: the attributes to store, with the kind of each; the first attribute contains the tokens
         build: builds an example from these attributes
         sources: the files
-        settings: the settings of the reader, as JSON values
-        progress: receives the progress
-
-    Raises:
-        DataError: the files cannot be read, or the disk is full
+        settings: everything else that determines the stored values, as JSON values
+        progress: receives the progress of a large file
     """
-    converting = (progress or Progress()).converting
+    if not is_large(sources):
+        return Corpus.of(examples, fields, build)
+    first, converting = str(sources[0]), (progress or Progress()).converting
 
     def write(arrays: Arrays) -> dict[str, list[Any]]:
-        converting(str(sources[0]), 0.0)
-        lines = max(1, count_lines(sources[0]))
-        symbols = _convert(examples, fields, arrays, lambda line: converting(str(sources[0]), min(1.0, line / lines)))
-        converting(str(sources[0]), 1.0)
+        converting(first, 0.0)
+        lines = max(1, count_lines(first))
+        symbols = _convert(examples, fields, arrays, lambda line: converting(first, min(1.0, line / lines)))
+        converting(first, 1.0)
         return symbols
 
     limit = row_limit()

@@ -80,6 +80,10 @@ class Labelled:
     line: int | None = None
     raw: Sequence[str] = ""
 
+    def fault(self, message: str) -> DataError:
+        """Return an error about the example."""
+        return DataError(self.source, self.line, message)
+
 
 class Reader:
     """Iterates over the labelled texts or series of a file or a folder.
@@ -266,10 +270,8 @@ def _is_complete(example: Labelled, missing: str) -> bool:
     if missing == "drop":
         return False
     empty_part, container = "text" if text_is_empty else "label", "file" if example.line is None else "row"
-    raise DataError(
-        example.source,
-        example.line,
-        f"the {empty_part} is empty; remove the {container}, give it a {empty_part}, or choose --missing drop",
+    raise example.fault(
+        f"the {empty_part} is empty; remove the {container}, give it a {empty_part}, or choose --missing drop"
     )
 
 

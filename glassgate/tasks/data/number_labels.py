@@ -7,7 +7,6 @@ import numpy as np
 
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.marked_numbers import LARGEST, first_in_another_unit, parse_mark
-from glassgate.tasks.errors import DataError
 
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d+,\d+|\d{1,3}(,\d{3})+)")
 _COMMA_AFTER_GROUPS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+,\d+")
@@ -45,15 +44,11 @@ def parse_numbers(example: Labelled, count: int | None = None) -> np.ndarray:
         array([ 2.5, -1. ])
     """
     text = (example.label or "").strip()
-
-    def fault(message: str) -> DataError:
-        return DataError(example.source, example.line, message)
-
     if count in (None, 1) and _DECIMAL_COMMA.fullmatch(text):
         is_single = text.count(",") == 1
         point, space = text.replace(",", "." if is_single else ""), text.replace(",", " ")
         several = "two" if is_single else "several"
-        raise fault(
+        raise example.fault(
             f"the label {text!r} can be one number or {several}; write {point!r} for one, {space!r} for {several}"
         )
     number, factor, *_ = parse_mark((example.label or "").strip(" []"))
@@ -63,9 +58,9 @@ def parse_numbers(example: Labelled, count: int | None = None) -> np.ndarray:
     except ValueError:
         numbers = np.array([np.nan])
     if not (np.abs(numbers) <= LARGEST).all():
-        raise fault(f"expected numbers as the label, got {example.label!r}")
+        raise example.fault(f"expected numbers as the label, got {example.label!r}")
     if len(numbers) != (count or len(numbers)):
-        raise fault(f"expected {count} numbers, as in training, got {len(numbers)}; correct the label")
+        raise example.fault(f"expected {count} numbers, as in training, got {len(numbers)}; correct the label")
     return numbers
 
 
@@ -73,11 +68,9 @@ def check_units(examples: Sequence[Labelled]) -> None:
     """Raise an error if the labels are in several units, such as dollars and euros."""
     other = first_in_another_unit(example.label or "" for example in examples)
     if other is not None:
-        example = examples[other]
-        raise DataError(
-            example.source,
-            example.line,
-            f"the label {example.label!r} is in another unit than the labels above; convert all to one unit",
+        got = examples[other].label
+        raise examples[other].fault(
+            f"the label {got!r} is in another unit than the labels above; convert all to one unit"
         )
 
 

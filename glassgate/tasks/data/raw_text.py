@@ -140,7 +140,7 @@ def read_raw(path: str | Path, tokeniser: RawTokeniser, progress: Progress | Non
                 yield Tagged(tokens, None, source=str(path), lines=number, starts=starts_of(tokens, text))
 
     fields = {"tokens": SEQUENCE, "lines": NUMBER, "starts": NUMBERS}
-    settings = ["raw", tokeniser.splits_punctuation, tokeniser.segments_cjk, tokeniser.vocabulary.symbols]
+    settings = ["raw", tokeniser.splits_punctuation, tokeniser.segments_cjk, tokeniser.vocabulary.symbols, *fields]
     corpus = corpus_of_files(
         lines(), fields, partial(Tagged, labels=None, source=str(path)), [path], settings, progress
     )

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from glassgate.tasks.data import records, roles
-from glassgate.tasks.data.corpus import NUMBER, SEQUENCE, Corpus, corpus_of_files, stored_corpus
+from glassgate.tasks.data.corpus import NUMBER, SEQUENCE, Corpus, corpus_of_files
 from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.lines import encoding_note, nonempty, open_text, read_lines
 from glassgate.tasks.data.reading import NO_READING, Reading
@@ -146,12 +146,12 @@ def read_text(
     if sequence == "line":
         fields, build = {"tokens": SEQUENCE, "line": NUMBER}, partial(Text, source=str(path))
         texts = (Text(splitter(f"{line}\n"), str(path), number) for number, line in lines if line.strip())
-        settings = ["lines", token_kind, column]
+        settings = ["lines", token_kind, column, *fields]
         return corpus_of_files(nonempty(texts, _blank_file_error(path)), fields, build, [path], settings, progress)
     if not has_rows and is_large([path]):
         blocks = (Text(splitter(block), line=line) for line, block in _blocks(path, "latin-1" if is_raw else ""))
         fields = {"tokens": SEQUENCE, "line": NUMBER}
-        return [Text(stored_corpus(blocks, fields, Text, [path], [token_kind], progress).whole("tokens"), str(path))]
+        return [Text(corpus_of_files(blocks, fields, Text, [path], [token_kind], progress).whole("tokens"), str(path))]
     text = "".join(f"{line}\n" for _, line in lines)
     if not text.strip():
         raise _blank_file_error(path)

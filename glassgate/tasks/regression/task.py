@@ -13,7 +13,7 @@ from glassgate.tasks.baselines.baseline import Baseline
 from glassgate.tasks.baselines.features import Constant, OnFeatures, ridge_regression
 from glassgate.tasks.data.batches import Batch, Encoded, EncodedCorpus, move
 from glassgate.tasks.data.labelled import Labelled, LabelledOptions
-from glassgate.tasks.data.number_labels import check_units, mean_and_deviation, parse_numbers, with_decimal_point
+from glassgate.tasks.data.number_labels import check_units, mean_and_deviation, parse_numbers
 from glassgate.tasks.data.vocabulary import PADDING
 from glassgate.tasks.labelled_task import LabelledTask
 from glassgate.tasks.loss import Loss, Mean, to_float
@@ -52,9 +52,6 @@ class Regression(LabelledTask[RegressionOptions, list[float]]):
     lower_is_better = True
     predicts_numbers = True
     padding = {"units": PADDING, "series": 0, "numbers": 0, "linear": 0}
-
-    def read_label(self, label: str | None, separator: str) -> str | None:
-        return label and with_decimal_point(label, separator)
 
     def collect(self, examples: Sequence[Labelled]) -> Vocabularies:
         check_units(examples)

@@ -171,14 +171,10 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         fields = {"tokens": SEQUENCE, "intent": SYMBOL, "lines": NUMBER if layout is None else NUMBERS}
         build = partial(Tagged, source=str(sources[0]))
         build = build if labelled else partial(build, labels=None)
-        corpus = corpus_of_files(
-            examples,
-            fields | ({"labels": SEQUENCE} if labelled else {}),
-            build,
-            sources,
-            ["tagged", format, options.label_column, options.text_column, options.tokens, labelled, repr(layout)],
-            progress,
-        )
+        fields |= {"labels": SEQUENCE} if labelled else {}
+        columns = options.label_column, options.text_column
+        settings = ["tagged", format, *columns, options.tokens, labelled, repr(layout), *fields]
+        corpus = corpus_of_files(examples, fields, build, sources, settings, progress)
         if progress is not None and not labelled and str(path) == STDIN and layout and layout.unread_columns:
             progress.note(f"standard input: {layout.description()}; the other columns are not read")
         encoding = "" if format in ("xlsx", "parquet") else encoding_note(sources[0])
