@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,25 +28,13 @@ _WINDOWS = 48  # the approximate number of windows of all passages together
 _MAX_HELD_VALUES = 10_000_000
 
 
-class Comparison(NamedTuple):
-    """The answers of a changed network for a sequence, compared with those of the whole network: `(A,)` each.
+def compare(changed: BatchAnswers, whole: BatchAnswers, whole_elsewhere: BatchAnswers) -> np.ndarray:
+    """Compare the answers of a changed network for N copies of a sequence with those of the whole network.
 
-    Attributes:
-        losses: minus the log probability of the reference: the target or, without a target, the prediction of the
-            whole network
-        right: 1 if the reference is the most probable choice of the changed network, otherwise 0
-        control_losses: the losses with targets that are exchanged between answers
-    """
-
-    losses: np.ndarray
-    right: np.ndarray
-    control_losses: np.ndarray
-
-
-def compare(changed: BatchAnswers, whole: BatchAnswers, whole_elsewhere: BatchAnswers) -> list[Comparison]:
-    """Compare each row of the answers of a changed network with those of the whole network, which have one row.
-
-    A sequence with only one answer takes its exchanged target from another sequence, `whole_elsewhere`.
+    Returns:
+        three values for each answer, `(N, 3, A)`: the loss with respect to the target or, without a target, the
+        prediction of the whole network; 1 if the changed network predicts it, otherwise 0; and the loss with targets
+        that are exchanged between answers. The only answer of a sequence takes its target from `whole_elsewhere`
     """
     losses, right, control_losses = [], [], []
     for group, whole_group, other_group in zip(changed.groups, whole.groups, whole_elsewhere.groups, strict=True):
@@ -58,8 +46,7 @@ def compare(changed: BatchAnswers, whole: BatchAnswers, whole_elsewhere: BatchAn
         losses.append(group.loss(references))
         right.append(group.logs.argmax(-1) == references)
         control_losses.append(group.loss(exchanged) if group.control_losses is None else group.control_losses)
-    by_row = zip(*(torch.cat(each, 1).double().cpu().numpy() for each in (losses, right, control_losses)), strict=True)
-    return [Comparison(*row) for row in by_row]
+    return torch.stack([torch.cat(each, 1).double() for each in (losses, right, control_losses)], 1).cpu().numpy()
 
 
 def add_causes(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study: Study) -> None:
@@ -80,11 +67,11 @@ def add_causes(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study
     with torch.no_grad():
         whole = [view.answers_for_batch(batch_of(index, 1)) for index in range(len(lengths))]
 
-    def compare_passage(index: int, copies: int = 1) -> list[Comparison]:
+    def compare_passage(index: int, copies: int = 1) -> np.ndarray:
         elsewhere = whole[(index + max(1, len(whole) // 2)) % len(whole)]
         return compare(view.answers_for_batch(batch_of(index, copies)), whole[index], elsewhere)
 
-    def compare_all() -> list[Comparison]:
+    def compare_all() -> list[np.ndarray]:
         return [compare_passage(index)[0] for index in range(len(lengths))]
 
     # For a short text, a loop in plain torch takes less time than compiling a kernel that can be edited.
@@ -96,7 +83,7 @@ def add_causes(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study
         encoder_values = {name: each for name, each in editable.items() if name.startswith(f"{LAYER}.")}
         decoder_values = {name: each for name, each in editable.items() if name.startswith("decoder.")}
         groups = 4 if len(study.directions) <= 2 else 1
-        by_part: dict[str, list[Comparison]] = {}
+        by_part: dict[str, list[np.ndarray]] = {}
         for name, held_part in hold_parts(decoder_values, means, groups).items():
             with hold_in_rows(network, decoder_values, [held_part], None):
                 by_part[name] = compare_all()
@@ -122,11 +109,11 @@ def add_causes(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study
 
 def _run_held(
     network: nn.Module,
-    compare_copies: Callable[[int], list[Comparison]],
+    compare_copies: Callable[[int], np.ndarray],
     editable: Editable,
     length: int | None,
     held_sets: Sequence[HeldPart],
-) -> Iterator[Comparison]:
+) -> Iterator[np.ndarray]:
     """Yield the comparison of a passage for each set of held values. Each row of a batch uses one set.
 
     `length` is the number of steps of the passage; None if all rows of a batch must use the same set.
@@ -139,8 +126,8 @@ def _run_held(
 
 
 def _effect(
-    study: Study, whole: Sequence[BatchAnswers], unchanged: Sequence[Comparison]
-) -> Callable[[Sequence[Comparison], Sequence[Comparison]], dict[str, Any]]:
+    study: Study, whole: Sequence[BatchAnswers], unchanged: Sequence[np.ndarray]
+) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], dict[str, Any]]:
     """Set the units of a study. Return a function of the comparisons with and without a held part to its effect."""
     answers = [each for passage in study.passages for each in passage.answers]
     are_choices = all(each.best[0][1] is not None and each.agreement is None for each in answers)
@@ -149,18 +136,18 @@ def _effect(
     points = say("causes.points_of_accuracy") if have_targets else say("causes.points_kept")
     study.points = points if are_choices else ""
     if have_targets:
-        study.shuffled_loss = float(np.concatenate([each.control_losses for each in unchanged]).mean())
+        study.shuffled_loss = float(np.concatenate(unchanged, 1)[2].mean())
 
-    def effect(with_held: Sequence[Comparison], without: Sequence[Comparison]) -> dict[str, Any]:
-        held, base = (Comparison(*map(np.concatenate, zip(*each, strict=True))) for each in (with_held, without))
-        loss = held.losses - base.losses
-        low, high = bootstrap.mean_interval(loss, bootstrap.resampling_groups([len(each.losses) for each in with_held]))
+    def effect(with_held: Sequence[np.ndarray], without: Sequence[np.ndarray]) -> dict[str, Any]:
+        (losses, right, controls), before = (np.concatenate(each, 1) for each in (with_held, without))
+        loss = losses - before[0]
+        low, high = bootstrap.mean_interval(loss, bootstrap.resampling_groups([each.shape[1] for each in with_held]))
         return {
             "loss": float(loss.mean()),
-            "points": 100 * float(base.right.mean() - held.right.mean()) if are_choices else None,
+            "points": 100 * float(before[1].mean() - right.mean()) if are_choices else None,
             "low": low,
             "high": high,
-            "control": float(held.control_losses.mean() - base.control_losses.mean()),
+            "control": float(controls.mean() - before[2].mean()),
         }
 
     return effect
