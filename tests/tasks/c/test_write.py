@@ -279,3 +279,13 @@ def test_input_that_is_not_in_the_tables_is_refused(tmp_path: Path) -> None:
     ):
         done = subprocess.run(["./net"], cwd=tmp_path, input=text, capture_output=True, text=True)
         assert (done.returncode, done.stderr[: len(reason)]) == (1, reason)
+
+
+def test_empty_lines_have_no_answer(tmp_path: Path) -> None:
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed")
+    build(write_program(regression(), tmp_path, "net"), tmp_path)
+    done = subprocess.run(["./net"], cwd=tmp_path, input="3 4\n\n3 4\n", capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    first, second = done.stdout.splitlines()
+    assert first == second
