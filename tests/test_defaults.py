@@ -27,6 +27,13 @@ def test_the_page_is_generated_from_the_stored_results(tmp_path: Path) -> None:
     assert (tmp_path / "docs/defaults.svg").read_text("utf-8").count("<svg") == 1
 
 
+def test_the_page_of_an_empty_folder_says_so(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the picture needs the extra pictures")
+    (tmp_path / "docs").mkdir()
+    program.main(["--report", "--out", str(tmp_path / "figures"), "--root", str(tmp_path)])
+    assert "No data set has been measured." in (tmp_path / "docs/defaults.md").read_text("utf-8")
+
+
 def test_the_page_on_training_has_the_rule() -> None:
     page = (program.ROOT / "docs/training.md").read_text("utf-8")
     for examples in (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000):

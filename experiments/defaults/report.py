@@ -255,6 +255,8 @@ def _changes(row: Row) -> str:
 
 
 def _summary(rows: Sequence[Row]) -> str:
+    if not rows:
+        return "No data set has been measured."
     near = [row for row in rows if row.deficit(row.defaults) <= NEAR]
     far = [f"{row.data.task}, {row.data.what}" for row in rows if row not in near]
     better = sum(row.deficit(row.defaults) < row.deficit(row.fixed) for row in rows)
@@ -286,7 +288,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     axes.axvspan(-100, 100 * NEAR, color="tab:blue", alpha=0.08, zorder=0)
     axes.axvline(0, color="black", linewidth=0.8)
     axes.set_yticks(places, [f"{row.data.task}: {row.data.what}" for row in rows], fontsize=9)
-    axes.set_xlim(min(-8.0, *(100 * row.deficit(row.defaults) for row in rows)) - 1, 62)
+    axes.set_xlim(min([-8.0, *(100 * row.deficit(row.defaults) for row in rows)]) - 1, 62)
     axes.set_xlabel("worse than the best settings found, % of their score (60 and more at the right edge)", fontsize=9)
     axes.grid(axis="x", alpha=0.3)
     axes.legend(fontsize=9, loc="lower right")

@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 import glassgate as gg
-from glassgate.cli.arguments import positive
-from glassgate.cli.parser import Parser
+from glassgate.cli.parser import Parser, positive
 from glassgate.tasks.errors import OptionError
 
 _STEPS, _ROWS = 100, 16  # the call for which the engine is chosen

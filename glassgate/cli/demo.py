@@ -9,11 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from glassgate.cli.arguments import positive
 from glassgate.cli.colours import colour, legend
-from glassgate.cli.invocation import invocation
 from glassgate.cli.parallel import run_parallel
-from glassgate.cli.parser import Parser
+from glassgate.cli.parser import Parser, invocation, positive
 from glassgate.cli.progress import display
 from glassgate.cli.training import resumable
 from glassgate.glass.page import page

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from glassgate.cli.parser import Parser
 from glassgate.cli.progress import format_scores
-from glassgate.cli.trained import add_encoding, add_run, add_weight_precision, load, read
+from glassgate.cli.trained import load, read, run_parser
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.held_out import ByContent
 from glassgate.tasks.data.unknown import unknown_fraction, unknown_label_warnings, unknown_tokens_note
@@ -27,15 +26,12 @@ _MIN_FRACTION = 0.1  # of the file or of the training data, for a note about exa
 
 def command(argv: list[str]) -> None:
     """Run `glassgate evaluate` with the given arguments."""
-    parser = Parser(prog="glassgate evaluate", description="Score a trained run on a labelled file.")
-    add_run(parser)
-    add_weight_precision(parser)
-    add_encoding(parser)
+    parser = run_parser("evaluate", "Score a trained run on a labelled file.", argv)
     parser.add_argument("file", metavar="FILE", help="labelled data in the format of the training data")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
     parser.add_argument("--report", metavar="FOLDER", help="folder for further results, such as a confusion matrix")
     arguments = parser.parse_args(argv)
-    task = load(arguments)
+    task: Task[Any, Any, Any] = load(arguments)
     examples = read(task, arguments.file, labelled=True)
     found = ""
     if _contains_training_data(task.options, arguments.file):

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import glassgate as gg
-from glassgate.cli.parser import Parser
-from glassgate.cli.trained import add_run, add_weight_precision
+from glassgate.cli.trained import run_parser
 from glassgate.tasks import task_class_of_run
 from glassgate.tasks.c.program import write_program
 from glassgate.tasks.errors import OptionError
@@ -18,8 +17,7 @@ from glassgate.tasks.task import Task
 
 def command(argv: list[str]) -> None:
     """Run `glassgate export` with the given arguments."""
-    parser = Parser(prog="glassgate export", description="Write a trained run's network as a file for deployment.")
-    add_run(parser)
+    parser = run_parser("export", "Write a trained run's network as a file for deployment.")
     parser.add_argument(
         "--to",
         required=True,
@@ -32,7 +30,6 @@ def command(argv: list[str]) -> None:
         metavar="PATH",
         help="file or folder (default: RUN/session.safetensors, RUN/model.onnx or RUN/c)",
     )
-    add_weight_precision(parser)
     parser.add_argument("--no-verify", action="store_true", help="do not compare an ONNX model with the run")
     parser.add_argument(
         "--no-operators",

@@ -2,9 +2,8 @@
 
 import sys
 
-from glassgate.cli.arguments import positive
-from glassgate.cli.parser import Parser
-from glassgate.cli.trained import add_encoding, add_run, add_weight_precision, load_as
+from glassgate.cli.parser import positive
+from glassgate.cli.trained import load, run_parser
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.lines import decoded_as, read_lines
 from glassgate.tasks.fill_blanks import BLANK, FillBlanks
@@ -12,10 +11,7 @@ from glassgate.tasks.fill_blanks import BLANK, FillBlanks
 
 def command(argv: list[str]) -> None:
     """Run `glassgate fill` with the given arguments."""
-    parser = Parser(prog="glassgate fill", description="List candidates for the blanks of a text.")
-    add_run(parser)
-    add_weight_precision(parser)
-    add_encoding(parser)
+    parser = run_parser("fill", "List candidates for the blanks of a text.", argv=())
     parser.add_argument(
         "text",
         metavar="TEXT",
@@ -28,10 +24,9 @@ def command(argv: list[str]) -> None:
         metavar="N",
         help="length of the longest candidate, in tokens (default: as in training)",
     )
-    parser.add_former_name("--longest", "--longest-blank")
     parser.add_argument("--n-best", type=positive, default=10, metavar="N", help="number of candidates (default: 10)")
     arguments = parser.parse_args(argv)
-    task = load_as(FillBlanks, arguments)
+    task: FillBlanks = load(arguments, FillBlanks)
     with decoded_as(task.options.encoding):
         text = arguments.text if arguments.text != STDIN else "\n".join(line for _, line in read_lines(STDIN))
     blanks = task.fill(text, length=arguments.length, longest=arguments.longest_blank, n_best=arguments.n_best)

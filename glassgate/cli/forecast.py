@@ -7,9 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display
-from glassgate.cli.trained import add_encoding, add_run, add_weight_precision, load_as
+from glassgate.cli.trained import load, run_parser
 from glassgate.extras import install_command
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.output import MAX_DRAWN, fan_picture, header, rows
@@ -21,10 +20,7 @@ from glassgate.tasks.wording import shortened_list
 
 def command(argv: list[str]) -> None:
     """Run `glassgate forecast` with the given arguments."""
-    parser = Parser(prog="glassgate forecast", description="Forecast the next steps of series.")
-    add_run(parser)
-    add_weight_precision(parser)
-    add_encoding(parser)
+    parser = run_parser("forecast", "Forecast the next steps of series.", argv)
     parser.add_argument("file", metavar="FILE", nargs="?", help="table of series (default: the training data)")
     parser.add_argument("-o", "--output", metavar="FILE.csv", help="file for the forecast (default: standard output)")
     parser.add_argument("--picture", metavar="FILE.svg", help="draw the forecast to an SVG or PNG file")
@@ -34,7 +30,7 @@ def command(argv: list[str]) -> None:
         raise OptionError(f"picture: drawing needs matplotlib; {remedy}")
     if arguments.picture and Path(arguments.picture).suffix not in (".svg", ".png"):
         raise OptionError(f"picture: expected a file that ends in .svg or .png, got {arguments.picture}")
-    task = load_as(Forecasting, arguments)
+    task: Forecasting = load(arguments, Forecasting)
     with display(Console(stderr=True)) as bars:
         examples = task.read_for_forecast(arguments.file, Bar(bars, task.name))
     if unseen := [each.name for each in examples if each.name not in task.statistics.indices]:

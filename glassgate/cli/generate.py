@@ -2,16 +2,13 @@
 
 import sys
 
-from glassgate.cli.parser import Parser
-from glassgate.cli.trained import add_run, add_weight_precision, load_as
+from glassgate.cli.trained import load, run_parser
 from glassgate.tasks.language_model import LanguageModel
 
 
 def command(argv: list[str]) -> None:
     """Run `glassgate generate` with the given arguments."""
-    parser = Parser(prog="glassgate generate", description="Continue a text with a trained language model.")
-    add_run(parser)
-    add_weight_precision(parser)
+    parser = run_parser("generate", "Continue a text with a trained language model.")
     parser.add_argument("--prompt", default="", metavar="TEXT", help="beginning of the text (default: empty)")
     parser.add_argument("--length", type=int, default=500, metavar="N", help="tokens to generate (default: 500)")
     parser.add_argument(
@@ -33,7 +30,7 @@ def command(argv: list[str]) -> None:
     )
     parser.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same text (default: random)")
     arguments = parser.parse_args(argv)
-    task = load_as(LanguageModel, arguments)
+    task: LanguageModel = load(arguments, LanguageModel)
     pieces = task.generate(
         arguments.prompt,
         arguments.length,

@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from glassgate.cli.arguments import add_options, given_options, positive
-from glassgate.cli.invocation import invocation
-from glassgate.cli.parser import Parser
+from glassgate.cli.parser import Parser, add_options, given_options, invocation, positive
 from glassgate.cli.readings import Candidate, rank
 from glassgate.tasks import installed_tasks, task_class
 from glassgate.tasks.data import labelled

@@ -2,16 +2,17 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from glassgate.cli.colours import can_colour, colour
-from glassgate.cli.parser import Parser
-from glassgate.cli.trained import add_encoding, add_run, add_weight_precision, load, read
+from glassgate.cli.trained import load, read, run_parser
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.pictures.attention import attention_picture
 from glassgate.tasks.runs import write
+from glassgate.tasks.task import Task
 
 _CHUNK_SIZE = 4096  # the number of examples that are predicted at a time
 _MAX_DRAWN = 4  # the number of examples in the picture
@@ -19,10 +20,7 @@ _MAX_DRAWN = 4  # the number of examples in the picture
 
 def command(argv: list[str]) -> None:
     """Run `glassgate predict` with the given arguments."""
-    parser = Parser(prog="glassgate predict", description="Print the predictions of a trained run.")
-    add_run(parser)
-    add_weight_precision(parser)
-    add_encoding(parser)
+    parser = run_parser("predict", "Print the predictions of a trained run.", argv)
     parser.add_argument(
         "file", metavar="FILE", help=f"data file, or {STDIN} for standard input with a sequence per line"
     )
@@ -31,10 +29,9 @@ def command(argv: list[str]) -> None:
         action="store_true",
         help="print one JSON object per line, with probabilities, spans and character offsets",
     )
-    parser.add_former_name("--format", "--json", {"text": False, "json": True})
     parser.add_argument("--picture", metavar="FILE.svg", help="draw the attention weights of the first sequences")
     arguments = parser.parse_args(argv)
-    task = load(arguments)
+    task: Task[Any, Any, Any] = load(arguments)
     examples = read(task, arguments.file)
     console = Console()
     for start in range(0, len(examples), _CHUNK_SIZE):

@@ -9,7 +9,7 @@ from rich.console import Console
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import stages
 from glassgate.cli.strips import strips
-from glassgate.cli.trained import add_encoding, add_run, set_encoding
+from glassgate.cli.trained import is_run, run_parser, set_file_options
 from glassgate.glass.languages import LANGUAGES, speaking
 from glassgate.glass.live.page import Live, check_size
 from glassgate.glass.page import page
@@ -18,15 +18,15 @@ from glassgate.tasks import task_class_of_run
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.live.page import live
 from glassgate.tasks.report.states import places_of
-from glassgate.tasks.report.study import excerpts_of_file, excerpts_of_split, excerpts_of_text, study
-from glassgate.tasks.runs import RUN, Run, write
+from glassgate.tasks.report.study import excerpts_of_file, excerpts_of_split, excerpts_of_text, read_data, study
+from glassgate.tasks.runs import Run, write
 
 
 def command(argv: list[str]) -> None:
     """Run `glassgate report` with the given arguments."""
-    arguments = _parser().parse_args(argv)
+    arguments = _parser(argv).parse_args(argv)
     # A single argument after the first run is the second run if it is a run's folder. Otherwise, it is the text.
-    if arguments.other is not None and arguments.text is None and not _is_run(arguments.other):
+    if arguments.other is not None and arguments.text is None and not is_run(arguments.other):
         arguments.text, arguments.other = arguments.other, None
     if arguments.text is not None and arguments.file:
         raise OptionError("--file: expected a text or a file, got both; leave one of them out")
@@ -50,10 +50,10 @@ def command(argv: list[str]) -> None:
         if arguments.text is not None:
             excerpts = excerpts_of_text(task, arguments.text)
         elif arguments.file:
-            set_encoding(task, arguments)
+            set_file_options(task, arguments)
             excerpts = excerpts_of_file(task, arguments.file, progress)
         else:
-            split = task.read_split(progress)
+            split = read_data(task, runs[0], progress)
             excerpts = excerpts_of_split(task, split, runs[0].metrics())
         studies = [
             study(trained, excerpts, title, run.path, show_stage)
@@ -83,15 +83,15 @@ def command(argv: list[str]) -> None:
     print(f"{output}: {len(content.encode()) / 1e6:.1f} MB, opens in any browser", file=sys.stderr)
 
 
-def _parser() -> Parser:
-    parser = Parser(
-        prog="glassgate report",
-        description="Write an HTML page that shows how a trained run processes a text, or examples of its dev data: "
+def _parser(argv: list[str]) -> Parser:
+    parser = run_parser(
+        "report",
+        "Write an HTML page that shows how a trained run processes a text, or examples of its dev data: "
         "findings, gates, memory, gradients. Two runs of one task are shown side by side. The page is one file that "
         "opens from disk, without a server.",
+        argv,
+        has_precision=False,
     )
-    add_run(parser)
-    add_encoding(parser)
     parser.add_argument(
         "other", metavar="RUN", nargs="?", help="folder of a second run, shown side by side with the first"
     )
@@ -136,11 +136,6 @@ def _announce_size(live_part: Live, content: str) -> None:
         raise OptionError(f"--live: {error}; for weights with 16 bits, add --bits 16") from None
     note = f"; weights have 16 bits, each within {live_part.error:.1g} of its value" if live_part.error else ""
     print(f"report: the page has {size / 1e6:.1f} MB{note}", file=sys.stderr)
-
-
-def _is_run(folder: str) -> bool:
-    """Whether an argument is the folder of a run rather than a text."""
-    return len(folder) < 1000 and (Path(folder) / RUN).is_file()
 
 
 def _titles(runs: Sequence[Run]) -> list[str]:

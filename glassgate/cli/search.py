@@ -11,10 +11,9 @@ from rich.console import Console
 from rich.text import Text
 
 import glassgate as gg
-from glassgate.cli.arguments import positive
-from glassgate.cli.parser import Parser
+from glassgate.cli.parser import Parser, positive
 from glassgate.cli.progress import stages
-from glassgate.cli.trained import add_run
+from glassgate.cli.trained import run_parser
 from glassgate.tasks import task_class_of_run
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.report.states import index_of, record_states, text_of
@@ -69,18 +68,17 @@ def command(argv: list[str]) -> None:
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="glassgate search",
-        description="The pattern is some steps of a text, or of a sequence of the run's data. The command lists the "
+    parser = run_parser(
+        "search",
+        "The pattern is some steps of a text, or of a sequence of the run's data. The command lists the "
         "steps of the data at which units of a layer have the most similar states. The first search stores an index "
         "of all states in the run's folder.",
+        has_precision=False,
     )
-    add_run(parser)
     parser.add_argument("text", metavar="TEXT", nargs="?", help="text with the pattern; or use --sequence-number")
     parser.add_argument(
         "--sequence-number", type=int, metavar="N", help="sequence of the run's data with the pattern, from 1"
     )
-    parser.add_former_name("--sequence", "--sequence-number")
     parser.add_argument(
         "--steps", required=True, metavar="FIRST-LAST", help="steps of the pattern, from 1, for example 5-9"
     )

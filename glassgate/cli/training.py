@@ -11,11 +11,10 @@ from typing import Any
 
 from rich.console import Console
 
-from glassgate.cli.arguments import add_help, add_options, add_processes, given_options
-from glassgate.cli.invocation import invocation
-from glassgate.cli.parser import Parser
+from glassgate.cli.parser import Parser, add_help, add_options, given_options, invocation
 from glassgate.cli.progress import Bar, display, format_scores, score_table
 from glassgate.cli.stopping import ending, exit_status
+from glassgate.cli.train import add_processes
 from glassgate.tasks import installed_tasks, task_class, task_class_of_run
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.options import Options, read_config

@@ -4,8 +4,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from glassgate.cli.parser import Parser
-from glassgate.cli.trained import add_encoding, add_run, add_weight_precision, load_as, read
+from glassgate.cli.trained import load, read, run_parser
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.pictures.attention import attention_picture
@@ -15,12 +14,13 @@ from glassgate.tasks.translation import Translation
 
 def command(argv: list[str]) -> None:
     """Run `glassgate translate` with the given arguments."""
-    parser = Parser(prog="glassgate translate", description="Translate a file, or standard input, line by line.")
-    add_run(parser)
-    add_weight_precision(parser)
-    add_encoding(parser)
+    parser = run_parser("translate", "Translate a file, or standard input, line by line.", argv)
     parser.add_argument(
-        "file", metavar="FILE", nargs="?", default=STDIN, help="one sentence per line (default: standard input)"
+        "file",
+        metavar="FILE",
+        nargs="?",
+        default=STDIN,
+        help="sentences in lines, or a data file (default: standard input)",
     )
     parser.add_argument("--beam", type=int, metavar="N", help="beam size; 1 is greedy (default: as in training)")
     parser.add_argument(
@@ -32,7 +32,7 @@ def command(argv: list[str]) -> None:
     parser.add_argument("--n-best", type=int, default=1, metavar="N", help="translations per sentence (default: 1)")
     parser.add_argument("--picture", metavar="FILE.svg", help="draw the attention of the first sentence")
     arguments = parser.parse_args(argv)
-    task = load_as(Translation, arguments)
+    task: Translation = load(arguments, Translation)
     settings = {"beam": arguments.beam, "length_penalty": arguments.length_penalty}
     task.search = replace(task.search, **{name: value for name, value in settings.items() if value is not None})
     if not 1 <= arguments.n_best <= task.search.beam:

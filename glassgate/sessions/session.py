@@ -19,6 +19,11 @@ from glassgate.sessions.file import TORCH_LAYERS
 
 NOISE_OPTIONS = ("dropout", "weight_dropout", "recurrent_dropout", "zoneout")
 """Options of recurrent layers that draw random numbers in training mode."""
+_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+_NORMALIZATIONS = (
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
+    *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
+)
 
 
 def freeze(
@@ -268,9 +273,9 @@ def _check_module(name: str, part: nn.Module) -> None:
     if not part.training:
         return
     noise = {option: value for option in NOISE_OPTIONS if (value := getattr(part, option, 0))}
-    if isinstance(part, nn.modules.dropout._DropoutNd) and part.p:
+    if isinstance(part, _DROPOUTS) and part.p:
         noise = {"p": part.p}
-    if isinstance(part, nn.modules.batchnorm._NormBase):
+    if isinstance(part, _NORMALIZATIONS):
         noise = {"training": True}
     if noise:
         option, value = next(iter(noise.items()))

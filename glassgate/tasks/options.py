@@ -65,12 +65,15 @@ class Options:
 
     Attributes:
         common: the names of the options that the short help shows
+        file_options: the names of the options that describe a file, which commands accept for the files that they read
 
     Raises:
         OptionError: a value of the wrong type or out of its range
     """
 
     common: ClassVar[tuple[str, ...]] = ("data", "dev", "test", "cell", "hidden_size", "epochs", "learning_rate")
+
+    file_options: ClassVar[tuple[str, ...]] = ("encoding",)
 
     data: str | None = option(None, "training file", group="data", if_unset="none; required", metavar="FILE")
     dev: str | None = option(

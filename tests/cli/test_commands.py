@@ -269,30 +269,21 @@ def test_no_option_of_a_command_means_something_else_in_training(monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("words", "former", "now"),
+    ("words", "said"),
     [
-        (["evaluate"], "--precision=int8", "--weight-precision=int8"),
-        (["predict"], "--format=json", "--json"),
-        (["predict"], "--format=text", ""),
-        (["search", "--steps=1", "--units=0"], "--sequence=1", "--sequence-number=1"),
-        (["look"], "--column=xpos", "--label-column=xpos"),
+        (["evaluate", "--frobnicate"], "unknown option --frobnicate"),
+        (["evaluate", "--jason"], "unknown option --jason; did you mean --json?"),
+        (["export", "RUN", "--too", "c"], "unknown option --too; did you mean --to?"),
+        (["evaluate", "--json"], "the following arguments are required: RUN, FILE"),
+        (["evaluate", "RUN", "FILE", "more", "--js"], "one word too many, 'more'"),
     ],
 )
-def test_former_names_of_options_warn(
-    words: list[str], former: str, now: str, run: Path, files: Path, capsys: pytest.CaptureFixture[str]
+def test_an_unknown_option_is_named_before_missing_arguments(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command, *more = words
-    words = [command, *([str(run)] if command != "look" else []), *more]
-    words += [f"{files}/dev.conllu"] if command != "search" else []
-    shown = []
-    for name in (former, now):
-        capsys.readouterr()
-        assert main([*words, *filter(None, [name])]) == 0
-        out, err = capsys.readouterr()
-        shown.append(out)
-        option = former.partition("=")[0]
-        assert (f"glassgate {command}: warning: {option} is now --" in err) == (name == former)
-    assert shown[0].replace(former, now) == shown[1]
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert said in capsys.readouterr().err
 
 
 def test_help_into_a_closed_pipe_prints_no_error() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from glassgate.cli.invocation import invocation
+from glassgate.cli.parser import invocation
 
 
 @pytest.mark.parametrize(

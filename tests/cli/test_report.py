@@ -51,6 +51,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("name", ["classification", "translation"])
+def test_the_data_of_a_program_are_not_mistaken_for_built_in_data(
+    name: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", f"{runs}/{name}", f"--output={tmp_path}/a.html"]) == 2
+    assert main(["search", f"{runs}/{name}", TEXTS[name], "--steps=1"]) == 2
+    assert capsys.readouterr().err.count("got one that was trained on data in memory, which it does not store") == 2
+    assert not (tmp_path / "a.html").exists()
+
+
 @pytest.mark.parametrize("name", [name for name in TASKS if name in TEXTS])
 def test_every_task_has_a_page_of_its_own_words(name: str, runs: Path, tmp_path: Path) -> None:
     words = ["report", str(runs / name), TEXTS[name], "-o"]

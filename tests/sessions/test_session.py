@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import glassgate as gg
+from glassgate.sessions import session as sessions
 from tests.compare import check, noise
 
 LAYERS = {
@@ -330,6 +331,14 @@ def test_a_failed_save_keeps_the_former_file(tmp_path, monkeypatch):
         session.save(path)
     assert path.read_bytes() == before
     assert [*tmp_path.iterdir()] == [path]
+
+
+def test_every_dropout_and_batch_norm_of_torch_is_known():
+    noisy = (*sessions._DROPOUTS, *sessions._NORMALIZATIONS)
+    bases = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
+    classes = [each for each in vars(nn).values() if isinstance(each, type) and issubclass(each, bases)]
+    assert len(classes) > 10
+    assert [each for each in classes if not issubclass(each, (*noisy, nn.modules.lazy.LazyModuleMixin))] == []
 
 
 def test_wrong_arguments_are_rejected():

@@ -40,6 +40,7 @@ class LabelledOptions(Options):
     """The options of tasks on labelled texts and series."""
 
     common: ClassVar = (*Options.common, "text_column", "label_column")
+    file_options: ClassVar = (*Options.file_options, "format", "text_column", "label_column", "missing")
 
     format: str = option("auto", "format of the files; auto detects it", group="data", choices=FORMATS)
     text_column: str = option("text", "text column: a name, or a number from 1", group="data")

@@ -34,7 +34,7 @@ Rows = Iterator[tuple[int, list[str]]]
 """The number of each row, and its two sides; one side in input without translations."""
 
 Names = Sequence[str | None]
-"""The columns of the first and the second side: names, or numbers from 1; None to find one."""
+"""The columns of the two sides: names, or numbers from 1; None to find one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ def read_pairs(
             key "translation"; or two files, `A,B`
         labelled: whether a target is required; otherwise a line or a row may contain only a source, and tabs in
             standard input are blanks, unless there are several lines and each has a tab
-        reverse: whether the second column, or the second file, contains the sources
+        reverse: whether the second column, or the second file, contains the sources, if no columns are named
         reading: the reading of the training file, see `examine`
-        columns: the columns or keys of the first and the second side: names, or numbers from 1; None to find one
+        columns: the columns or keys of the sources and the targets: names, or numbers from 1; None to find one
 
     Raises:
         DataError: a file cannot be read, a line has no tab, a side is empty, two files have different line counts, or
@@ -80,6 +80,7 @@ def read_pairs(
         files = str(path).split(FILE_SEPARATOR, 1)
         rows, file = _rows_of_two_files(*files), files[int(reverse)]
     else:
+        reverse = reverse and not any(columns)
         rows, file = _rows(sniff(path), labelled, reverse, reading, columns), str(path)
     pairs = []
     for number, sides in rows:

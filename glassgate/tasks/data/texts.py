@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -41,6 +41,8 @@ TOKEN_KINDS = tuple(_SPLITTERS)
 @dataclass(frozen=True, kw_only=True)
 class TextOptions(Options):
     """The options of tasks on plain text."""
+
+    file_options: ClassVar = (*Options.file_options, "text_column")
 
     tokens: str = option(
         "character", "kind of tokens; 'token' means text between spaces", group="data", choices=TOKEN_KINDS

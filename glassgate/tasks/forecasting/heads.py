@@ -4,10 +4,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from statistics import NormalDist
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, distributions
+from torch.distributions import Gamma
 
 from glassgate.tasks.data.batches import move
 
@@ -35,7 +37,7 @@ class SharedDraws:
 
     def gamma(self, shape: Tensor) -> Tensor:
         """Return samples of gamma distributions with these shape parameters, `(N, ...)`."""
-        return self._by_row(torch._standard_gamma, shape.contiguous())
+        return self._by_row(_standard_gamma, shape)
 
     def poisson(self, rate: Tensor) -> Tensor:
         """Return samples of Poisson distributions with these rates, `(N, ...)`."""
@@ -44,6 +46,20 @@ class SharedDraws:
     def _by_row(self, draw: Callable[..., Tensor], parameters: Tensor) -> Tensor:
         rows = zip(parameters, self._row_generators, strict=True)
         return torch.stack([draw(row, generator=generator) for row, generator in rows])
+
+
+def _standard_gamma(shape: Tensor, generator: Generator) -> Tensor:
+    """Return samples of gamma distributions.
+
+    The distribution of torch draws from the global generator, so this generator lends it its state.
+    """
+    on_gpu = shape.device.type == "cuda"
+    device: Any = torch.cuda if on_gpu else torch
+    with torch.random.fork_rng([shape.device] if on_gpu else []):
+        device.set_rng_state(generator.get_state())
+        drawn: Tensor = Gamma(shape, torch.ones_like(shape), validate_args=False).sample()
+        generator.set_state(device.get_rng_state())
+    return drawn
 
 
 class Head(ABC):

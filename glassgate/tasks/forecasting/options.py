@@ -24,6 +24,7 @@ class ForecastingOptions(Options):
     """
 
     common: ClassVar = (*Options.common, "horizon", "target")
+    file_options: ClassVar = (*Options.file_options, "time", "series", "time_format", "decimal", "missing")
 
     data: str | None = override("data", None, help="table of series")
     horizon: int = option(24, "number of steps to forecast", group="data", minimum=1, maximum=2**16)

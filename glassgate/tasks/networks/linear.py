@@ -1,11 +1,14 @@
 """`nn.Linear` for inference: without gradients, large matrix products run in oneDNN."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 
+_ONEDNN: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)  # None in versions of torch that lack it
 _MIN_MULTIPLICATIONS = 2**20  # for fewer, oneDNN is not faster: its calls have about 10 microseconds more overhead
 
 
@@ -18,7 +21,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or not _can_use_onednn(input, weight):
         return F.linear(input, weight, bias)
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(input, weight, bias, "none", [], "")
+    product: Tensor = _ONEDNN(input, weight, bias, "none", [], "")
     return product
 
 
@@ -62,5 +65,5 @@ def _can_use_onednn(input: Tensor, weight: Tensor) -> bool:
         and input.numel() * weight.shape[0] >= _MIN_MULTIPLICATIONS
         and not torch.is_autocast_enabled("cpu")
         and bool(torch.backends.mkldnn.enabled)
-        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+        and _ONEDNN is not None
     )

@@ -16,7 +16,7 @@ from glassgate.tasks.data.batching import Piece
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.report.answers import visible
-from glassgate.tasks.report.study import Excerpt
+from glassgate.tasks.report.study import Excerpt, read_data
 from glassgate.tasks.report.task_view import LAYER, TaskView, view_of
 from glassgate.tasks.runs import MODEL, Run
 from glassgate.tasks.task import Split, Task
@@ -41,7 +41,7 @@ def index_of(
     if index is not None:
         return index
     tick("reading the data")
-    data, examples = _search_data(task.read_split(progress))
+    data, examples = _search_data(read_data(task, run, progress))
     if not len(examples):
         raise OptionError("search: the run's data contains no example; restore its files, or train again")
     tick("recording states")

@@ -21,7 +21,7 @@ from glassgate.glass.study import Answer, Direction, Passage, Study, directions
 from glassgate.glass.wording import percent
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.batching import Piece
-from glassgate.tasks.errors import DataError, OptionError
+from glassgate.tasks.errors import DataError, OptionError, UserError
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.report.answers import BatchAnswers, visible
 from glassgate.tasks.report.causes import add_causes
@@ -31,6 +31,8 @@ from glassgate.tasks.report.task_view import LAYER, TaskView, view_of
 from glassgate.tasks.runs import Run
 from glassgate.tasks.task import Split, Task
 from glassgate.tasks.training.logs import read_rows
+from glassgate.tasks.training.processes.group import group
+from glassgate.tasks.training.processes.same_data import fingerprints
 
 MAX_STEPS = 2000
 # Without a text, the page shows about this many steps of the run's examples, in whole examples if possible.
@@ -95,6 +97,33 @@ def excerpts_of_file(task: Task[Any, Any, Any], path: str, progress: Progress) -
         excerpts.append(Excerpt(example, *steps, note=_note_if_cut(path, length)))
         left -= excerpts[-1].stop - excerpts[-1].start
     return excerpts
+
+
+def read_data(task: Task[Any, Any, Any], run: Run, progress: Progress) -> Split[Any]:
+    """Read the data on which a run was trained.
+
+    Raises:
+        UserError: the data no longer exists, or was passed to `fit` in Python
+    """
+    if task.options.training_file is not None:
+        return task.read_split(progress)
+    split = task.read_split(progress) if task.builtin_data else None
+    if split is None or not _is_data_of(task, run, split):
+        raise OptionError(
+            f"{run.path}: expected a run that was trained on a file or on the present built-in data, got one that was "
+            "trained on data in memory, which it does not store; give `report` a text or --file, or train with --data"
+        )
+    return split
+
+
+def _is_data_of(task: Task[Any, Any, Any], run: Run, split: Split[Any]) -> bool:
+    """Whether the dev or test examples are those of a run, by their stored fingerprint; True if there is none."""
+    name = next((name for name in ("dev", "test", "train") if len(getattr(split, name))), "train")
+    stored = run.content.get("data", {}).get(name)
+    try:
+        return stored in (None, *fingerprints({name: task.encoded(getattr(split, name))}, group()).values())
+    except UserError:  # a label or an input that the training data lacks
+        return False
 
 
 def excerpts_of_run(

@@ -13,6 +13,7 @@ class TaggingOptions(Options):
     """The options of tagging."""
 
     common: ClassVar = (*Options.common, "label_column", "head")
+    file_options: ClassVar = (*Options.file_options, "format", "label_column", "text_column")
 
     data: str | None = override("data", None, if_unset="Python's library")
     format: str = option("auto", "format of the files; auto detects it", group="data", choices=FORMATS)

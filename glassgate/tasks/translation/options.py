@@ -23,11 +23,12 @@ class TranslationOptions(Options):
     """The options of translation.
 
     Raises:
-        OptionError: only one of `source` and `target` is given, `source` is given in addition to `data`, `reverse` in
-            addition to a column, or the kinds of tokens differ with `joint`; see `Options`
+        OptionError: only one of `source` and `target` is given, `source` is given in addition to `data`, or the
+            kinds of tokens differ with `joint`; see `Options`
     """
 
     common: ClassVar = (*Options.common, "source_tokens", "attention")
+    file_options: ClassVar = (*Options.file_options, "source_column", "target_column")
 
     data: str | None = override("data", None, help="file of pairs separated by a tab, or two files A,B")
     source: str | None = option(
@@ -42,7 +43,7 @@ class TranslationOptions(Options):
     target_column: str | None = option(
         None, "column of target sentences: a name, a number from 1, or a key", group="data", if_unset="detected"
     )
-    reverse: bool = option(False, "translate the second column to the first", group="data")
+    reverse: bool = option(False, "translate the second side to the first, if no column is named", group="data")
     source_tokens: str = option(SUBWORD, "kind of tokens", group="data", choices=TOKEN_KINDS, former_name="source_unit")
     target_tokens: str = option(
         SUBWORD, "kind of tokens of translations", group="data", choices=TOKEN_KINDS, former_name="target_unit"
@@ -86,11 +87,6 @@ class TranslationOptions(Options):
             raise OptionError("source, target: expected both files, got one; give the other, or pairs with --data")
         if self.data and self.source:
             raise OptionError("data, source: expected one of them, got both; leave one out")
-        if self.reverse and (self.source_column or self.target_column):
-            raise OptionError(
-                "reverse, source_column, target_column: expected one order of the sides, got two; leave --reverse out, "
-                "and name the column to translate with --source-column"
-            )
         if self.joint and self.source_tokens != self.target_tokens:
             raise OptionError(
                 f"joint: expected one kind of tokens for both sides, got {self.source_tokens} and "

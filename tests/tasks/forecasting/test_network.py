@@ -168,6 +168,19 @@ def test_edits_and_recordings_see_the_segments_of_the_horizon(monkeypatch: pytes
     assert (ours(given).forecast - edited).abs().max() > 0.01
 
 
+def test_gamma_draws_continue_their_generators_and_leave_the_global_one() -> None:
+    shape, before = torch.rand(3, 500, 4) + 2, torch.get_rng_state()
+    draws = SharedDraws(3, 7, torch.device("cpu"))
+    first, second = draws.gamma(shape), draws.gamma(shape)
+    assert torch.get_rng_state().equal(before)
+    assert SharedDraws(3, 7, torch.device("cpu")).gamma(shape).equal(first)
+    assert not first.equal(second)
+    torch.testing.assert_close(torch.stack([first, second]).mean((0, 2)), shape.mean(1), rtol=0.1, atol=0)
+    for seed in (7, 7):
+        torch.manual_seed(seed)
+        assert torch.distributions.Gamma(shape[1], torch.ones(500, 4)).sample().equal(first[1])
+
+
 @pytest.mark.parametrize("name", ["gaussian", "student-t"])
 def test_drawn_paths_equal_those_of_a_loop(name: str) -> None:
     """The loop computes each path separately: first the past step by step, then the sampled values."""

@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from glassgate.tasks.networks import linear as module
 from glassgate.tasks.networks.linear import Linear, linear
 
 
@@ -15,6 +16,15 @@ def test_without_gradients_it_equals_the_product_of_torch(shape, bias):
     with torch.no_grad():
         expected = F.linear(input.double(), layer.weight.double(), layer.bias.double() if bias else None)
         torch.testing.assert_close(layer(input).double(), expected, rtol=0, atol=1e-5)
+
+
+def test_without_the_operator_of_onednn_it_is_torch_s_own(monkeypatch):
+    input, weight = torch.randn(40, 64), torch.randn(2000, 64)
+    with torch.no_grad():
+        monkeypatch.setattr(module, "_ONEDNN", None)
+        assert linear(input, weight).equal(F.linear(input, weight))
+        monkeypatch.setattr(module, "_ONEDNN", lambda input, weight, *_: input.new_zeros(1))
+        assert linear(input, weight).equal(torch.zeros(1))
 
 
 def test_with_gradients_it_is_torch_s_own():

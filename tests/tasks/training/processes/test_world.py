@@ -104,9 +104,9 @@ time.sleep(60)
 
 SUPERVISOR = """
 import sys
-from glassgate.cli import workers
-workers._entry_point = lambda: ["--", sys.argv[1]]
-sys.exit(workers.run([sys.argv[2]], 3))
+from glassgate.cli import train
+train._entry_point = lambda: ["--", sys.argv[1]]
+sys.exit(train.start_processes([sys.argv[2]], 3))
 """
 
 
