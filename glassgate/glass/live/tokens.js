@@ -115,5 +115,9 @@ const tokenizer = ({ unit, symbols, raw = null, known_only: knownOnly = false, l
   };
 };
 
-// Each unknown token once.
-const unknownTokens = (tokens) => [...new Set(tokens.filter(({ number }) => number === UNKNOWN).map(({ text }) => text))];
+// The result of `read` for a text before the network runs: its tokens, their texts, and each unknown token once.
+const tokenised = (tokens) => {
+  const unknown = tokens.filter(({ number }) => number === UNKNOWN).map(({ text }) => text);
+  return { count: tokens.length, tokens, labels: tokens.map(({ text }) => text), parts: {}, answers: [], unknown: [...new Set(unknown)] };
+};
+const numbersOf = (tokens) => tokens.map(({ number }) => number);

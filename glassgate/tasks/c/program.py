@@ -16,8 +16,6 @@ from torch import Tensor, nn
 import glassgate as gg
 from glassgate.tasks import part_of
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.labelled_task import LabelledTask
-from glassgate.tasks.networks.maps import KernelScores, StepScores, TokenScores
 from glassgate.tasks.runs import all_or_none
 from glassgate.tasks.task import Task
 
@@ -39,41 +37,6 @@ class Parts:
     tables: Sequence[str]
     reads: str
     prints: str
-
-
-def answer_parts(
-    task: LabelledTask[Any, Any], modules: dict[str, Any], tables: list[str], pooling: str, prints: str
-) -> Parts:
-    """Return the parts of a run with one answer per sequence.
-
-    Args:
-        task: the task
-        modules: the modules of the task in addition to the encoder and the head
-        tables: the tables of the task
-        pooling: how the outputs of all steps are combined
-        prints: a description of the output
-    """
-    network, scales, linear = task.network, task.series_scale, task.network.linear
-    modules |= {"encoder": network.encoder, "head": network.head}
-    tables.append(constants(**{f"POOL_{pooling.upper()}": 1, "DIRECTIONS": 1 + task.options.bidirectional}))
-    if scales is None:
-        modules["words"] = network.embedding
-        if isinstance(linear, TokenScores):
-            modules["scores"] = nn.Embedding.from_pretrained(linear.table())
-            tables += [numbers("rarity", linear.rarity), constants(LINEAR=1)]
-        tables += units(task)
-        return Parts(modules, "answer", tables, "the indices of the tokens of a text", prints)
-    if isinstance(linear, KernelScores):
-        count, features, _ = linear.support.shape
-        tables += [constants(SUPPORT=count, FEATURES=features, DIFFERENCES=linear.differences)]
-        tables += [numbers("kernel_rate", [linear.rate]), numbers("support", linear.support)]
-        tables += [numbers("coefficients", linear.coefficients)]
-    if isinstance(linear, StepScores):
-        weight, bias = linear.weight[:-1], linear.bias[:-1]
-        tables += [constants(STEPS=len(weight)), numbers("step_weights", weight), numbers("step_biases", bias)]
-    tables += [constants(CHANNELS=len(scales[0])), numbers("means", scales[0]), numbers("deviations", scales[1])]
-    reads = "the values of a series: all channels of a step, then the next step"
-    return Parts(modules, "answer", tables, reads, prints)
 
 
 def units(task: Task[Any, Any, Any]) -> list[str]:

@@ -1,33 +1,42 @@
 """Classification: predict one label for a text or a series of numbers."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from glassgate.tasks.baselines.baseline import Baseline
 from glassgate.tasks.baselines.features import Constant, OnFeatures, logistic_regression, nearest_neighbour, one_hot
-from glassgate.tasks.classification.network import Classifier, Scores
-from glassgate.tasks.classification.options import ClassificationOptions
 from glassgate.tasks.data.batches import Batch, Encoded
-from glassgate.tasks.data.labelled import Labelled
-from glassgate.tasks.data.raw_text import RawTokeniser, raw_tokeniser, starts_of
+from glassgate.tasks.data.labelled import Labelled, LabelledOptions
+from glassgate.tasks.data.raw_text import starts_of
 from glassgate.tasks.data.toy.python_code import package_lines
-from glassgate.tasks.data.unknown import UNLABELLED
-from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
+from glassgate.tasks.data.vocabulary import FIRST, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
-from glassgate.tasks.labelled_task import LabelledTask
+from glassgate.tasks.labelled.network import POOLINGS, Output
+from glassgate.tasks.labelled.task import LabelledTask
 from glassgate.tasks.loss import Loss, Mean, cross_entropy
 from glassgate.tasks.metrics.confusion import LabelSummary
-from glassgate.tasks.networks.ridge import MAX_EXAMPLES, log_odds_factor
+from glassgate.tasks.networks.ridge import MAX_EXAMPLES
+from glassgate.tasks.options import Options, option, override
 from glassgate.tasks.pictures.attention import AttentionWeights
 from glassgate.tasks.predictions import Record, token_records
 from glassgate.tasks.task import Split, Vocabularies
 
 if TYPE_CHECKING:
     from torchmetrics import MetricCollection
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassificationOptions(LabelledOptions):
+    """The options of classification."""
+
+    common: ClassVar = (*Options.common, "label_column", "pooling")
+
+    data: str | None = override("data", None, if_unset="Python's library")
+    pooling: str = option("concat", "how the states of all steps are combined", choices=POOLINGS)
 
 
 class Answer(NamedTuple):
@@ -59,7 +68,6 @@ class Classification(LabelledTask[ClassificationOptions, Answer]):
     purpose = "find the label of a text or of a series"
     options_type = ClassificationOptions
     monitor = "macro_f1"
-    padding = {"units": PADDING, "series": 0, "label": UNLABELLED, "linear": 0}
     targets = {"label": "labels"}
     target_field = "label"
     summary_type = LabelSummary
@@ -89,26 +97,14 @@ class Classification(LabelledTask[ClassificationOptions, Answer]):
             self.fit_map(corpus, np.eye(len(labels.symbols))[indices])
         return self.vocabularies
 
-    def output_factor(self, left_out: np.ndarray, targets: np.ndarray) -> float:
-        return log_odds_factor(left_out, targets)
-
-    def constant_outputs(self, train: Sequence[Encoded]) -> Tensor:
-        """Return the logarithms of the frequencies of the labels."""
-        counts = np.bincount([int(each["label"]) for each in train])
-        return torch.from_numpy(np.log(counts / counts.sum()))
-
-    def build(self) -> Classifier:
-        count = len(self.vocabularies["labels"].symbols)
-        return Classifier(self.options, *self.input_sizes(), count, self.linear_map(count))
-
     def encode(self, example: Labelled) -> Encoded:
         fields = self.encode_input(example)
         if example.label is not None:
             fields["label"] = self.label_indices("labels", [example.label])[0]
         return fields
 
-    def loss(self, output: Scores, batch: Batch) -> Loss:
-        return [Mean.of(*cross_entropy(output.labels, batch["label"]))]
+    def loss(self, output: Output, batch: Batch) -> Loss:
+        return [Mean.of(*cross_entropy(output.values, batch["label"]))]
 
     def metrics(self) -> "MetricCollection":
         from torchmetrics import MetricCollection
@@ -117,19 +113,23 @@ class Classification(LabelledTask[ClassificationOptions, Answer]):
 
         return MetricCollection({"accuracy": Accuracy(), "macro_f1": MacroF1(self.label_names("labels"))})
 
-    def observe(self, output: Scores, batch: Batch) -> dict[str, Tensor]:
-        return {"preds": output.labels.argmax(-1), "target": batch["label"]}
+    def observe(self, output: Output, batch: Batch) -> dict[str, Tensor]:
+        return {"preds": output.values.argmax(-1), "target": batch["label"]}
 
-    def decode(self, output: Scores, batch: Batch) -> list[Answer]:
+    def decode(self, output: Output, batch: Batch) -> list[Answer]:
         symbols = self.vocabularies["labels"].symbols
         answers = []
         for row, (probabilities, length) in enumerate(
-            zip(output.labels.float().softmax(-1).tolist(), batch["lengths"].tolist(), strict=True)
+            zip(output.values.float().softmax(-1).tolist(), batch["lengths"].tolist(), strict=True)
         ):
             weights = None if output.attention is None else output.attention[row, :length].tolist()
             best = symbols[max(range(len(symbols)), key=probabilities.__getitem__)]
             answers.append(Answer(best, dict(zip(symbols, probabilities, strict=True)), weights))
         return answers
+
+    @property
+    def pooling(self) -> str:
+        return self.options.pooling
 
     @property
     def remedy(self) -> str:
@@ -138,8 +138,8 @@ class Classification(LabelledTask[ClassificationOptions, Answer]):
     def baselines(self) -> Sequence[Baseline]:
         count = len(self.vocabularies["labels"].symbols)
 
-        def output(labels: np.ndarray) -> Scores:
-            return Scores(one_hot(labels, count), None)
+        def output(labels: np.ndarray) -> Output:
+            return Output(one_hot(labels, count))
 
         baselines: list[Baseline] = [
             Constant(self, "most frequent label", lambda labels: np.bincount(labels).argmax(), "label", output),
@@ -182,10 +182,3 @@ class Classification(LabelledTask[ClassificationOptions, Answer]):
                 f"pooling: expected a run with attention, got {self.options.pooling}; train with --pooling attention"
             )
         return AttentionWeights(self.steps(example), [answer.label], np.array([answer.attention]))
-
-    def raw_tokeniser_for(self, example: Labelled) -> RawTokeniser | None:
-        """Return the tokeniser of raw text if the run reads words and the example is a text without a label."""
-        vocabulary = vars(self).get("vocabularies", {}).get("units")
-        if example.label is not None or vocabulary is None or self.options.tokens not in ("word", "token"):
-            return None
-        return raw_tokeniser(vocabulary) if isinstance(example.content, str) else None

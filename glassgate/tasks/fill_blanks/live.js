@@ -6,8 +6,8 @@ models["fill-blanks"] = (info, run) => {
   const read = (text, edits) => {
     const tokens = tokenize(text);
     const count = tokens.length;
-    if (!count) return { count, tokens, labels: [], parts: {}, answers: [], unknown: [] };
-    const { outputs, parts } = run(info.encoder, embed(info.embedding, info.size, tokens.map(({ number }) => number)), count, { edits, memory });
+    if (!count) return tokenised(tokens);
+    const { outputs, parts } = run(info.encoder, embed(info.embedding, info.size, numbersOf(tokens)), count, { edits, memory });
     const [forward, backward] = outputs.map((output) => rowsOf(output, count));
     const zeros = new Float32Array(info.units);
     const oneTokenLeft = info.left.subarray(info.units, 2 * info.units);
@@ -17,7 +17,7 @@ models["fill-blanks"] = (info, run) => {
       const chances = softmax(linear(info.head, joined, 1));
       return { step: k, token: k, names: info.names, chances, chosen: argmax(chances), expected: number - UNKNOWN };
     });
-    return { count, tokens, labels: tokens.map(({ text: token }) => token), parts, answers, unknown: unknownTokens(tokens) };
+    return { ...tokenised(tokens), parts, answers };
   };
 
   return {

@@ -39,13 +39,14 @@ const textLanguageModel = (info, run) => {
   // Step k reads token k - 1 and predicts token k. The last step predicts the token after the text.
   const read = (text, edits) => {
     const tokens = tokenize(text);
-    const numbers = [PADDING, ...tokens.map(({ number }) => number)];
+    const numbers = [PADDING, ...numbersOf(tokens)];
     const count = numbers.length;
     const { chances, parts } = score(run(info.encoder, embed(info.embedding, info.size, numbers), count, { edits, memory }), count);
     const answers = chances.map((of, step) => ({
       step, token: step, names: info.names, chances: of, chosen: argmax(of), expected: step < tokens.length ? tokens[step].number - UNKNOWN : null,
     }));
-    return { count, tokens, labels: ["▸", ...tokens.map(({ text: token }) => token)], parts, answers, unknown: unknownTokens(tokens) };
+    const read = tokenised(tokens);
+    return { ...read, count, labels: ["▸", ...read.labels], parts, answers };
   };
 
   // Draws a known token with probabilities raised to 1 / temperature. At temperature 0, returns the most probable one.

@@ -21,9 +21,7 @@ from glassgate.tasks.data.raw_text import raw_tokeniser
 from glassgate.tasks.data.texts import join
 from glassgate.tasks.data.vocabulary import UNKNOWN, Vocabulary
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.labelled_task import LabelledTask
 from glassgate.tasks.networks.linear import Tied
-from glassgate.tasks.networks.maps import KernelScores, StepScores, TokenScores
 from glassgate.tasks.report.study import Excerpt
 from glassgate.tasks.report.task_view import LAYER
 from glassgate.tasks.task import Task
@@ -81,36 +79,6 @@ def tokeniser_rules(
         "lower": lower,
         "raw": raw and {"tokenised": raw.splits_punctuation, "segmented": raw.segments_cjk, "longest": raw.longest_cjk},
     }
-
-
-def labelled_input(
-    task: LabelledTask[Any, Any], network: Network, excerpt: Excerpt, splits_unknown: bool = False
-) -> dict[str, Any]:
-    """Return the data of the input: for texts, tokeniser rules and embeddings; for series, scale and excerpt steps."""
-    embedding = task.network.embedding
-    if embedding is None:
-        rows = excerpt.example.content[excerpt.start : excerpt.stop].tolist()
-        content = {"series": task.series_scale, "initial_input": {"rows": rows}}
-    else:
-        assert isinstance(embedding, nn.Embedding)
-        rules = tokeniser_rules(task.vocabularies["units"], task.options.tokens, splits_unknown=splits_unknown)
-        size = embedding.embedding_dim
-        content = {"tokens": rules, "embedding": network.add_array(embedding.weight), "size": size}
-    return content | {"linear": _map(network, task.network.linear)}
-
-
-def _map(network: Network, linear: object) -> dict[str, Any] | None:
-    """The values of the map of a text or a series that the network corrects; None for none."""
-    match linear:
-        case TokenScores():
-            return {"table": network.add_array(linear.table()), "rarity": network.add_array(linear.rarity)}
-        case StepScores():
-            return {"weight": network.add_array(linear.weight[:-1]), "bias": network.add_array(linear.bias[:-1])}
-        case KernelScores():
-            support, coefficients = network.add_array(linear.support), network.add_array(linear.coefficients)
-            numbers = {"features": linear.support.shape[1], "differences": linear.differences, "rate": linear.rate}
-            return {"support": support, "coefficients": coefficients, **numbers}
-    return None
 
 
 def output_layer(network: Network, head: nn.Module, embedding: nn.Embedding) -> dict[str, Any]:

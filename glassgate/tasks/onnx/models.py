@@ -18,7 +18,6 @@ import glassgate as gg
 from glassgate.tasks import part_of
 from glassgate.tasks.data.vocabulary import PADDING
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.labelled_task import LabelledTask
 from glassgate.tasks.networks.encoder import States, as_tuple
 from glassgate.tasks.runs import Run, all_or_none
 from glassgate.tasks.task import Task
@@ -86,39 +85,6 @@ class Function(nn.Module, Generic[Network]):
     def __init__(self, network: Network) -> None:
         super().__init__()
         self.network = network
-
-
-class LabelledNetwork(Function[Any]):
-    """The network of a task that reads texts or series.
-
-    Attributes:
-        scale: the mean and the standard deviation of each channel of series, (2, C); None for texts
-    """
-
-    scale: Tensor | None
-
-    def __init__(self, task: LabelledTask[Any, Any]) -> None:
-        super().__init__(task.network)
-        self.register_buffer("scale", None if task.series_scale is None else torch.tensor(task.series_scale))
-
-    def output(self, steps: Tensor, lengths: Tensor) -> Any:
-        """Standardise series, and return the output of the network."""
-        if self.scale is None:
-            return self.network({"units": steps, "lengths": lengths})
-        return self.network({"series": (steps - self.scale[0]) / self.scale[1], "lengths": lengths})
-
-    def model(self, task: LabelledTask[Any, Any], outputs: Sequence[str]) -> Model:
-        """Return the description of the model for the exporter, from the names of its outputs."""
-        scale = self.scale
-        if scale is None:
-            count = len(task.vocabularies["units"])
-            return Model(self, {"units": "N L", "lengths": "N"}, lambda N, L: random_indices(N, L, count), outputs)
-
-        def random_series(N: int, L: int) -> tuple[Tensor, Tensor]:
-            _, lengths = random_indices(N, L, 3)
-            return scale[0] + scale[1] * torch.randn(N, L, scale.shape[1]), lengths
-
-        return Model(self, {"series": "N L *", "lengths": "N"}, random_series, outputs)
 
 
 def random_indices(N: int, L: int, count: int) -> tuple[Tensor, Tensor]:

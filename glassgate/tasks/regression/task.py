@@ -14,12 +14,11 @@ from glassgate.tasks.baselines.features import Constant, OnFeatures, ridge_regre
 from glassgate.tasks.data.batches import Batch, Encoded, EncodedCorpus, move
 from glassgate.tasks.data.labelled import Labelled, LabelledOptions
 from glassgate.tasks.data.number_labels import check_units, mean_and_deviation, parse_numbers
-from glassgate.tasks.data.vocabulary import PADDING
-from glassgate.tasks.labelled_task import LabelledTask
+from glassgate.tasks.labelled.network import Output
+from glassgate.tasks.labelled.task import LabelledTask
 from glassgate.tasks.loss import Loss, Mean, to_float
 from glassgate.tasks.options import option
 from glassgate.tasks.predictions import Record
-from glassgate.tasks.regression.network import Regressor
 from glassgate.tasks.task import Vocabularies
 
 if TYPE_CHECKING:
@@ -51,7 +50,6 @@ class Regression(LabelledTask[RegressionOptions, list[float]]):
     monitor = "mae"
     lower_is_better = True
     predicts_numbers = True
-    padding = {"units": PADDING, "series": 0, "numbers": 0, "linear": 0}
 
     def collect(self, examples: Sequence[Labelled]) -> Vocabularies:
         check_units(examples)
@@ -61,10 +59,6 @@ class Regression(LabelledTask[RegressionOptions, list[float]]):
         if not vocabularies:
             self.fit_map(self.corpus(examples), np.stack([self._encode_numbers(each)["numbers"] for each in examples]))
         return vocabularies
-
-    def build(self) -> Regressor:
-        count = len(self.fitted["numbers"][0])
-        return Regressor(self.options, *self.input_sizes(), count, self.linear_map(count))
 
     def encoded(self, examples: Sequence[Labelled]) -> EncodedCorpus:
         """Encode examples; errors in their numbers are reported now."""
@@ -83,28 +77,28 @@ class Regression(LabelledTask[RegressionOptions, list[float]]):
         mean, deviation = np.array(self.fitted["numbers"])
         return {"numbers": ((parse_numbers(example, len(mean)) - mean) / deviation).astype(np.float32)}
 
-    def loss(self, output: Tensor, batch: Batch) -> Loss:
-        return [Mean.of(F.smooth_l1_loss(to_float(output), batch["numbers"], reduction="none"))]
+    def loss(self, output: Output, batch: Batch) -> Loss:
+        return [Mean.of(F.smooth_l1_loss(to_float(output.values), batch["numbers"], reduction="none"))]
 
     def metrics(self) -> "MetricCollection":
         from torchmetrics import MeanAbsoluteError, MeanSquaredError, MetricCollection
 
         return MetricCollection({"mae": MeanAbsoluteError(), "mse": MeanSquaredError()})
 
-    def observe(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def observe(self, output: Output, batch: Batch) -> dict[str, Tensor]:
         return {
-            "preds": self._to_data_units(output).flatten(),
+            "preds": self._to_data_units(output.values).flatten(),
             "target": self._to_data_units(batch["numbers"]).flatten(),
         }
 
-    def decode(self, output: Tensor, batch: Batch) -> list[list[float]]:
-        return [row.tolist() for row in self._to_data_units(output)]
+    def decode(self, output: Output, batch: Batch) -> list[list[float]]:
+        return [row.tolist() for row in self._to_data_units(output.values)]
 
     def baselines(self) -> Sequence[Baseline]:
         count = len(self.fitted["numbers"][0])
 
-        def output(numbers: np.ndarray) -> Tensor:
-            return torch.from_numpy(numbers.reshape(-1, count)).float()
+        def output(numbers: np.ndarray) -> Output:
+            return Output(torch.from_numpy(numbers.reshape(-1, count)).float())
 
         return [
             Constant(self, "mean", lambda numbers: np.zeros(count), "numbers", output),

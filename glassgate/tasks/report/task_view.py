@@ -12,15 +12,11 @@ from glassgate.glass.study import Passage
 from glassgate.tasks import part_of
 from glassgate.tasks.data.batches import Batch, Encoded, collate, to_device
 from glassgate.tasks.data.batching import Piece
-from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.errors import UserError
-from glassgate.tasks.labelled_task import LabelledTask
 from glassgate.tasks.report.answers import BatchAnswers
 from glassgate.tasks.task import Task
 
 TaskType = TypeVar("TaskType", bound=Task[Any, Any, Any])
-LabelledTaskType = TypeVar("LabelledTaskType", bound=LabelledTask[Any, Any])
-
 
 LAYER = "encoder"
 """The attribute of every network that holds the recurrent layers shown in the report."""
@@ -100,19 +96,6 @@ class TaskView(Generic[TaskType]):
         """Return the input of the recurrent layers for an excerpt, as a passage without answers."""
         series = self.series(example)
         return Passage(self.steps(example)[start:stop], series=None if series is None else series[start:stop])
-
-
-class LabelledView(TaskView[LabelledTaskType]):
-    """The examples and steps of a task that reads a text or a series."""
-
-    def example(self, text: str) -> Labelled:
-        return super().example(text) if self.task.series_scale else Labelled(text)
-
-    def steps(self, example: Labelled) -> Sequence[str]:
-        return self.task.steps(example)
-
-    def series(self, example: Labelled) -> np.ndarray | None:
-        return example.content if isinstance(example.content, np.ndarray) else None
 
 
 def view_of(task: Task[Any, Any, Any]) -> TaskView[Any]:

@@ -18,7 +18,7 @@ models.tagging = (info, run) => {
   };
 
   const inputOf = (tokens) => {
-    const vectors = embed(info.embedding, info.size, tokens.map(({ number }) => number));
+    const vectors = embed(info.embedding, info.size, numbersOf(tokens));
     if (!info.spelling) return vectors;
     return concatenate(rowsOf(vectors, tokens.length).flatMap((row, k) => [row, spelling(tokens[k].text)]));
   };
@@ -41,8 +41,7 @@ models.tagging = (info, run) => {
   const read = (text, edits) => {
     const tokens = tokenize(text);
     const count = tokens.length;
-    const empty = { count, tokens, labels: [], parts: {}, answers: [], unknown: [] };
-    if (!count) return empty;
+    if (!count) return tokenised(tokens);
     const { output, parts } = run(info.encoder, inputOf(tokens), count, { edits, memory });
     const scores = rowsOf(linear(info.head, output, count), count);
     const path = info.chain ? bestPath(scores, info.chain) : scores.map(argmax);
@@ -52,7 +51,7 @@ models.tagging = (info, run) => {
       const chances = softmax(linear(info.intent_head, peaks, 1));
       answers.push({ step: null, names: info.intents, chances, chosen: argmax(chances) });
     }
-    return { ...empty, labels: tokens.map(({ text: token }) => token), parts, answers, unknown: unknownTokens(tokens) };
+    return { ...tokenised(tokens), parts, answers };
   };
 
   const classOf = colourOf(info.labels);

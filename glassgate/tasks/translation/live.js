@@ -89,14 +89,12 @@ models.translation = (info, run) => {
   const read = (text, edits) => {
     const tokens = tokenize(text);
     const count = tokens.length;
-    const labels = tokens.map(({ text: token }) => token);
-    if (!count) return { count, tokens, labels, decoded: [], parts: {}, answers: [], unknown: [] };
-    const numbers = tokens.map(({ number }) => number);
-    const { output, parts } = run(info.encoder, embed(info.embedding, info.size, numbers), count, { edits, memory });
+    if (!count) return { ...tokenised(tokens), decoded: [] };
+    const { output, parts } = run(info.encoder, embed(info.embedding, info.size, numbersOf(tokens)), count, { edits, memory });
     const written = write(output, parts, count, edits);
     const answers = written.map(({ number, chances, weights }) => ({ step: null, names: info.names, chances, chosen: number - UNKNOWN, weights }));
     const decoded = written.map(({ before }) => (before === PADDING ? "▸" : info.names[before - UNKNOWN]));
-    return { count, tokens, labels, decoded, parts: { ...parts, ...joinedParts(written) }, answers, unknown: unknownTokens(tokens) };
+    return { ...tokenised(tokens), decoded, parts: { ...parts, ...joinedParts(written) }, answers };
   };
 
   const textOf = ({ answers }) => {

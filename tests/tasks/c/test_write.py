@@ -14,8 +14,7 @@ import pytest
 
 from glassgate.cli import main
 from glassgate.tasks.c.program import write_program
-from glassgate.tasks.classification.options import ClassificationOptions
-from glassgate.tasks.classification.task import Classification
+from glassgate.tasks.classification import Classification, ClassificationOptions
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import OptionError

@@ -113,7 +113,7 @@ def test_last_is_the_last_step_of_each_direction() -> None:
         output, _ = network.encoder(network.embedding(batch["units"]), lengths=batch["lengths"])
         ends = torch.stack([output[0, 2], output[1, 3]])[:, :8]
         expected = network.head(torch.cat([ends, output[:, 0, 8:]], 1))
-        torch.testing.assert_close(network(batch).labels, expected)
+        torch.testing.assert_close(network(batch).values, expected)
 
 
 def test_some_words_are_unknown_in_training() -> None:
@@ -142,9 +142,9 @@ def test_the_linear_map_reads_the_tf_idf_of_the_tokens() -> None:
     assert not network.linear(torch.zeros_like(units)).any()  # a text without tokens
     assert expected.abs().max() > 1e-2
     batch = {"units": units, "lengths": (units > 0).sum(1)}
-    with_map = network(batch).labels
+    with_map = network(batch).values
     network.linear = None
-    torch.testing.assert_close(with_map - network(batch).labels, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(with_map - network(batch).values, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_training_corrects_a_ridge_regression_on_the_other_texts() -> None:
@@ -183,7 +183,7 @@ def test_the_share_of_the_correction() -> None:
 def test_networks_without_a_linear_map(monkeypatch: pytest.MonkeyPatch) -> None:
     assert trained(texts(20), epochs=1, linear=False).network.linear is None
     assert trained(series(20), epochs=1, linear=False).network.linear is None
-    monkeypatch.setattr("glassgate.tasks.labelled_task.MAX_TOKEN_WEIGHTS", 5)
+    monkeypatch.setattr("glassgate.tasks.networks.maps.MAX_TOKEN_WEIGHTS", 5)
     assert trained(texts(20), epochs=1).network.linear is None
     monkeypatch.setattr("glassgate.tasks.classification.task.MAX_EXAMPLES", 19)
     assert trained(series(20), epochs=1).network.linear is None
@@ -192,7 +192,7 @@ def test_networks_without_a_linear_map(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_number_of_texts_determines_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [Labelled("often once", "x"), Labelled("often twice", "y"), Labelled("twice", "y")]
     for limit, expected in ((3, ["often", "twice", "once"]), (2, ["often", "twice"])):
-        monkeypatch.setattr("glassgate.tasks.labelled_task.MANY_TEXTS", limit)
+        monkeypatch.setattr("glassgate.tasks.labelled.task.MANY_TEXTS", limit)
         assert trained(rows, epochs=1, least_count=0).vocabularies["units"].symbols == expected
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -18,19 +18,14 @@ from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.labelled import MANY_TEXTS, Labelled, LabelledOptions
 from glassgate.tasks.data.number_labels import mean_and_deviation, with_decimal_point
-from glassgate.tasks.data.raw_text import RawTokeniser, note_on_unsegmented
+from glassgate.tasks.data.raw_text import RawTokeniser, note_on_unsegmented, raw_tokeniser
 from glassgate.tasks.data.reading import NO_READING, Reading
+from glassgate.tasks.data.unknown import UNLABELLED
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
 from glassgate.tasks.definition import Prediction, Split
-from glassgate.tasks.networks.maps import (
-    MAX_TOKEN_WEIGHTS,
-    InputMap,
-    KernelScores,
-    StepScores,
-    TokenScores,
-    fit_series,
-    fit_texts,
-)
+from glassgate.tasks.labelled.network import SequenceNetwork
+from glassgate.tasks.networks import maps
+from glassgate.tasks.networks.ridge import log_odds_factor
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Task, Vocabularies
 from glassgate.tasks.wording import plural
@@ -42,9 +37,15 @@ LabelledOptionsType = TypeVar("LabelledOptionsType", bound=LabelledOptions)
 
 
 class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
-    """Reads, counts and encodes texts or series. Subclasses add the label, the network and its predictions."""
+    """Reads, counts and encodes texts or series, and builds the network. Subclasses add the label and the predictions.
+
+    Attributes:
+        predicts_numbers: whether the outputs are numbers, whose means and deviations are `fitted["numbers"]`, and not
+            scores of the vocabulary "labels"
+    """
 
     predicts_numbers = False
+    padding: ClassVar = {"units": PADDING, "series": 0, "label": UNLABELLED, "numbers": 0, "linear": 0}
 
     def examine(self, path: str | Path) -> Reading:
         return Reading.of(**self._reader(path, True, NO_READING).found)
@@ -141,11 +142,18 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
     def rate_for(self, batch_size: int) -> float:
         return self.requested.rate_for(batch_size, is_series=self.series_scale is not None)
 
-    def input_sizes(self) -> tuple[int | None, int]:
-        """Return two numbers: the size of the vocabulary (None for series) and the number of features of a step."""
-        if self.series_scale is None:
-            return len(self.vocabularies["units"]), self.options.embedding_size
-        return None, len(self.series_scale[0])
+    @property
+    def pooling(self) -> str:
+        """How the network combines the outputs of all steps: one of `POOLINGS`."""
+        return "last"
+
+    def build(self) -> SequenceNetwork:
+        scale = self.series_scale
+        input_size = len(scale[0]) if scale else self.options.embedding_size
+        vocabulary_size = None if scale else len(self.vocabularies["units"])
+        count = len(self.fitted["numbers"][0] if self.predicts_numbers else self.vocabularies["labels"].symbols)
+        linear = self._linear_map(count)
+        return SequenceNetwork(self.options, vocabulary_size, input_size, count, self.pooling, linear)
 
     def fit_map(self, examples: Corpus[Labelled], targets: np.ndarray) -> None:
         """Add a map of the texts or series to targets, `(N, K)`, to `fitted`, by ridge regression, if there are few.
@@ -158,32 +166,28 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         inputs = [each for example in examples for each in self.encode_input(example).values()]
         centred = targets - targets.mean(0)
         if self.series_scale is None:
-            fitted = fit_texts(inputs, TokenScores(self._rarity(), targets.shape[1]), centred)
+            fitted = maps.fit_texts(inputs, maps.TokenScores(self._rarity(), targets.shape[1]), centred)
         else:
-            fitted = fit_series(inputs, centred)
+            fitted = maps.fit_series(inputs, centred)
         if fitted is None:
             return
         coefficients, left_out, _ = fitted.regression
-        if factor := self.output_factor(left_out, targets):
+        if factor := 1.0 if self.predicts_numbers else log_odds_factor(left_out, targets):
             self.fitted[fitted.name] = fitted.arguments(factor * coefficients)
             if len(left_out) == len(examples):
                 self.fitted["left_out"] = (factor * left_out).round(4).tolist()
 
-    def output_factor(self, left_out: np.ndarray, targets: np.ndarray) -> float:
-        """Return the factor of the outputs of a fitted map, which are `left_out` for examples that it did not read."""
-        return 1.0
-
-    def linear_map(self, num_outputs: int) -> InputMap | None:
-        """Return the map of the tokens or the series that the network contains; None for none."""
+    def _linear_map(self, num_outputs: int) -> maps.InputMap | None:
+        """The map of the tokens or the series that the network contains; None for none."""
         if "kernel" in self.fitted:
             support, coefficients, *numbers = self.fitted["kernel"]
-            return KernelScores(torch.tensor(support), torch.tensor(coefficients), *numbers)
+            return maps.KernelScores(torch.tensor(support), torch.tensor(coefficients), *numbers)
         if "ridge" in self.fitted and self.series_scale is not None:
-            return StepScores(*map(torch.tensor, self.fitted["ridge"]))
-        too_large = len(self.fitted.get("counts", ())) * num_outputs > MAX_TOKEN_WEIGHTS
+            return maps.StepScores(*map(torch.tensor, self.fitted["ridge"]))
+        too_large = len(self.fitted.get("counts", ())) * num_outputs > maps.MAX_TOKEN_WEIGHTS
         if "counts" not in self.fitted or not self.options.linear or too_large:
             return None
-        scores = TokenScores(self._rarity(), num_outputs)
+        scores = maps.TokenScores(self._rarity(), num_outputs)
         if "ridge" in self.fitted:
             scores.weight = nn.Parameter(torch.tensor(self.fitted["ridge"]), requires_grad=False)
         return scores
@@ -199,13 +203,17 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         """Multiply the correction of a fitted map by a share, because few examples make it too large.
 
         Of `_SHARES`, it is the one with the smallest loss on dev data; without enough of them, `_SHARE`. The rest
-        of the share goes to `constant_outputs`.
+        of the share goes to the best constant outputs: zero for numbers, and the logarithms of label frequencies.
         """
         if "left_out" not in self.fitted:
             return ""
         head: Any = self.network.head
         learned = head.weight.detach(), head.bias.detach()
-        fixed = torch.zeros_like(head.weight), self.constant_outputs(train).to(head.bias)
+        constant = torch.zeros(())
+        if not self.predicts_numbers:
+            counts = np.bincount([int(each["label"]) for each in train])
+            constant = torch.from_numpy(np.log(counts / counts.sum()))
+        fixed = torch.zeros_like(head.weight), constant.to(head.bias)
 
         def blend(share: float) -> None:
             head.weight.data, head.bias.data = (a.lerp(b, share) for a, b in zip(fixed, learned, strict=True))
@@ -217,10 +225,6 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         share = min(_SHARES, key=loss) if len(dev) >= _MIN_DEV else _SHARE
         blend(share)
         return f"the outputs are those of a ridge regression and {share:.0%} of the network's correction (--no-linear)"
-
-    def constant_outputs(self, train: Sequence[Encoded]) -> Tensor:
-        """Return the outputs, `(K,)`, of a network that reads nothing."""
-        return torch.zeros(())
 
     def _rarity(self) -> Tensor:
         """The inverse document frequency of each token; it estimates the number of its texts by its occurrences."""
@@ -262,8 +266,12 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         return texts.join(self.tokens(example), self.options.tokens)
 
     def raw_tokeniser_for(self, example: Labelled) -> RawTokeniser | None:
-        """Return a tokeniser for texts that are not split like the training data; None if `texts.split` is enough."""
-        return None
+        """Return the tokeniser of raw text for an unlabelled text if the task is a trained classifier of words."""
+        vocabulary = vars(self).get("vocabularies", {}).get("units")
+        if self.predicts_numbers or example.label is not None or vocabulary is None:
+            return None
+        reads_raw = self.options.tokens in ("word", "token") and isinstance(example.content, str)
+        return raw_tokeniser(vocabulary) if reads_raw else None
 
     def _series(self, example: Labelled, channels: int) -> np.ndarray:
         content = example.content

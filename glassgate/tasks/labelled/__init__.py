@@ -1,0 +1,1 @@
+"""What classification and regression share: reading, network, report page and exports."""
