@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from glassgate.tasks.data import records, texts
 from glassgate.tasks.data.corpus import NUMBER, SEQUENCE, SYMBOL, Corpus
@@ -14,6 +14,9 @@ from glassgate.tasks.data.vocabulary import Tokens
 from glassgate.tasks.definition import Prediction
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Split, Task, Vocabularies
+
+if TYPE_CHECKING:
+    from torchmetrics import MetricCollection
 
 TextOptionsType = TypeVar("TextOptionsType", bound=TextOptions)
 
@@ -47,6 +50,13 @@ class TextTask(Task[TextOptionsType, Any, Prediction]):
     @property
     def held_out_rule(self) -> Rule[Any]:
         return LastExamples() if self.options.sequence == "line" else LastSteps()
+
+    def metrics(self) -> "MetricCollection":
+        from torchmetrics import MetricCollection
+
+        from glassgate.tasks.metrics.scores import Accuracy, Likelihood
+
+        return MetricCollection({"likelihood": Likelihood(), "accuracy": Accuracy()})
 
     def collect(self, examples: Sequence[Any]) -> Vocabularies:
         return {"units": texts.vocabulary(examples, self.options.tokens, self.options.least_count)}

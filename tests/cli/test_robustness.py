@@ -21,7 +21,7 @@ from glassgate.cli.progress import Bar
 from glassgate.tasks import task_class_of_run
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.language_model import LanguageModel, LanguageModelOptions
-from glassgate.tasks.language_model.sampling import sample_token
+from glassgate.tasks.language_model.task import sample_token
 from glassgate.tasks.runs import write
 from glassgate.tasks.task import Split
 from tests.tasks.corpus import sentences, write_conllu

@@ -1,6 +1,5 @@
 """Filling blanks: predict missing tokens from the text before and after them."""
 
-from glassgate.tasks.fill_blanks.options import FillBlanksOptions
-from glassgate.tasks.fill_blanks.task import BLANK, FillBlanks
+from glassgate.tasks.fill_blanks.task import BLANK, FillBlanks, FillBlanksOptions
 
 __all__ = ["BLANK", "FillBlanks", "FillBlanksOptions"]

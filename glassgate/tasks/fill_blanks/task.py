@@ -3,9 +3,10 @@
 import re
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,19 +16,16 @@ from glassgate.tasks.baselines.ngrams import TokenModel
 from glassgate.tasks.data import texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.batching import Batching
-from glassgate.tasks.data.texts import Text
+from glassgate.tasks.data.texts import Text, TextOptions
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.fill_blanks.network import BlankNetwork, BlankScores
-from glassgate.tasks.fill_blanks.options import FillBlanksOptions
 from glassgate.tasks.loss import Loss, Mean, cross_entropy
 from glassgate.tasks.networks.encoder import select_rows
+from glassgate.tasks.options import option
 from glassgate.tasks.predictions import Record, text_record
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.text_task import TextTask
-
-if TYPE_CHECKING:
-    from torchmetrics import MetricCollection
 
 BLANK = "___"
 """A blank in a text; two or more underscores are a blank, too."""
@@ -40,6 +38,18 @@ _LONGEST_PIECE = 4096
 _BEAM_SIZE = 32
 
 _N_BEST = 10  # the default number of candidates
+
+
+@dataclass(frozen=True, kw_only=True)
+class FillBlanksOptions(TextOptions):
+    """The options of filling blanks."""
+
+    common: ClassVar = (*TextOptions.common, "tokens", "longest_blank")
+
+    longest_blank: int = option(4, "length of the longest blank, in tokens", minimum=1)
+    longest: int = option(
+        256, "cut training sequences longer than this many tokens; 0 disables it", group="training", minimum=0
+    )
 
 
 class Candidate(NamedTuple):
@@ -95,13 +105,6 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
         token_nats, mask = cross_entropy(output.token_scores, batch["units"] - UNKNOWN)
         length_nats, _ = cross_entropy(output.length_scores, output.blank_lengths - 1)
         return [Mean.of(token_nats + length_nats, mask)]
-
-    def metrics(self) -> "MetricCollection":
-        from torchmetrics import MetricCollection
-
-        from glassgate.tasks.metrics.scores import Accuracy, Likelihood
-
-        return MetricCollection({"likelihood": Likelihood(), "accuracy": Accuracy()})
 
     def observe(self, output: BlankScores, batch: Batch) -> dict[str, Tensor]:
         """Score a blank of one token at every position of the text."""
@@ -214,13 +217,7 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
 
     @torch.inference_mode()
     def _search(self, before: Sequence[str], after: Sequence[str], lengths: list[int], n_best: int) -> list[Candidate]:
-        """Find the most probable contents of a blank with a beam search from left to right for each length.
-
-        Args:
-            before, after: the tokens before and after the blank
-            lengths: the lengths to try
-            n_best: the number of candidates to return
-        """
+        """Find the most probable contents of a blank between two texts, by a beam search for each of the `lengths`."""
         network, vocabulary = self.network.eval(), self.vocabularies["units"]
         assert isinstance(network, BlankNetwork)
         device = next(network.parameters()).device
@@ -237,22 +234,18 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
             output, state = output_before, state_before
             for remaining in range(length, 0, -1):
                 rows = len(output)
-                token_scores = network.token_scores(
-                    output,
-                    None if output_after is None else output_after.expand(rows, -1),
-                    torch.full((rows,), remaining, device=device),
-                )
+                beside = None if output_after is None else output_after.expand(rows, -1)
+                token_scores = network.token_scores(output, beside, torch.full((rows,), remaining, device=device))
                 totals = scores[:, None] + token_scores.float().log_softmax(-1)[:, FIRST - UNKNOWN :]
                 scores, best = totals.flatten().topk(min(beam_size, totals.numel()))
                 origins, new_tokens = best // totals.shape[1], best % totals.shape[1]
                 tokens = torch.cat([tokens[origins], new_tokens[:, None]], 1)
                 if remaining > 1:
-                    output, state = network.advance(new_tokens + FIRST, select_rows(state, origins))
+                    output, state = network.read_before(new_tokens[:, None] + FIRST, select_rows(state, origins))
             found += zip(scores.exp().tolist(), tokens.tolist(), strict=True)
         found.sort(key=lambda pair: -pair[0])
-        symbols, token_kind = vocabulary.symbols, self.options.tokens
         return [
-            Candidate(texts.join([symbols[index] for index in row], token_kind), probability)
+            Candidate(texts.join([vocabulary.symbols[index] for index in row], self.options.tokens), probability)
             for probability, row in found[:n_best]
         ]
 

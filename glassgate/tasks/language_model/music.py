@@ -1,7 +1,4 @@
-"""Reads piano rolls from .npz, .npy, .json and .mat files.
-
-A piano roll contains, for each time step, the keys of a piano that sound.
-"""
+"""Reads piano rolls, the keys of a piano that sound at each time step, from .npz, .npy, .json and .mat files."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -26,6 +23,7 @@ LOWEST_KEY = 21
 _HIGHEST_KEY = LOWEST_KEY + NUM_KEYS - 1
 
 _SPLIT_OF_PREFIX = {"train": "train", "valid": "dev", "dev": "dev", "test": "test"}
+_NESTED_LISTS = re.compile(r'\s*(\{\s*"\w+"\s*:\s*)?\[\s*\[\s*\[\s*[\d\]]')
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +49,6 @@ def read_rolls(path: str | Path) -> dict[str, list[Roll]]:
     - .npy: one such array.
     - .mat: cell arrays `traindata`, `validdata` and `testdata` of arrays `(L, 88)`. Requires SciPy.
 
-    Raises:
-        DataError: the file is missing, or has none of these formats
     """
     kind = detect_kind(path)
     if kind not in _READERS:
@@ -70,9 +66,6 @@ def read_rolls(path: str | Path) -> dict[str, list[Roll]]:
 
 def parse_roll(text: str) -> Roll:
     """Return the piece of music in a text. Each line is a step: MIDI numbers, or "-" for silence.
-
-    Raises:
-        OptionError: a word is not a MIDI number from 21 to 108
 
     Example:
         >>> parse_roll("60 64 67\\n-").steps.sum(1).tolist()
@@ -103,22 +96,17 @@ def is_music(path: str | Path) -> bool:
     return kind == "mat"
 
 
-_NESTED_LISTS = re.compile(r'\s*(\{\s*"\w+"\s*:\s*)?\[\s*\[\s*\[\s*[\d\]]')
-
-
 def _check_piece(source: str, piece: np.ndarray) -> np.ndarray:
     """Check that a piece is `(L, 88)` of 0 and 1, and return it as uint8."""
     if piece.ndim != 2 or piece.shape[1] != NUM_KEYS or piece.dtype.kind not in "biuf":
-        raise DataError(
-            source, None, f"expected an array of numbers (steps, {NUM_KEYS}), got {piece.dtype} {piece.shape}"
-        )
+        expected = f"expected an array of numbers (steps, {NUM_KEYS})"
+        raise DataError(source, None, f"{expected}, got {piece.dtype} {piece.shape}")
     if len(piece) < 2:
         raise DataError(source, None, f"expected at least 2 steps, one to hear and one to predict, got {len(piece)}")
     if not np.isin(piece, (0, 1)).all():
         step, key = np.argwhere(~np.isin(piece, (0, 1)))[0]
-        raise DataError(
-            source, None, f"expected 0 and 1, got {piece[step, key]} in step {step}; write 1 for any loudness"
-        )
+        got = f"got {piece[step, key]} in step {step}"
+        raise DataError(source, None, f"expected 0 and 1, {got}; write 1 for any loudness")
     return piece.astype(np.uint8)
 
 
@@ -136,12 +124,7 @@ def _read_json(path: str | Path) -> Iterable[tuple[str, np.ndarray]]:
 
 
 def _roll_from_notes(steps: Sequence[Any], note_error: Callable[[object, int], Exception]) -> np.ndarray:
-    """Convert lists of MIDI numbers to an array `(L, 88)`.
-
-    Args:
-        steps: the MIDI numbers of each step
-        note_error: returns the error for an invalid note and the index of its step
-    """
+    """Convert the MIDI numbers of L steps to an array `(L, 88)`. `note_error` gets an invalid note and its step."""
     roll = np.zeros((len(steps), NUM_KEYS), np.uint8)
     for step, notes in enumerate(steps):
         for note in notes if isinstance(notes, list) else [notes]:

@@ -15,14 +15,8 @@ from glassgate.tasks.networks.linear import Tied
 class LanguageNetwork(nn.Module):
     """Embeddings, recurrent layers that carry their states from batch to batch, and scores of the next token.
 
-    For notes, the network has no embedding, and scores each of the 88 keys of a piano.
-
-    Args:
-        options: sizes and cell
-        vocabulary_size: the number of tokens, V, including padding and unknown; None for notes
-
-    Attributes:
-        carried: the names of the buffers that contain the states, `(num_layers, N, H)`
+    `vocabulary_size`, V, includes padding and unknown. It is None for notes: then the network has no embedding, and
+    scores each of the 88 keys of a piano.
     """
 
     def __init__(self, options: LanguageModelOptions, vocabulary_size: int | None):
@@ -39,17 +33,13 @@ class LanguageNetwork(nn.Module):
                 self.head = Tied(self.embedding, options.hidden_size)
             else:
                 self.head = nn.Linear(options.hidden_size, vocabulary_size - UNKNOWN)
+        # The buffers of the states, `(num_layers, N, H)`.
         self.carried = [f"state_{name}" for name in self.encoder.cell.state]
 
     def forward(self, batch: Batch) -> Tensor:
-        """Score the next token or notes after each step of a batch, and carry the final states to the next call.
+        """Score all tokens except padding, `(N, L, V - 1)`, or the notes, `(N, L, 88)`, of the step after each input.
 
-        Args:
-            batch: with `inputs`, tokens `(N, L)` or notes `(N, L, 88)`; `lengths`, `(N,)`; and `continues`, `(N,)`,
-                whether a row continues the same row of the previous batch
-
-        Returns:
-            the scores: of all tokens except padding, `(N, L, V - 1)`, or of notes, `(N, L, 88)`
+        The final states are carried to the next call, in which `continues`, `(N,)`, says which rows continue.
         """
         scores, state = self.advance(batch["inputs"], batch["lengths"], self._carried_state(batch["continues"]))
         for name, tensor in zip(self.carried, as_tuple(state), strict=True):

@@ -28,7 +28,6 @@ from glassgate.tasks.language_model.baselines import KeyFrequencies, KeyTransiti
 from glassgate.tasks.language_model.music import LOWEST_KEY, NUM_KEYS, Roll, is_music, read_rolls
 from glassgate.tasks.language_model.network import LanguageNetwork
 from glassgate.tasks.language_model.options import NOTES, LanguageModelOptions
-from glassgate.tasks.language_model.sampling import MIN_TEMPERATURE, check_sampling, sample_token
 from glassgate.tasks.loss import Loss, Mean, cross_entropy, to_float
 from glassgate.tasks.networks.encoder import step_mask
 from glassgate.tasks.predictions import Record, text_record
@@ -39,6 +38,9 @@ from glassgate.tasks.wording import printable
 
 if TYPE_CHECKING:
     from torchmetrics import MetricCollection
+
+
+_MIN_TEMPERATURE = 1e-30  # in float32, scores divided by a smaller temperature could become NaN
 
 
 class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
@@ -57,9 +59,8 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
     options_type = LanguageModelOptions
     try_next = ("generate {run} --length 300 --temperature 0.8", "evaluate {run} {file}")
     padding = {"inputs": PADDING, "targets": PADDING}
-    input_field = target_field = (
-        "targets"  # the tokens; "inputs" has the tokens of the steps before, and begins with padding
-    )
+    # "targets" has the tokens; "inputs" has the tokens of the steps before, and begins with padding.
+    input_field = target_field = "targets"
     builtin_data = "Python's documentation"
     builtin_options = {"dropout": 0.0, "epochs": 3, "batch_size": 16, "learning_rate": 5e-3}
 
@@ -124,11 +125,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
         return ByContent(attrgetter("steps")) if self.options.tokens == NOTES else super().held_out_rule
 
     def batching(self) -> Batching:
-        """Return the rules of batching.
-
-        Files are concatenated into streams, and pieces of music form batches of similar length; both are read chunk by
-        chunk. Lines form batches of similar length, and are read whole.
-        """
+        """Return the batching: streams of files and pieces of music are read chunk by chunk, lines are read whole."""
         if self.options.tokens == NOTES:
             return ChunkBatching(self.options, self.options.chunk)
         if self.options.sequence == "file":
@@ -144,10 +141,8 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
 
     def encode(self, example: Text | Roll) -> Encoded:
         if isinstance(example, Roll):
-            return {
-                "inputs": np.concatenate([np.zeros_like(example.steps[:1]), example.steps[:-1]]),
-                "targets": example.steps,
-            }
+            before = np.concatenate([np.zeros_like(example.steps[:1]), example.steps[:-1]])
+            return {"inputs": before, "targets": example.steps}
         indices = self.vocabularies["units"].encode(example.tokens)
         return {"inputs": texts.shift_right(indices, PADDING), "targets": indices}
 
@@ -155,13 +150,13 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
         return [Mean.of(*self._nats(output, batch))]
 
     def metrics(self) -> "MetricCollection":
+        if self.options.tokens != NOTES:
+            return super().metrics()
         from torchmetrics import MetricCollection
 
-        from glassgate.tasks.metrics.scores import Accuracy, Likelihood, NoteF1
+        from glassgate.tasks.metrics.scores import Likelihood, NoteF1
 
-        if self.options.tokens == NOTES:
-            return MetricCollection({"likelihood": Likelihood(per_token=False), "note_f1": NoteF1()})
-        return MetricCollection({"likelihood": Likelihood(), "accuracy": Accuracy()})
+        return MetricCollection({"likelihood": Likelihood(per_token=False), "note_f1": NoteF1()})
 
     def observe(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Score every token. In music, score the steps from the second one on, as in published results."""
@@ -183,18 +178,15 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
 
     def text(self, example: Text | Roll, prediction: list[float]) -> str:
         """Return a line for each token, or step of music, with its surprise in nats."""
-        if isinstance(example, Roll):
-            steps = [notes_of(step) for step in example.steps]
-        else:
-            steps = [*map(printable, example.tokens)]
+        steps = map(notes_of, example.steps) if isinstance(example, Roll) else map(printable, example.tokens)
         return "".join(f"{step}\t{nats:.3f}\n" for step, nats in zip(steps, prediction, strict=True))
 
     def record(self, example: Text | Roll, prediction: list[float]) -> Record:
         """Return each token, or step of music, with its surprise in nats and its probability."""
         scores = [{"nats": nats, "probability": math.exp(-nats)} for nats in prediction]
         if isinstance(example, Roll):
-            notes = [{"notes": notes_of(step)} for step in example.steps]
-            return {"steps": [note | score for note, score in zip(notes, scores, strict=True)]}
+            pairs = zip(map(notes_of, example.steps), scores, strict=True)
+            return {"steps": [{"notes": notes, **score} for notes, score in pairs]}
         return text_record(example.tokens, self.options.tokens, scores)
 
     def generate(
@@ -220,7 +212,15 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
         Raises:
             OptionError: a value out of range; an option that music does not support; a prompt with unknown tokens
         """
-        check_sampling(length, temperature, top_k, top_p, seed)
+        for name, value, is_valid, expected in (
+            ("seed", seed, seed is None or 0 <= seed < 2**64, "0 to 2**64 - 1"),
+            ("length", length, length >= 0, "0 or more"),
+            ("temperature", temperature, temperature >= 0, "0 or more"),
+            ("top_k", top_k, top_k >= 0, "0 or more"),
+            ("top_p", top_p, 0 < top_p <= 1, "more than 0 and at most 1"),
+        ):
+            if not is_valid:
+                raise OptionError(f"{name}: expected {expected}, got {value}")
         random = torch.Generator()
         random.seed() if seed is None else random.manual_seed(seed)
         network = self.frozen().network
@@ -234,14 +234,12 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
     def _split_prompt(self, prompt: str) -> list[str]:
         """Split a prompt into tokens. Unknown tokens are an error if the model has never seen one in training."""
         tokens = list(texts.split(prompt, self.options.tokens))
-        vocabulary = self.vocabularies["units"]
-        if self.options.least_count == 1:
-            for token in tokens:
-                if token not in vocabulary:
-                    raise OptionError(
-                        f"prompt: expected tokens that the training data had, got {token!r}; "
-                        "leave it out, or train on text that has it"
-                    )
+        unknown = [token for token in tokens if token not in self.vocabularies["units"]]
+        if unknown and self.options.least_count == 1:
+            raise OptionError(
+                f"prompt: expected tokens that the training data had, got {unknown[0]!r}; "
+                "leave it out, or train on text that has it"
+            )
         return tokens
 
     def _generate_text(
@@ -269,7 +267,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
         notes, state = torch.zeros(NUM_KEYS), None
         for _ in range(length):
             logits, state = _advance(network, notes[None, None], state)
-            scaled = logits / max(temperature, MIN_TEMPERATURE)
+            scaled = logits / max(temperature, _MIN_TEMPERATURE)
             probabilities = scaled.sigmoid() if temperature else (logits > 0).float()
             notes = torch.bernoulli(probabilities, generator=random)
             yield notes_of(notes.numpy()) + "\n"
@@ -291,11 +289,9 @@ def _advance(network: nn.Module, inputs: Tensor, state: object) -> tuple[Tensor,
 
 
 def surprise(output: Tensor, notes: Tensor) -> Tensor:
-    """Return the negative log-probability of the notes of each step, `(..., L)`.
+    """Return the negative log-probability of the notes of each step, `(..., L)`, by the scores of the keys.
 
-    Args:
-        output: the scores of the keys, `(..., L, 88)`
-        notes: 1 where a key sounds and 0 elsewhere, `(..., L, 88)`
+    Both arguments are `(..., L, 88)`. A note is 1 where a key sounds and 0 elsewhere.
     """
     scores = to_float(output)
     return F.binary_cross_entropy_with_logits(scores, notes.to(scores.dtype), reduction="none").sum(-1)
@@ -304,3 +300,22 @@ def surprise(output: Tensor, notes: Tensor) -> Tensor:
 def notes_of(step: np.ndarray) -> str:
     """Return the MIDI numbers of a step, separated by spaces; "-" for silence."""
     return " ".join(str(key + LOWEST_KEY) for key in np.flatnonzero(step)) or "-"
+
+
+def sample_token(logits: Tensor, temperature: float, top_k: int, top_p: float, random: torch.Generator) -> int:
+    """Sample a token from logits, `(V,)`, and return its index. `LanguageModel.generate` describes the settings.
+
+    Example:
+        >>> sample_token(torch.tensor([0.0, 9.0, 8.0]), 1.0, 1, 1.0, torch.Generator())
+        1
+    """
+    if temperature == 0:
+        return int(logits.argmax())
+    scaled = (logits - logits.max()) / max(temperature, _MIN_TEMPERATURE)
+    probabilities, order = scaled.softmax(-1).sort(descending=True, stable=True)
+    probability_before = probabilities.cumsum(-1) - probabilities
+    is_allowed = probability_before < top_p
+    is_allowed[0] = True
+    if top_k:
+        is_allowed[top_k:] = False
+    return int(order[torch.multinomial(probabilities * is_allowed, 1, generator=random)])

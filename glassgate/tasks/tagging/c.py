@@ -3,7 +3,7 @@
 from torch import nn
 
 from glassgate.tasks.c.program import Parts, constants, numbers, strings, units
-from glassgate.tasks.tagging.spelling import LONGEST_WORD
+from glassgate.tasks.tagging.network import LONGEST_WORD
 from glassgate.tasks.tagging.task import Tagging
 
 

@@ -1,7 +1,4 @@
-"""A linear-chain conditional random field over labels, its best paths and its marginal probabilities.
-
-A path is a sequence of labels, one per step.
-"""
+"""A linear-chain conditional random field over paths of labels, its best paths and its marginal probabilities."""
 
 from collections.abc import Callable, Sequence
 
@@ -17,12 +14,9 @@ _MAX_RANGE = 60.0
 
 
 class CRF(nn.Module):
-    """A conditional random field (Lafferty, McCallum and Pereira 2001).
+    """A conditional random field over K labels (Lafferty, McCallum and Pereira 2001).
 
     The score of a path is the sum of the scores of its labels, its transitions, its first label and its last label.
-
-    Args:
-        num_labels: the number of labels, K
     """
 
     def __init__(self, num_labels: int):
@@ -32,12 +26,9 @@ class CRF(nn.Module):
         self.end = nn.Parameter(torch.zeros(num_labels))
 
     def forward(self, scores: Tensor, paths: Tensor, lengths: Tensor) -> Tensor:
-        """Return the negative log-likelihood of paths, in nats, `(N,)`.
+        """Return the negative log-likelihood, in nats, `(N,)`, of paths, `(N, L)`, of lengths from 1 to L, `(N,)`.
 
-        Args:
-            scores: the score of each label at each step, `(N, L, K)`
-            paths: the index of the label at each step, `(N, L)`; values after the end of a path are ignored
-            lengths: the lengths of the paths, from 1 to L, `(N,)`
+        `scores` are those of each label at each step, `(N, L, K)`. Values after the end of a path are ignored.
         """
         with torch.autocast(scores.device.type, enabled=False):
             scores = scores.float() if scores.dtype != torch.float64 else scores
@@ -55,7 +46,7 @@ class CRF(nn.Module):
 
     def _log_partition(self, scores: Tensor, lengths: Tensor) -> Tensor:
         """The logarithm of the sum of the exponentials of all paths' scores, `(N,)` (forward algorithm)."""
-        transition = self._matrix_product_transition() or self._logsumexp_transition
+        transition = self._transition()
         mask = step_mask(lengths, scores)
         log_sums = self.start + scores[:, 0]
         for step in range(1, scores.shape[1]):
@@ -63,45 +54,31 @@ class CRF(nn.Module):
             log_sums = extended.where(mask[:, step, None], log_sums)
         return (log_sums + self.end).logsumexp(1)
 
-    def _logsumexp_transition(self, log_sums: Tensor) -> Tensor:
+    def _transition(self) -> Callable[[Tensor], Tensor]:
         """One step of the forward algorithm: add the scores of transitions, and sum over the previous label.
 
-        Args:
-            log_sums: for each label, the logarithm of the sum over all paths that end with it, `(N, K)`
-
-        Returns:
-            the same for the paths that are one transition longer, `(N, K)`
+        Its argument has, for each label, the logarithm of the sum over all paths that end with it, `(N, K)`. On a CPU,
+        a matrix product is faster for many labels, unless it could underflow.
         """
-        return (log_sums[:, :, None] + self.transitions).logsumexp(1)
+        if self.transitions.is_cpu:  # the comparison below would wait for the GPU at each call
+            low, high = self.transitions.detach().aminmax()
+            if high - low < _MAX_RANGE:
+                factors = (self.transitions - high).exp()
+                return lambda log_sums: _log_product(log_sums, factors) + high
+        return lambda log_sums: (log_sums[:, :, None] + self.transitions).logsumexp(1)
 
-    def _matrix_product_transition(self) -> Callable[[Tensor], Tensor] | None:
-        """`_logsumexp_transition` as a matrix product, which is faster for many labels on a CPU.
 
-        None on other devices, and if the product could underflow.
-        """
-        if not self.transitions.is_cpu:  # the comparison below would wait for the GPU at each call
-            return None
-        low, high = self.transitions.detach().aminmax()
-        if not high - low < _MAX_RANGE:
-            return None
-        factors = (self.transitions - high).exp()
-
-        def transition(log_sums: Tensor) -> Tensor:
-            largest = log_sums.detach().amax(1, keepdim=True)
-            return ((log_sums - largest).exp() @ factors).log() + largest + high
-
-        return transition
+def _log_product(logs: Tensor, factors: Tensor) -> Tensor:
+    """The logarithm of the product of the exponentials of `logs`, `(N, K)`, and a matrix, `(K, K)`."""
+    largest = logs.detach().amax(1, keepdim=True)
+    return ((logs - largest).exp() @ factors).log() + largest
 
 
 def best_paths(scores: Tensor, lengths: Tensor, start: Tensor, transitions: Tensor, end: Tensor) -> Tensor:
     """Return the paths with the largest score, `(N, L)`, with 0 after their ends (Viterbi 1967).
 
-    Args:
-        scores: the score of each label at each step, `(N, L, K)`
-        lengths: the lengths of the paths, from 1 to L, `(N,)`
-        start: the additional score of each label at the first step, `(K,)`; -inf forbids the label
-        transitions: the scores of transitions from the label of the row to that of the column, `(K, K)`
-        end: the additional score of each label at the last step, `(K,)`
+    The scores of labels, `(N, L, K)`, the lengths of the paths, `(N,)`, and the scores of first labels, transitions and
+    last labels are those of `CRF`. -inf forbids a label or a transition.
 
     Example:
         >>> scores = torch.tensor([[[2.0, 1.0], [0.0, 3.0]]])
@@ -125,17 +102,7 @@ def best_paths(scores: Tensor, lengths: Tensor, start: Tensor, transitions: Tens
 def marginals(scores: Tensor, lengths: Tensor, start: Tensor, transitions: Tensor, end: Tensor) -> Tensor:
     """Return the probability of each label at each step over all paths, `(N, L, K)` (forward-backward algorithm).
 
-    Args:
-        scores, lengths, start, transitions, end: as for `best_paths`
-
-    Returns:
-        the probabilities; 0 after the end of a path
-
-    Example:
-        >>> scores = torch.tensor([[[2.0, 1.0], [0.0, 3.0]]])
-        >>> transitions = torch.tensor([[0.0, -torch.inf], [0.0, 0.0]])  # forbid 0 to 1
-        >>> marginals(scores, torch.tensor([2]), torch.zeros(2), transitions, torch.zeros(2)).argmax(-1).tolist()
-        [[1, 1]]
+    It is 0 after the end of a path. The arguments are those of `best_paths`.
     """
     mask = step_mask(lengths, scores)[..., None]
     forward = [start + scores[:, 0]]
@@ -151,14 +118,7 @@ def marginals(scores: Tensor, lengths: Tensor, start: Tensor, transitions: Tenso
 
 
 def bio_penalties(label_names: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """Return scores that forbid invalid BIO paths: 0 for allowed labels and transitions, -inf for others.
-
-    Args:
-        label_names: the names of the labels, in the order of their indices
-
-    Returns:
-        the scores of first labels, `(K,)`, and of transitions, `(K, K)`
-    """
+    """Return scores of first labels, `(K,)`, and of transitions, `(K, K)`: 0 if BIO allows them, and -inf if not."""
     is_allowed_first = [[may_follow(None, label) for label in label_names]]
     is_allowed_transition = [[may_follow(previous, label) for label in label_names] for previous in label_names]
     is_allowed = torch.tensor(is_allowed_first + is_allowed_transition)

@@ -4,14 +4,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from glassgate.tasks.data.batches import Batch, draw_for, move
-from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
+from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN, Vocabulary
 from glassgate.tasks.networks.encoder import encoder, last_outputs
 from glassgate.tasks.tagging.crf import CRF, best_paths, bio_penalties, marginals
 from glassgate.tasks.tagging.options import TaggingOptions
+
+LONGEST_WORD = 32
+"""The maximum number of characters of a word. The middle of a longer word, such as a link, is removed."""
 
 
 class Scores(NamedTuple):
@@ -27,17 +31,12 @@ class Scores(NamedTuple):
 
 
 class Tagger(nn.Module):
-    """Embeddings, recurrent layers, and scores of the labels and intents.
+    """Embeddings of `input_size` numbers, recurrent layers, and scores of the labels and intents.
 
     Args:
-        options: sizes, cell and head
-        vocabulary_size: the number of tokens, including padding and unknown
-        input_size: the size of the embedding of a token
-        label_names: the names of the labels, in the order of their indices
         first_singleton: tokens from this index on occur only once in training; `vocabulary_size` if there are none
         num_characters: the number of characters, including padding and unknown; 0 for no character network
         requires_bio: whether predicted paths must be valid BIO
-        num_intents: the number of intents
     """
 
     transition_penalties: Tensor
@@ -74,9 +73,7 @@ class Tagger(nn.Module):
     def forward(self, batch: Batch) -> Scores:
         """Score the labels of each token and, if the network has them, the intents.
 
-        Args:
-            batch: with the tokens as `units`, `(N, L)`; `lengths`, `(N,)`; and, if the network has a character network,
-                `characters`, `(N, L, W)`, where W is the length of the longest word
+        The batch has `units`, `(N, L)`, and for a character network `characters`, `(N, L, W)`, of words of length W.
         """
         vectors = self.embedding(self._replace_singletons(batch))
         if self.spelling is not None:
@@ -101,10 +98,7 @@ class Tagger(nn.Module):
         return marginals(scores.labels.float(), lengths, *chain)
 
     def chain(self) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Return the scores of first labels `(K,)`, of transitions `(K, K)` and of last labels `(K,)`.
-
-        Return None if the labels are independent of each other.
-        """
+        """Return scores of first labels, `(K,)`, transitions, `(K, K)`, and last labels, `(K,)`; None without any."""
         if self.crf is None and not self.requires_bio:
             return None
         zeros = self.head.weight.new_zeros(self.head.out_features, dtype=torch.float32)
@@ -116,10 +110,7 @@ class Tagger(nn.Module):
         return start, transitions, end
 
     def _replace_singletons(self, batch: Batch) -> Tensor:
-        """Return the tokens; in training, replace some tokens that occur once by the unknown token.
-
-        The embedding of the unknown token is trained in this way.
-        """
+        """The tokens; in training, the unknown token, which is trained in this way, replaces some that occur once."""
         tokens = batch["units"]
         if not (self.training and self.singleton_dropout and self.first_singleton < self.embedding.num_embeddings):
             return tokens
@@ -128,12 +119,7 @@ class Tagger(nn.Module):
 
 
 class CharacterEncoder(nn.Module):
-    """Encodes each word as the last states of a bidirectional layer over its characters (Ling et al. 2015).
-
-    Args:
-        options: sizes and cell
-        num_characters: the number of characters, including padding and unknown
-    """
+    """Encodes each word as the last states of a bidirectional layer over its characters (Ling et al. 2015)."""
 
     def __init__(self, options: TaggingOptions, num_characters: int):
         super().__init__()
@@ -142,13 +128,9 @@ class CharacterEncoder(nn.Module):
         self.encoder = encoder(layer_options, options.character_embedding_size)
 
     def forward(self, characters: Tensor) -> Tensor:
-        """Encode each distinct word once.
+        """Map padded characters, `(N, L, W)`, on the CPU, to vectors of words, `(N, L, 2 * character_size)`.
 
-        Args:
-            characters: the indices of the characters of each word, padded, `(N, L, W)`, on the CPU
-
-        Returns:
-            a vector for each word, `(N, L, 2 * character_size)`
+        Each distinct word is encoded once.
         """
         device = self.embedding.weight.device
         words, indices = characters.flatten(0, 1), None
@@ -157,3 +139,27 @@ class CharacterEncoder(nn.Module):
         _, state = self.encoder(self.embedding(move(words, device)), lengths=(words != PADDING).sum(1))
         vectors = last_outputs(self.encoder, state)
         return (vectors if indices is None else vectors[move(indices, device)]).unflatten(0, characters.shape[:2])
+
+
+class Spellings:
+    """The indices of the characters of words in a vocabulary of characters, concatenated in one array.
+
+    Example:
+        >>> Spellings(["a", "no"], Vocabulary(["a", "n", "o"])).rows(np.array([1, 0])).tolist()
+        [[3, 4], [2, 0]]
+    """
+
+    def __init__(self, words: Sequence[str], characters: Vocabulary):
+        half = LONGEST_WORD // 2
+        words = [word if len(word) <= LONGEST_WORD else word[:half] + word[-half:] for word in words]
+        self.lengths = np.fromiter(map(len, words), np.int64, len(words))
+        self.starts = np.cumsum(self.lengths) - self.lengths
+        # `rows` also reads positions after the last word. The padding keeps them inside of the array.
+        self.indices = np.pad(characters.encode("".join(words)).astype(np.int32), (0, LONGEST_WORD))
+
+    def rows(self, word_indices: np.ndarray) -> np.ndarray:
+        """Return the characters of the words with these indices, one row per word, padded to the longest word."""
+        lengths = self.lengths[word_indices, None]
+        offsets = np.arange(max(1, lengths.max(initial=0)))
+        indices = self.indices[self.starts[word_indices, None] + offsets]
+        return np.where(offsets < lengths, indices, PADDING).astype(np.int64)

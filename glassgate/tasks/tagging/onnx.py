@@ -36,13 +36,8 @@ def export(task: Tagging) -> list[Model]:
         return tokens, lengths, characters.masked_fill((tokens == PADDING)[..., None], PADDING)
 
     outputs = ["labels"] if network.intent_head is None else ["labels", "intents"]
-    return [Model(_Labels(network), axes, random_inputs, outputs, decoding=_decoding_tables(network))]
-
-
-def _decoding_tables(network: Tagger) -> dict[str, list[float] | list[list[float]]]:
-    num_labels = network.head.out_features
-    chain = network.chain()
-    if chain is None:
-        chain = torch.zeros(num_labels), torch.zeros(num_labels, num_labels), torch.zeros(num_labels)
-    start, transitions, end = (each.detach().clamp(min=_FORBIDDEN).tolist() for each in chain)
-    return {"start": start, "transitions": transitions, "end": end}
+    count = network.head.out_features
+    chain = network.chain() or (torch.zeros(count), torch.zeros(count, count), torch.zeros(count))
+    tables = [each.detach().clamp(min=_FORBIDDEN).tolist() for each in chain]
+    decoding = dict(zip(("start", "transitions", "end"), tables, strict=True))
+    return [Model(_Labels(network), axes, random_inputs, outputs, decoding=decoding)]

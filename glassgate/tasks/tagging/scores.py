@@ -8,19 +8,15 @@ from torch import Tensor
 from glassgate.tasks.data.bio import BIO_LABEL
 from glassgate.tasks.metrics.scores import Fraction, LabelCounts
 
-_OUTSIDE, _BEGIN, _INSIDE = 0, 1, 2
-_BIO_KINDS = {"O": _OUTSIDE, "B": _BEGIN, "I": _INSIDE}
+_OUTSIDE, _INSIDE = 0, 2
+_BIO_KINDS = {"O": _OUTSIDE, "B": 1, "I": _INSIDE}
 
 
 class EntityScores(LabelCounts):
     """Precision, recall and F1 of whole entities as `conlleval` counts them (Tjong Kim Sang and Buchholz 2000).
 
     An entity is correct if its first token, its last token and its type are correct. I-X begins an entity unless it
-    continues one of type X.
-
-    Args:
-        label_names: the names of the labels, in the order of their indices; labels that are not in BIO form are outside
-            of entities
+    continues one of type X. Labels that are not in BIO form are outside of entities.
 
     Example:
         >>> metric = EntityScores(["O", "B-PER", "I-PER"])
@@ -86,12 +82,7 @@ class WholeTokens(Fraction):
     """
 
     def update(self, preds: Tensor, target: Tensor, tokens: Tensor) -> None:
-        """Add a batch of characters.
-
-        Args:
-            preds, target: the predicted and the true labels, `(N, L)`
-            tokens: the token that contains each character, numbered from 0 in each row, `(N, L)`; -1 outside of tokens
-        """
+        """Add a batch of characters: their labels, and the number of their token in the row, or -1, all `(N, L)`."""
         is_in_token = tokens >= 0
         indices = tokens.clamp(min=0)
         num_characters, num_wrong = (
@@ -103,9 +94,6 @@ class WholeTokens(Fraction):
 
 class FrameAccuracy(LabelCounts):
     """The fraction of sequences with the correct intent, and the fraction with the correct intent and labels.
-
-    Args:
-        names: the names of the intents, in the order of their indices
 
     Example:
         >>> metric = FrameAccuracy(["book", "play"])
@@ -126,12 +114,7 @@ class FrameAccuracy(LabelCounts):
             self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
 
     def update(self, preds: Tensor, target: Tensor, intents: Tensor, true_intents: Tensor) -> None:
-        """Add a batch of sequences.
-
-        Args:
-            preds, target: the predicted and the true labels, `(N, L)`; `target` is negative at padding
-            intents, true_intents: the predicted and the true intents, `(N,)`
-        """
+        """Add a batch of labels, both `(N, L)`, and of intents, `(N,)`; `target` is negative at padding."""
         is_correct, has_intent = intents == true_intents, true_intents >= 0
         self.count(intents, true_intents, has_intent, has_intent, is_correct & has_intent)
         self.correct_frames += (is_correct & ((preds == target) | (target < 0)).all(1)).sum()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from glassgate.tasks.baselines.baseline import Baseline
-from glassgate.tasks.data import bio, records
+from glassgate.tasks.data import bio, records, tagged
 from glassgate.tasks.data.batches import Batch, Encoded, move
 from glassgate.tasks.data.batching import Batching
 from glassgate.tasks.data.columns import Layout, Wanted
@@ -25,16 +25,7 @@ from glassgate.tasks.data.lines import encoding_note
 from glassgate.tasks.data.raw_text import raw_tokeniser, read_raw
 from glassgate.tasks.data.reading import Reading
 from glassgate.tasks.data.sniff import sniff, source_of
-from glassgate.tasks.data.tagged import (
-    Tagged,
-    corpus_of,
-    describe_counts,
-    read_columns,
-    read_folder,
-    read_labelled_lines,
-    read_rows,
-    read_text,
-)
+from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.toy import python_code as python_source
 from glassgate.tasks.data.unknown import UNLABELLED
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, Tokens, Vocabulary
@@ -45,9 +36,8 @@ from glassgate.tasks.metrics.confusion import LabelSummary
 from glassgate.tasks.predictions import Record, tagged_record
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.tagging.baselines import MostFrequentLabels
-from glassgate.tasks.tagging.network import Scores, Tagger
+from glassgate.tasks.tagging.network import Scores, Spellings, Tagger
 from glassgate.tasks.tagging.options import TaggingOptions
-from glassgate.tasks.tagging.spelling import Spellings
 from glassgate.tasks.task import Split, Task, Vocabularies
 from glassgate.tasks.wording import printable, shortened_list
 
@@ -135,39 +125,36 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         return Reading.of(layout.width, **columns)
 
     def _detect_format(self, path: str | Path, suffix: str | None) -> tuple[str, Layout | None]:
-        """Return the format of a file, and the layout of its columns.
-
-        Args:
-            suffix: the suffix of the label file of a text file; None if no labels are read
-        """
-        options, labelled = self.options, suffix is not None
-        is_trained = "vocabularies" in vars(self)
-        stdin_format = SUFFIXES.get(suffix_of(options.data or ""), "text") if is_trained else "text"
-        stdin_format = stdin_format if labelled or stdin_format == "python" else "text"
-        labels = self.vocabularies["labels"].symbols if is_trained else ()
+        """The format of a file, and the layout of its columns. `suffix` is that of label files; None without labels."""
+        options, labels, stdin_format = self.options, list[str](), "text"
+        if "vocabularies" in vars(self):
+            labels, trained_on = (
+                self.vocabularies["labels"].symbols,
+                SUFFIXES.get(suffix_of(options.data or ""), "text"),
+            )
+            stdin_format = trained_on if suffix is not None or trained_on == "python" else "text"
         wanted = Wanted(options.label_column, options.text_column, suffix, labels, self.reading)
         return detect_format(path, options.format, wanted, stdin_format)
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Tagged]:
         options = self.options
         suffix = options.label_suffix if labelled else None
-        is_trained = "vocabularies" in vars(self)
         format, layout = self._detect_format(path, suffix)
         if format == "python":
             return python_source.read(path, labelled)
-        if format == "text" and is_trained and not labelled and options.tokens != "character":
+        if format == "text" and "vocabularies" in vars(self) and not labelled and options.tokens != "character":
             return read_raw(path, raw_tokeniser(self.vocabularies["units"]), progress)
         sources = sources_of(path, format, suffix)
         if layout is not None:
-            examples = read_columns(path, layout, labelled)
+            examples = tagged.read_columns(path, layout, labelled)
         elif format == "text":
-            examples = read_text(path, options.tokens, options.label_suffix, labelled)
+            examples = tagged.read_text(path, options.tokens, options.label_suffix, labelled)
         elif format == "lines":
-            examples = read_labelled_lines(path)
+            examples = tagged.read_labelled_lines(path)
         elif format == "folder":
-            examples = read_folder(path, labelled)
+            examples = tagged.read_folder(path, labelled)
         else:
-            examples = read_rows(sniff(path, format), options.label_column, options.text_column, labelled)
+            examples = tagged.read_rows(sniff(path, format), options.label_column, options.text_column, labelled)
         fields = {"tokens": SEQUENCE, "intent": SYMBOL, "lines": NUMBER if layout is None else NUMBERS}
         build = partial(Tagged, source=str(sources[0]))
         build = build if labelled else partial(build, labels=None)
@@ -175,24 +162,26 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         columns = options.label_column, options.text_column
         settings = ["tagged", format, *columns, options.tokens, labelled, repr(layout), *fields]
         corpus = corpus_of_files(examples, fields, build, sources, settings, progress)
-        if progress is not None and not labelled and str(path) == STDIN and layout and layout.unread_columns:
-            progress.note(f"standard input: {layout.description()}; the other columns are not read")
+        if progress is None:
+            return corpus
         encoding = "" if format in ("xlsx", "parquet") else encoding_note(sources[0])
-        if encoding and not labelled and progress is not None:
+        description = layout.description() if layout else f"format {format}"
+        if labelled:
+            progress.note(f"{path}: {description}{encoding}; {tagged.describe_counts(corpus)}")
+            return corpus
+        if str(path) == STDIN and layout and layout.unread_columns:
+            progress.note(f"standard input: {description}; the other columns are not read")
+        if encoding:
             progress.note(f"{path}: sequences{encoding}")
-        if labelled and progress is not None:
-            progress.note(
-                f"{path}: {layout.description() if layout else f'format {format}'}{encoding}; {describe_counts(corpus)}"
-            )
         return corpus
 
     def as_corpus(self, examples: Sequence[Tagged]) -> Corpus[Tagged]:
-        return corpus_of(examples)
+        return tagged.corpus_of(examples)
 
     def from_rows(self, rows: Iterator[tuple[int, Any, records.LabelNames]]) -> list[Tagged]:
         source = source_of(rows)
         columns = self.options.label_column, self.options.text_column
-        return list(read_rows(source, *columns)) if source.content else []
+        return list(tagged.read_rows(source, *columns)) if source.content else []
 
     def read_builtin(self) -> Split[Tagged]:
         train, held_out = python_source.standard_library()
@@ -268,20 +257,14 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         if example.labels is not None:
             fields["labels"] = self.label_indices("labels", example.labels)
             if "intents" in self.vocabularies:
-                fields["intent"] = self._intent_index(example)
+                if example.intent is None:
+                    expected = "expected an intent, as in training, got none"
+                    remedy = "write `# intent = NAME` in a line before the sequence"
+                    raise DataError(example.source, example.line(), f"{expected}; {remedy}")
+                fields["intent"] = self.label_indices("intents", [example.intent])[0]
         if len(example.words):
             fields["tokens"] = np.asarray(example.words, np.int64) - 1
         return fields
-
-    def _intent_index(self, example: Tagged) -> np.ndarray:
-        """The index of the intent, `()`."""
-        if example.intent is None:
-            raise DataError(
-                example.source,
-                example.line(),
-                "expected an intent, as in training, got none; write `# intent = NAME` in a line before the sequence",
-            )
-        return self.label_indices("intents", [example.intent])[0]
 
     def loss(self, output: Scores, batch: Batch) -> Loss:
         """Return the mean loss per label and, if there are intents, the mean loss per intent; both in nats."""
@@ -324,17 +307,14 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         symbols, lengths = self.vocabularies["labels"].symbols, batch["lengths"].tolist()
         best = self.network.best(output, batch["lengths"])
         probabilities = self.network.probabilities(output, batch["lengths"]).gather(2, best[..., None])[..., 0]
-        intents: list[tuple[str | None, float | None]] = [(None, None)] * len(lengths)
+        intents: list[tuple[float | None, str | None]] = [(None, None)] * len(lengths)
         if output.intents is not None:
-            names = self.vocabularies["intents"].symbols
-            best_intents = output.intents.float().softmax(-1).max(-1)
-            intents = [
-                (names[k], probability) for probability, k in zip(*map(Tensor.tolist, best_intents), strict=True)
-            ]
+            names, best_intents = self.vocabularies["intents"].symbols, output.intents.float().softmax(-1).max(-1)
+            intents = [(chance, names[k]) for chance, k in zip(*map(Tensor.tolist, best_intents), strict=True)]
         rows = zip(best.tolist(), probabilities.tolist(), lengths, intents, strict=True)
         return [
             Labels((symbols[index] for index in path[:length]), intent, label_probabilities[:length], probability)
-            for path, label_probabilities, length, (intent, probability) in rows
+            for path, label_probabilities, length, (probability, intent) in rows
         ]
 
     def baselines(self) -> Sequence[Baseline]:

@@ -46,8 +46,7 @@ class Attention(nn.Module):
             2015, arXiv:1409.0473); "general", `q W m`; or "dot", `q m`, with the two directions of m added (Luong,
             Pham & Manning 2015, arXiv:1508.04025). The latter two are divided by the root of H (Vaswani et al. 2017,
             equation 1). Without the division, one weight is 1 and the others are 0 throughout the training
-        query_size: H, the size of a query
-        memory_size: M, the size of a state of the encoder
+        query_size, memory_size: H, the size of a query, and M, the size of a state of the encoder
         directions: the number of directions of the encoder
         plain: whether a context is the mean of the states themselves, `(N, T, M)`
 

@@ -8,7 +8,7 @@ from glassgate.glass.languages import say
 from glassgate.glass.live.network import Network
 from glassgate.tasks.live.page import byte_pair_merges, output_layer, tokeniser_rules
 from glassgate.tasks.report.study import Excerpt
-from glassgate.tasks.translation.network import Decoder, Translator
+from glassgate.tasks.translation.network import Translator
 from glassgate.tasks.translation.task import Translation
 
 
@@ -16,14 +16,13 @@ def page_data(task: Translation, network: Network, excerpt: Excerpt) -> dict[str
     """Return the data that `live.js` reads."""
     model, options = task.network, task.options
     assert isinstance(model, Translator)
-    decoder = model.decoder
+    decoder, attention = model.decoder, model.decoder.attention
     embedding = network.add_array(decoder.embedding.weight)
-    splits_unknown = options.source_tokens in ("word", "token")
+    kind = options.source_tokens
+    splits_unknown = kind in ("word", "token")
+    rules = tokeniser_rules(task.vocabularies["source"], kind, splits_unknown=splits_unknown, lower=options.lower)
     return {
-        "tokens": tokeniser_rules(
-            task.vocabularies["source"], options.source_tokens, splits_unknown=splits_unknown, lower=options.lower
-        )
-        | byte_pair_merges(task.fitted["subwords"][0]),
+        "tokens": rules | byte_pair_merges(task.fitted["subwords"][0]),
         "names": [say("answers.unknown"), say("answers.end"), *task.vocabularies["target"].symbols[1:]],
         "target_unit": options.target_tokens,
         "ratio": task.fitted["ratio"],
@@ -42,19 +41,13 @@ def page_data(task: Translation, network: Network, excerpt: Excerpt) -> dict[str
         "feedback_size": decoder.feedback_size,
         "readout_size": decoder.readout_size,
         "wide": decoder.wide,
-        "attention": _attention(decoder, network),
+        "attention": attention
+        and {
+            "kind": attention.kind,
+            "directions": attention.directions,
+            "value": None if isinstance(attention.value, nn.Identity) else network.add_linear(attention.value),
+            **{name: network.add_linear(getattr(attention, name, None)) for name in ("key", "query", "score")},
+        },
         "combine": network.add_linear(decoder.combine),
         **output_layer(network, decoder.head, decoder.embedding),
-    }
-
-
-def _attention(decoder: Decoder, network: Network) -> dict[str, Any] | None:
-    attention = decoder.attention
-    if attention is None:
-        return None
-    return {
-        "kind": attention.kind,
-        "directions": attention.directions,
-        "value": None if isinstance(attention.value, nn.Identity) else network.add_linear(attention.value),
-        **{name: network.add_linear(getattr(attention, name, None)) for name in ("key", "query", "score")},
     }

@@ -33,19 +33,12 @@ class Output(NamedTuple):
 class Translator(nn.Module):
     """An encoder of any depth and direction, and a decoder of one direction.
 
-    Args:
-        options: sizes, cell, attention
-        source_size: the size of the source vocabulary, including padding and unknown
-        target_size: the size of the target vocabulary, including padding and unknown
-        joint: whether both sides share one vocabulary and its embedding
-
-    Attributes:
-        teacher_forcing: in training, the probability that a step gets the true previous token
+    The sizes of the vocabularies include padding and unknown. If `joint`, both sides share one embedding.
     """
 
     def __init__(self, options: Any, source_size: int, target_size: int, joint: bool = False):
         super().__init__()
-        self.teacher_forcing = 1.0
+        self.teacher_forcing = 1.0  # in training, the probability that a step gets the true previous token
         self.embedding = None if joint else nn.Embedding(source_size, options.embedding_size, padding_idx=PADDING)
         self.dropout = nn.Dropout(options.dropout)
         self.encoder = build_layers(options)
@@ -53,11 +46,7 @@ class Translator(nn.Module):
         self.decoder = Decoder(options, target_size, self.encoder)
 
     def forward(self, batch: Batch) -> Output:
-        """Encode the sources of a batch, and score its target tokens if it has a target.
-
-        Args:
-            batch: `source`, `(N, S)`, `lengths`, `(N,)`, and optionally `target`, `(N, T)`, with the end token
-        """
+        """Encode the sources of a batch, `(N, S)`, and score its target tokens, `(N, T)`, if it has a target."""
         memory, state = self.encode(batch["source"], batch["lengths"])
         if "target" not in batch:
             return Output(None, memory, state)
@@ -77,9 +66,6 @@ class Bridge(nn.Module):
 
     The first state, which is the output, and a state called c are mapped. Other states, such as the counters of sLSTM,
     start at zero.
-
-    Args:
-        encoder: the layers whose states are mapped
     """
 
     def __init__(self, encoder: gg.Recurrent):
@@ -117,16 +103,7 @@ class Decoder(nn.Module):
     concatenated with the embedding that the next step reads, so that the decoder takes its previous attention into
     account. The steps then run one after another; otherwise one call runs all steps. With `wide_output`, the readout is
     the concatenation of the context, the state and the embedding of the previous token, without a matrix W, and input
-    feeding uses only the context (Bahdanau, Cho & Bengio 2015).
-
-    Args:
-        options: sizes, cell, attention
-        vocabulary_size: the size of the target vocabulary, including padding and unknown
-        source_encoder: the encoder whose states are attended to
-
-    Attributes:
-        readout_size: the size of a readout
-        feedback_size: input feeding uses this number of values from the start of a readout
+    feeding uses only the context (Bahdanau, Cho & Bengio 2015): the first `feedback_size` values of a readout.
     """
 
     def __init__(self, options: Any, vocabulary_size: int, source_encoder: gg.Recurrent):
@@ -159,29 +136,19 @@ class Decoder(nn.Module):
         return Memory(states, states, lengths)
 
     def forward(self, previous: Tensor, memory: Memory, state: States, teacher_forcing: float = 1.0) -> Tensor:
-        """Score each target token.
+        """Return the `Output.scores`, `(N, T, V - 1)`. The arguments are those of `readouts`."""
+        return self.scores(self.readouts(previous, memory, state, teacher_forcing)[0])
+
+    def readouts(
+        self, previous: Tensor, memory: Memory, state: States, teacher_forcing: float = 1.0
+    ) -> tuple[Tensor, Tensor | None]:
+        """Run all steps. Return the readouts, `(N, T, F)`, and the attention weights, `(N, T, S)`, or None.
 
         Args:
             previous: the token before each target token, `(N, T)`; padding before the first one
             memory: the encoder's states
             state: the initial state
             teacher_forcing: the probability that a step gets the true previous token instead of the predicted one
-
-        Returns:
-            the scores of all tokens at each target position, `(N, T, V - 1)`; see `Output`
-        """
-        return self.scores(self.readouts(previous, memory, state, teacher_forcing)[0])
-
-    def readouts(
-        self, previous: Tensor, memory: Memory, state: States, teacher_forcing: float = 1.0
-    ) -> tuple[Tensor, Tensor | None]:
-        """Run all steps.
-
-        Args:
-            previous, memory, state, teacher_forcing: as for `forward`
-
-        Returns:
-            the readouts, `(N, T, F)`, and the attention weights, `(N, T, S)`, or None without attention
         """
         vectors = self.dropout(self.embedding(previous))
         if not self.input_feeding and teacher_forcing == 1.0:
@@ -215,13 +182,7 @@ class Decoder(nn.Module):
         return (None, None) if self.attention is None else self.attention(output, memory)
 
     def readout(self, output: Tensor, context: Tensor | None, vectors: Tensor) -> Tensor:
-        """Return the readout of each step, from which its scores are computed.
-
-        Args:
-            output: the output of the layers, `(..., H)`
-            context: the context vectors, None without attention
-            vectors: the embeddings of the previous tokens, `(..., E)`
-        """
+        """Return the readout of each step for the layers' output, its context, and the previous token's embedding."""
         if self.wide:
             features = output if context is None else torch.cat([context, output], -1)
             return torch.cat([self.dropout(features), vectors], -1)

@@ -1,7 +1,6 @@
 """Scores of translations: BLEU and chrF from sacrebleu, exact matches, and error rates."""
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -9,18 +8,12 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from glassgate.extras import install_command
-from glassgate.tasks.errors import OptionError
-
 
 class TranslationScores(Metric):
     """BLEU and chrF, from 0 to 100; the fraction of exact matches; and word and character error rates.
 
     torchmetrics computes the same error rates in Python loops, in about 17 times the processor time (200 pairs of 60
-    characters on an AMD EPYC).
-
-    Args:
-        tokenizer: the tokenizer of sacrebleu for BLEU
+    characters on an AMD EPYC). `tokenizer` is that of sacrebleu for BLEU.
 
     Example:
         >>> metric = TranslationScores("13a")
@@ -33,7 +26,7 @@ class TranslationScores(Metric):
 
     def __init__(self, tokenizer: str):
         super().__init__()
-        check_sacrebleu()
+        _scorers(tokenizer)  # if sacrebleu is not installed, the error comes now, and not after the first epoch
         self.tokenizer = tokenizer
         self.hypotheses: list[str] = []
         self.references: list[str] = []
@@ -106,18 +99,6 @@ def edit_distances(hypotheses: Sequence[Sequence[Any]], references: Sequence[Seq
         ended = hypothesis_lengths == position + 1
         result[ended] = costs[ended, reference_lengths[ended]]
     return result
-
-
-def check_sacrebleu() -> None:
-    """Check that sacrebleu is installed.
-
-    Raises:
-        OptionError: it is not installed
-    """
-    if find_spec("sacrebleu") is None:
-        raise OptionError(
-            f"scores of translations need the package sacrebleu, which is not installed: {install_command('sacrebleu')}"
-        )
 
 
 def _scorers(tokenizer: str) -> tuple[Any, Any]:

@@ -1,11 +1,10 @@
-"""Greedy and beam search for batches of sentences; the decoder runs step by step in streams."""
+"""Greedy and beam search for batches of sentences."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 import glassgate as gg
 from glassgate.tasks.data.batches import move
@@ -19,8 +18,6 @@ END = FIRST
 """The first token of every target vocabulary. It ends a sentence."""
 
 _END_COLUMN = END - UNKNOWN  # the column of END in the scores, which begin with the unknown token
-
-_SHRINK_BELOW = 0.75  # a stream with a smaller fraction of rows in use is replaced by a smaller stream
 
 
 class Hypothesis(NamedTuple):
@@ -127,26 +124,21 @@ class _Step:
     """
 
     def __init__(self, decoder: Decoder, memory: Memory, state: States):
-        self.decoder, self.memory = decoder, memory
+        self.decoder, self.memory, self.state, layer = decoder, memory, state, decoder.layer
         self.device = memory.values.device
         self.active = torch.ones(len(memory.values), 1, dtype=torch.bool)
         self.readouts = state[0].new_zeros(len(memory.values), decoder.readout_size)
-        self.state = state
-        self.stream: Any = None
-        self.layer: Any = None
+        self.layer: Any = layer
+        if isinstance(layer, gg.Recurrent) and self.device.type == "cpu" and not layer.glassgate.is_observed:
+            self.layer = gg.freeze(layer)  # packs the weights once
 
     def __call__(
         self, previous: Tensor, totals: Tensor, must_end: Tensor, max_continuations: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Run a step, and return the best continuations of each sentence: log probabilities, beams and tokens.
+        """Run a step. Return log probabilities, beams and tokens of each sentence's best continuations, `(N, C)` each.
 
-        Args:
-            previous, totals: the last token and the log probability of each beam, `(N, K)`
-            must_end: whether a sentence must end with this step, `(N,)`
-            max_continuations: the maximum number of continuations of a sentence, C
-
-        Returns:
-            three tensors `(N, C)`
+        `previous` and `totals` are the last token and the log probability of each beam, `(N, K)`. `must_end`, `(N,)`,
+        says whether a sentence must end with this step. `max_continuations` is the upper limit of C.
         """
         self.active = active = totals.isfinite()
         rows = move(active.flatten().nonzero().squeeze(1), self.device)
@@ -166,65 +158,28 @@ class _Step:
         return best.cpu(), (columns // scores.shape[1]).cpu(), best_tokens.cpu()
 
     def _log_probabilities(self, previous: Tensor, rows: Tensor) -> Tensor:
-        """The log probabilities of the next token of R active beams, `(R, V - 1)`; see `Output.scores`.
+        """The log probabilities of the next token, `(R, V - 1)`, after the last token of each active beam, `(R,)`.
 
-        Args:
-            previous: the last token of each active beam, `(R,)`
-            rows: the positions of the active beams among all beams, `(R,)`
+        `rows` are the positions of the active beams among all beams, `(R,)`.
         """
         decoder, active = self.decoder, self.active
         vectors = decoder.embedding(previous)
-        output = self._advance(decoder.input(vectors, self.readouts))
-        queries = output.new_zeros(active.numel(), decoder.size).index_copy_(0, rows, output)
+        output, state = self.layer(decoder.input(vectors, self.readouts)[:, None], as_hx(self.state))
+        self.state = as_tuple(state)
+        queries = output.new_zeros(active.numel(), decoder.size).index_copy_(0, rows, output[:, 0])
         context, _ = decoder.attend(queries.view(*active.shape, -1), self.memory)
-        self.readouts = decoder.readout(output, None if context is None else context.flatten(0, 1)[rows], vectors)
+        context = None if context is None else context.flatten(0, 1)[rows]
+        self.readouts = decoder.readout(output[:, 0], context, vectors)
         return decoder.scores(self.readouts).float().log_softmax(-1)
 
     def keep(self, sentences: Tensor, beams: Tensor, active: Tensor) -> None:
-        """Continue with some of the sentences and beams of the last step.
+        """Continue with some sentences of the last step, `(N,)`, and some of their beams, both `(N, K)`.
 
-        Args:
-            sentences: the indices of the sentences to keep, `(N,)`
-            beams: for each new beam, the beam of the last step that it continues, `(N, K)`
-            active: whether a new beam is in use, `(N, K)`
+        `beams` has the beam that each new beam continues, and `active` whether the new beam is in use.
         """
         row_of_beam = (self.active.flatten().cumsum(0) - 1).unflatten(0, self.active.shape)
         rows = move(row_of_beam[sentences[:, None], beams][active], self.device)
         if len(sentences) < len(self.memory.values):
             self.memory = self.memory.select(sentences)
         self.readouts = self.readouts[rows]
-        self._select(rows)
-
-    def _advance(self, inputs: Tensor) -> Tensor:
-        """Run one step of the layers, from `(R, I)` to `(R, H)`."""
-        if self.stream is None:
-            output, state = self.decoder.layer(inputs[:, None], as_hx(self.state))
-            self.state = as_tuple(state)
-            return output[:, 0]
-        unused_rows = self.stream.batch_size - len(inputs)
-        return self.stream.step(pad(inputs, (0, 0, 0, unused_rows)))[: len(inputs)]
-
-    def _select(self, rows: Tensor) -> None:
-        """Keep the states of these rows, in this order."""
-        count = len(rows)
-        if self.stream is not None and _SHRINK_BELOW * self.stream.batch_size < count <= self.stream.batch_size:
-            for layer_states in self.stream.states:
-                for state in layer_states:
-                    state[:count] = state[rows]
-            return
-        if self.stream is not None:
-            by_state = zip(*self.stream.states, strict=True)
-            self.state = tuple(torch.stack([state[rows] for state in layers]) for layers in by_state)
-        else:
-            self.state = tuple(state[:, rows] for state in self.state)
-        layer = self.decoder.layer
-        if isinstance(layer, gg.Recurrent) and layer.glassgate.is_observed:
-            return  # streams ignore edits: an edited layer runs step by step
-        if self.layer is None:  # packed once for all streams of the search
-            on_cpu = isinstance(layer, gg.Recurrent) and rows.device.type == "cpu"
-            self.layer = gg.freeze(layer) if on_cpu else layer
-        if hasattr(self.layer, "stream"):
-            self.stream = self.layer.stream(count)
-            for layer_states, values in zip(self.stream.states, zip(*self.state, strict=True), strict=True):
-                for state, value in zip(layer_states, values, strict=True):
-                    state.copy_(value)
+        self.state = tuple(state[:, rows] for state in self.state)

@@ -35,13 +35,16 @@ class Subwords:
 
     @classmethod
     def learn(cls, texts: Iterable[str], max_subwords: int) -> "Subwords":
-        """Learn subwords from training texts.
+        """Learn at most `max_subwords` subwords, including single characters and the unknown subword, from texts.
 
-        Args:
-            texts: the training texts
-            max_subwords: the maximum number of subwords, including single characters and the unknown subword
+        Raises:
+            OptionError: the package `tokenizers` is not installed
         """
-        check_tokenizers()
+        if find_spec("tokenizers") is None:
+            raise OptionError(
+                f"subwords need the package tokenizers, which is not installed: {install_command('tokenizers')}; or "
+                "choose words or characters with --source-tokens and --target-tokens"
+            )
         from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
         tokenizer = Tokenizer(models.BPE(unk_token=_UNKNOWN))
@@ -54,7 +57,6 @@ class Subwords:
 
     @cached_property
     def _tokenizer(self) -> "Tokenizer":
-        check_tokenizers()
         from tokenizers import Tokenizer
 
         return Tokenizer.from_str(json.dumps(self.content))
@@ -68,16 +70,3 @@ class Subwords:
     def join(subwords: Iterable[str]) -> str:
         """Join subwords to a text."""
         return "".join(subwords).replace(BLANK, " ").strip()
-
-
-def check_tokenizers() -> None:
-    """Check that tokenizers is installed.
-
-    Raises:
-        OptionError: it is not installed
-    """
-    if find_spec("tokenizers") is None:
-        raise OptionError(
-            f"subwords need the package tokenizers, which is not installed: {install_command('tokenizers')}; or choose "
-            "words or characters with --source-tokens and --target-tokens"
-        )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -141,18 +142,15 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         self.fitted = {"bleu": tokenizer_for(sides[1]) if options.bleu == "auto" else options.bleu}
         if options.joint:
             sides = ([*sides[0], *sides[1]],) * 2
-        learned: list[Subwords | None] = []
-        for lines, kind in zip(sides, self._token_kinds, strict=True):
-            if options.joint and learned:
-                learned.append(learned[0])
-            else:
-                learned.append(Subwords.learn(lines, options.subwords) if kind == SUBWORD else None)
-        self.fitted["subwords"] = [subwords and subwords.content for subwords in learned]
+        learned = [
+            Subwords.learn(lines, options.subwords).content if kind == SUBWORD else None
+            for lines, kind in zip(sides[: 1 if options.joint else 2], self._token_kinds, strict=False)
+        ]
+        self.fitted["subwords"] = [learned[0], learned[-1]]
         vars(self).pop("_subwords", None)
-        source = Vocabulary.of((token for text in sides[0] for token in self._split(text, 0)), options.least_count)
-        target = Vocabulary.of((token for text in sides[1] for token in self._split(text, 1)), options.least_count)
-        lengths = [sum(len(self._split(text, side)) for text in sides[side]) for side in (0, 1)]
-        self.fitted["ratio"] = lengths[1] / max(1, lengths[0])
+        counts = [Counter(token for text in sides[side] for token in self._split(text, side)) for side in (0, 1)]
+        self.fitted["ratio"] = counts[1].total() / max(1, counts[0].total())
+        source, target = (Vocabulary.of(each, options.least_count) for each in counts)
         target = Vocabulary([_END, *target.symbols])
         return {"source": target if options.joint else source, "target": target}
 
@@ -198,13 +196,11 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return self._observe(output, batch, Search(beam=1))
 
     def decode(self, output: Output, batch: Batch) -> list[list[Translated]]:
-        return [
-            [
-                Translated(self.target_text(each), each.score, math.exp(self.search.log_probability(each)))
-                for each in hypotheses
-            ]
-            for hypotheses in self.hypotheses(output, batch, self.search)
-        ]
+        def translated(hypothesis: Hypothesis) -> Translated:
+            probability = math.exp(self.search.log_probability(hypothesis))
+            return Translated(self.target_text(hypothesis), hypothesis.score, probability)
+
+        return [[*map(translated, hypotheses)] for hypotheses in self.hypotheses(output, batch, self.search)]
 
     def baselines(self) -> Sequence[Baseline]:
         return [Copy(self), NearestSource(self)]
@@ -215,16 +211,12 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
 
     def record(self, example: Pair, prediction: list[Translated]) -> Record:
         """Return the translations, the best first, each with its probability."""
-        translations = [
-            {"text": each.text, "score": each.score, "probability": each.probability} for each in prediction
-        ]
-        return {"text": example.source, "translations": translations}
+        return {"text": example.source, "translations": [each._asdict() for each in prediction]}
 
     def translate(self, sources: Sequence[str]) -> list[str]:
         """Return the best translation of each source."""
-        return [
-            hypotheses[0].text for hypotheses in self.predict([Pair(self.insert_blanks(source)) for source in sources])
-        ]
+        pairs = [Pair(self.insert_blanks(source)) for source in sources]
+        return [hypotheses[0].text for hypotheses in self.predict(pairs)]
 
     def attend(self, example: Pair) -> AttentionWeights:
         """Return the decoder's attention weights for the target, or for the best translation without a target."""
@@ -238,11 +230,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
 
     @torch.inference_mode()
     def attention_weights(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Return the attention weight of each source token for each target token, `(T, S)`.
-
-        Args:
-            source, target: the indices of the tokens
-        """
+        """Return the attention weight of each source token for each target token, `(T, S)`, from their indices."""
         assert isinstance(self.network, Translator)
         device = next(self.network.parameters()).device
         self.network.eval()
@@ -295,15 +283,11 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         """Encode the parts of a split, without training pairs longer than the option `longest`."""
         encoded, longest = super().encode_split(split), self.options.longest
         if longest:
-            fitting = [
-                fields
-                for fields in encoded["train"]
-                if max(len(fields["source"]), len(fields["target"]) - 1) <= longest
-            ]
+            lengths = (max(len(each["source"]), len(each["target"]) - 1) for each in encoded["train"])
+            fitting = [each for each, length in zip(encoded["train"], lengths, strict=True) if length <= longest]
             if not fitting:
-                raise OptionError(
-                    f"longest: every pair to train on is longer than {longest} tokens; choose a larger maximum"
-                )
+                message = f"longest: every pair to train on is longer than {longest} tokens; choose a larger maximum"
+                raise OptionError(message)
             encoded["train"] = fitting
         return encoded
 

@@ -14,7 +14,7 @@ from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.language_model import LanguageModel, LanguageModelOptions
 from glassgate.tasks.language_model.music import Roll
 from glassgate.tasks.language_model.network import LanguageNetwork
-from glassgate.tasks.language_model.sampling import sample_token
+from glassgate.tasks.language_model.task import sample_token
 from glassgate.tasks.progress import Interrupted, Progress
 from glassgate.tasks.runs import MODEL
 from glassgate.tasks.task import Split
