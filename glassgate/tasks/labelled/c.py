@@ -5,7 +5,6 @@ from typing import Any
 from torch import nn
 
 from glassgate.tasks.c.program import Parts, constants, numbers, strings, units
-from glassgate.tasks.labelled.network import SequenceNetwork
 from glassgate.tasks.labelled.task import LabelledTask
 from glassgate.tasks.networks.maps import KernelScores, StepScores, TokenScores
 
@@ -13,7 +12,6 @@ from glassgate.tasks.networks.maps import KernelScores, StepScores, TokenScores
 def export(task: LabelledTask[Any, Any]) -> Parts:
     """Return the program, which prints one answer per sequence."""
     network, scales = task.network, task.series_scale
-    assert isinstance(network, SequenceNetwork)
     modules: dict[str, nn.Module] = {"encoder": network.encoder, "head": network.head}
     if task.pooling == "attention":
         modules["attention"] = network.attention

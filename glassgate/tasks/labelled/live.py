@@ -4,7 +4,6 @@ from typing import Any
 
 from glassgate.glass.languages import say
 from glassgate.glass.live.network import Network
-from glassgate.tasks.labelled.network import SequenceNetwork
 from glassgate.tasks.labelled.task import LabelledTask
 from glassgate.tasks.live.page import tokeniser_rules
 from glassgate.tasks.networks.maps import KernelScores, StepScores, TokenScores
@@ -14,7 +13,6 @@ from glassgate.tasks.report.study import Excerpt
 def page_data(task: LabelledTask[Any, Any], network: Network, excerpt: Excerpt) -> dict[str, Any]:
     """Return the data that `live.js` reads."""
     model = task.network
-    assert isinstance(model, SequenceNetwork)
     content: dict[str, Any] = {
         "pooling": model.pooling,
         "encoder": network.add_layer(model.encoder, "encoder"),

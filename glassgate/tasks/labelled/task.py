@@ -44,6 +44,7 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
             scores of the vocabulary "labels"
     """
 
+    network: SequenceNetwork
     predicts_numbers = False
     padding: ClassVar = {"units": PADDING, "series": 0, "label": UNLABELLED, "numbers": 0, "linear": 0}
 
