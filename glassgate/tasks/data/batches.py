@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -142,11 +142,7 @@ class EncodedCorpus(Sequence[Encoded]):
     def __len__(self) -> int:
         return len(self.examples)
 
-    @overload
-    def __getitem__(self, index: int) -> Encoded: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Encoded]: ...
-    def __getitem__(self, index: int | slice) -> Encoded | Sequence[Encoded]:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[k] for k in range(len(self))[index]]
         return self._encoded[index] if self._encoded else self.encode(self.examples[index])

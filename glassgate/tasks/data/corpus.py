@@ -266,7 +266,7 @@ class Corpus(Sequence[Example]):
 
         They are yielded in blocks of whole examples, whose pages are then released.
         """
-        offsets = self._offsets.get(field, np.arange(self._count + 1))
+        offsets = self._offsets[field] if field in self._offsets else np.arange(self._count + 1)
         is_selected = np.zeros(self._count, bool)
         is_selected[self._rows] = True
         bounds = np.unique(np.searchsorted(offsets, np.arange(0, offsets[-1], _BLOCK)))

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -71,10 +70,6 @@ def read_pairs(
         reverse: whether the second column, or the second file, contains the sources, if no columns are named
         reading: the reading of the training file, see `examine`
         columns: the columns or keys of the sources and the targets: names, or numbers from 1; None to find one
-
-    Raises:
-        DataError: a file cannot be read, a line has no tab, a side is empty, two files have different line counts, or
-            several columns can be a side
     """
     if are_two_files(path):
         files = str(path).split(FILE_SEPARATOR, 1)
@@ -221,14 +216,11 @@ def _rows_of_table(source: Source, sides: Sequence[int], has_header: bool, are_r
     for number, cells in source.rows(int(has_header)):
         if cells:
             chosen = [cells[index] for index in sides if index < len(cells)] if names or are_requested else cells
-            yield number, _two(source.path, number, chosen)
-
-
-def _two(path: str | Path, number: int, sides: Sequence[Any]) -> list[str]:
-    texts = [side.strip() if isinstance(side, str) else "" for side in sides]
-    if len(texts) != 2 or not all(texts):
-        raise DataError(path, number, f"expected two texts, got {list(sides)!r}; add the text, or remove the row")
-    return texts
+            pair = [cell.strip() if isinstance(cell, str) else "" for cell in chosen]
+            if len(pair) != 2 or not all(pair):
+                got = f"expected two texts, got {list(chosen)!r}; add the text, or remove the row"
+                raise DataError(source.path, number, got)
+            yield number, pair
 
 
 def is_side_name(name: str) -> bool:

@@ -162,6 +162,25 @@ def test_folders_that_were_exchanged_are_converted_again(path: Path, tmp_path: P
         store.Store.open(folder)
 
 
+def test_arrays_on_disk_equal_those_in_memory(tmp_path: Path) -> None:
+    """A file is written again when its type is too narrow for the next values."""
+    in_memory, on_disk = store.Arrays(), store.Arrays(tmp_path / "0123")
+    (tmp_path / "0123").mkdir()
+    for arrays in (in_memory, on_disk):
+        for number in range(40):
+            dtype = np.uint8 if number < 10 else np.uint16 if number < 30 else np.uint32
+            arrays.add("indices", np.arange(number, dtype=dtype) + dtype(np.iinfo(dtype).max - 100))
+            arrays.add("times", np.arange(number).astype("datetime64[us]"))
+        arrays.add("empty", np.zeros(0))
+    on_disk.finish("0123", {"a": 1})
+    stored = store.Store.open(tmp_path / "0123")
+    assert stored.content == {"a": 1}
+    for name, expected in in_memory.in_memory({}).arrays.items():
+        for array in (on_disk[name], stored.arrays[name]):
+            assert array.dtype == expected.dtype
+            assert array.tolist() == expected.tolist()
+
+
 def test_errors_are_those_of_a_small_file(path: Path) -> None:
     path.write_bytes("gööd\n".encode() * 50 + b"ab\xff\n")
     with pytest.raises(DataError, match=r"text\.txt:51: expected UTF-8 .* got byte 0xff in column 3; correct"):
