@@ -14,8 +14,9 @@ import torch
 import glassgate as gg
 from glassgate.tasks import cells
 from glassgate.tasks.data import records
-from glassgate.tasks.data.batches import Batch, Encoded, EncodedCorpus, lengths, restore_random_state
+from glassgate.tasks.data.batches import Batch, Encoded, lengths, restore_random_state
 from glassgate.tasks.data.batching import Batches, Lengths, Piece
+from glassgate.tasks.data.corpus import Corpus
 from glassgate.tasks.data.held_out import ByContent
 from glassgate.tasks.data.reading import Reading
 from glassgate.tasks.data.unknown import unknown_label_warnings, unknown_labels
@@ -348,7 +349,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
             self.fitted = content["fitted"]
         self.reading = Reading.of_run(content)
 
-    def encoded(self, examples: Sequence[Example]) -> EncodedCorpus:
+    def encoded(self, examples: Sequence[Example]) -> Corpus[Encoded]:
         """Encode examples; errors in their labels are reported now, even if the examples are encoded later.
 
         Raises:
@@ -362,7 +363,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
                     self.encode(corpus[index])
         for name, labels in unknown_labels(self.targets, self.vocabularies, corpus).items():
             self.label_indices(name, list(labels))
-        return EncodedCorpus(corpus, self.encode)
+        return corpus.map(self.encode)
 
     def encode_split(self, split: Split[Example]) -> dict[str, Sequence[Encoded]]:
         """Encode the parts of a split, and set the warnings about labels that the training data lacks."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -128,32 +128,6 @@ def draw_for(batch: Batch, draw: Callable[[list[int]], Tensor]) -> Tensor:
     return drawn[batch["rows"], : int(batch["lengths"].max())]
 
 
-class EncodedCorpus(Sequence[Encoded]):
-    """The encoded examples of a corpus. Examples with tokens are encoded when they are indexed, others in advance.
-
-    `encode` returns the fields of an example, or of a piece of an example with tokens.
-    """
-
-    def __init__(self, examples: Corpus[Any], encode: Callable[[Any], Encoded]):
-        self.examples, self.encode = examples, encode
-        self._encoded = [] if examples.has_tokens else [encode(example) for example in examples]
-        self.lengths: Lengths = examples.lengths if examples.has_tokens else [*map(_count_units, self._encoded)]
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[k] for k in range(len(self))[index]]
-        return self._encoded[index] if self._encoded else self.encode(self.examples[index])
-
-    def cut(self, piece: Piece) -> Encoded:
-        """Return the fields of a piece of an example."""
-        if self._encoded:
-            return _cut(self._encoded, piece)
-        return self.encode(self.examples.cut(piece.index, piece.start, piece.stop))
-
-
 def _count_units(fields: Encoded) -> int:
     """The number of units of an encoded example: the length of its first field."""
     return len(next(iter(fields.values())))
@@ -161,7 +135,9 @@ def _count_units(fields: Encoded) -> int:
 
 def lengths(encoded: Sequence[Encoded]) -> Lengths:
     """Return the number of units of each encoded example, `(N,)`."""
-    return encoded.lengths if isinstance(encoded, EncodedCorpus) else [*map(_count_units, encoded)]
+    if isinstance(encoded, Corpus) and encoded.has_tokens:
+        return encoded.lengths
+    return [*map(_count_units, encoded)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,8 +172,8 @@ class Loader:
 
 
 def _cut(encoded: Sequence[Encoded], piece: Piece) -> Encoded:
-    if isinstance(encoded, EncodedCorpus):
-        return encoded.cut(piece)
+    if isinstance(encoded, Corpus) and encoded.has_tokens:
+        return encoded.cut(piece.index, piece.start, piece.stop)
     fields = encoded[piece.index]
     if len({len(field) for field in fields.values() if field.ndim}) > 1:
         return fields

@@ -140,12 +140,15 @@ class Corpus(Sequence[Example]):
 
     Attributes:
         has_tokens: whether examples are built from the arrays, the first of which contains their tokens
+        examples: the examples before the conversion by `map`
 
     Example:
         >>> words = Corpus.of([["a", "rose"], ["a", "day"]])
         >>> len(words), words[1], list(words[:1])
         (2, ['a', 'day'], [['a', 'rose']])
     """
+
+    examples: "Corpus[Any]"
 
     def __init__(
         self,
@@ -160,7 +163,7 @@ class Corpus(Sequence[Example]):
         self._symbols = {name: Symbols(symbols) for name, symbols in store.content.items()}
         self._offsets = {name: store.arrays[f"{_OFFSETS}{name}"] for name, kind in fields.items() if kind in _LISTS}
         self._count = len(self._offsets[next(iter(fields))]) - 1 if self.has_tokens else len(objects)
-        self._rows = np.arange(self._count, dtype=np.uint32)
+        self._rows: np.ndarray = np.arange(self._count, dtype=np.uint32)
 
     @classmethod
     def of(
@@ -192,6 +195,16 @@ class Corpus(Sequence[Example]):
         """A hash of the version of the file, the settings of the reader and the selection; empty if in memory."""
         rows = hashlib.blake2b(self._rows.tobytes(), digest_size=16).hexdigest()
         return self._store.digest and f"{self._store.digest} {rows}"
+
+    def map(self, convert: Callable[[Example], Any]) -> "Corpus[Any]":
+        """Return converted examples. Those with tokens are converted when they are indexed or cut, others now."""
+        converted: Corpus[Any] = copy(self)
+        converted.examples = self
+        if (build := self._build) is not None:
+            converted._build = lambda **values: convert(build(**values))
+        else:
+            converted._objects, converted._rows = [*map(convert, self)], np.arange(len(self))
+        return converted
 
     def whole(self, field: str) -> Tokens:
         """Return the sequences of all examples of a file as one sequence."""

@@ -135,24 +135,23 @@ def read_text(
         progress: receives the progress of a large file, and the detected format of rows
         column: the key of the texts in rows; detected if None
     """
-    kind = detect_kind(path)
+    kind, progress = detect_kind(path), progress or Progress()
     has_rows = kind in (*records.KEYED_KINDS, *records.TABLE_KINDS)
     is_raw = token_kind == "byte" and not has_rows
-    if progress and token_kind != "byte" and kind not in BINARY_KINDS and (encoding := encoding_note(path)):
+    if token_kind != "byte" and kind not in BINARY_KINDS and (encoding := encoding_note(path)):
         progress.note(f"{path}: text{encoding}")
-    if progress and kind in records.KEYED_KINDS and (found := _text_column(path, column)):
+    if kind in records.KEYED_KINDS and (found := _text_column(path, column)):
         format = "Parquet" if kind == "parquet" else "JSON"
         progress.note(f"{path}: rows of {format}, texts under {found.names[found.indices[roles.TEXT_ROLE]]!r}")
-    lines = text_lines(path, column, "latin-1" if is_raw else "")
-    splitter = str if is_raw else _SPLITTERS[token_kind]
+    encoding, splitter = ("latin-1", str) if is_raw else ("", _SPLITTERS[token_kind])
+    lines, fields = text_lines(path, column, encoding), {"tokens": SEQUENCE, "line": NUMBER}
     if sequence == "line":
-        fields, build = {"tokens": SEQUENCE, "line": NUMBER}, partial(Text, source=str(path))
+        build = partial(Text, source=str(path))
         texts = (Text(splitter(f"{line}\n"), str(path), number) for number, line in lines if line.strip())
         settings = ["lines", token_kind, column, *fields]
         return corpus_of_files(nonempty(texts, _blank_file_error(path)), fields, build, [path], settings, progress)
     if not has_rows and is_large([path]):
-        blocks = (Text(splitter(block), line=line) for line, block in _blocks(path, "latin-1" if is_raw else ""))
-        fields = {"tokens": SEQUENCE, "line": NUMBER}
+        blocks = (Text(splitter(block), line=line) for line, block in _blocks(path, encoding))
         return [Text(corpus_of_files(blocks, fields, Text, [path], [token_kind], progress).whole("tokens"), str(path))]
     text = "".join(f"{line}\n" for _, line in lines)
     if not text.strip():

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from glassgate.tasks.data.batches import Encoded, EncodedCorpus
+from glassgate.tasks.data.batches import Encoded
+from glassgate.tasks.data.corpus import Corpus
 from glassgate.tasks.forecasting.output import MAX_DRAWN, PICTURE, fan_picture
 from glassgate.tasks.metrics.summary import Summary
 from glassgate.tasks.pictures.charts import has_matplotlib
@@ -27,7 +28,7 @@ class ForecastingSummary(Summary):
         return score_table(scores, self.task.options.levels)
 
     def write(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
-        if not isinstance(encoded, EncodedCorpus) or not has_matplotlib():
+        if not isinstance(encoded, Corpus) or not has_matplotlib():
             return []
         task = self.task
         size = task.context + task.options.horizon

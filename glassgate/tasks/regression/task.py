@@ -11,7 +11,8 @@ from torch import Tensor
 
 from glassgate.tasks.baselines.baseline import Baseline
 from glassgate.tasks.baselines.features import Constant, OnFeatures, ridge_regression
-from glassgate.tasks.data.batches import Batch, Encoded, EncodedCorpus, move
+from glassgate.tasks.data.batches import Batch, Encoded, move
+from glassgate.tasks.data.corpus import Corpus
 from glassgate.tasks.data.labelled import Labelled, LabelledOptions
 from glassgate.tasks.data.number_labels import check_units, mean_and_deviation, parse_numbers
 from glassgate.tasks.labelled.network import Output
@@ -60,7 +61,7 @@ class Regression(LabelledTask[RegressionOptions, list[float]]):
             self.fit_map(self.corpus(examples), np.stack([self._encode_numbers(each)["numbers"] for each in examples]))
         return vocabularies
 
-    def encoded(self, examples: Sequence[Labelled]) -> EncodedCorpus:
+    def encoded(self, examples: Sequence[Labelled]) -> Corpus[Encoded]:
         """Encode examples; errors in their numbers are reported now."""
         encoded = super().encoded(examples)
         for each in encoded.examples:

@@ -3,7 +3,8 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from glassgate.tasks.data.batches import Encoded, EncodedCorpus
+from glassgate.tasks.data.batches import Encoded
+from glassgate.tasks.data.corpus import Corpus
 from glassgate.tasks.errors import UserError
 from glassgate.tasks.training.processes.group import Group
 
@@ -23,8 +24,8 @@ def fingerprints(encoded: Mapping[str, Sequence[Encoded]], processes: Group) -> 
 
 
 def _fingerprint(encoded: Sequence[Encoded]) -> str:
-    if isinstance(encoded, EncodedCorpus) and encoded.examples.digest:
-        return encoded.examples.digest
+    if isinstance(encoded, Corpus) and encoded.digest:
+        return encoded.digest
     digest = hashlib.blake2b(digest_size=16)
     for fields in encoded:
         for name in sorted(fields):
