@@ -246,18 +246,6 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
         assert Classification.load(tmp_path / str(number)).predict(examples) == task.predict(examples)
 
 
-def test_runs_of_versions_without_the_linear_map(tmp_path: Path) -> None:
-    task = trained(texts(20), epochs=1, linear=False)
-    task.save(tmp_path / "run")
-    content = json.loads((tmp_path / "run" / "run.json").read_text())
-    for name in ("linear", "word_dropout"):
-        content["options"].pop(name)
-    (tmp_path / "run" / "run.json").write_text(json.dumps(content))
-    loaded = Classification.load(tmp_path / "run")
-    assert loaded.options.word_dropout == 0.0
-    assert loaded.predict(texts(9)) == task.predict(texts(9))
-
-
 def test_series_are_scaled_by_the_training_data_only() -> None:
     task = trained(series(20), epochs=1)
     stacked = np.concatenate([task.encode(each)["series"] for each in series(20)])
