@@ -130,7 +130,7 @@ def run_lines(lines: list[str]) -> str:
 @pytest.fixture
 def few_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands train 250 epochs on a few sentences, which 60 epochs learn, too."""
-    monkeypatch.setattr("glassgate.tasks.training.by_size._MAX_EPOCHS", 60)
+    monkeypatch.setattr("glassgate.tasks.training.schedule._MAX_EPOCHS", 60)
 
 
 @needs_shell

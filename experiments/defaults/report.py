@@ -12,7 +12,7 @@ from experiments.common.summaries import mean_and_deviation
 from experiments.defaults.search import SEEDS, Results, Settings, best, defaults, fixed
 from experiments.defaults.sets import COMPARED, SETS, Set
 from glassgate.tasks.pictures.charts import save_figure
-from glassgate.tasks.training.by_size import by_size
+from glassgate.tasks.training.schedule import by_size
 from glassgate.tasks.wording import plural
 
 NEAR = 0.03

@@ -12,7 +12,7 @@ from experiments.defaults.sets import Set
 from glassgate.tasks import task_class
 from glassgate.tasks.data.batches import lengths
 from glassgate.tasks.task import Split
-from glassgate.tasks.training.by_size import by_size
+from glassgate.tasks.training.schedule import by_size
 
 SIMPLE = "simple-models"
 """The name of the file with the scores of simple models."""

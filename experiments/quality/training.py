@@ -14,7 +14,7 @@ from experiments.quality.plain import plain_task_class, with_plain_layers
 from glassgate.tasks import task_class
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Task
-from glassgate.tasks.training.by_size import BySize
+from glassgate.tasks.training.schedule import BySize
 
 Report = Callable[[Mapping[str, Any]], None]
 

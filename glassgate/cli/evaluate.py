@@ -75,7 +75,7 @@ def _count_trained(task: Task[Any, Any, Any], examples: Sequence[Any], sample: M
     """Estimate how many examples are in the training data, from the hashes in a run; 0 if only a few of them are.
 
     Args:
-        sample: the number of training examples, and the hashes of evenly spaced ones; empty in runs of earlier versions
+        sample: the number of training examples, and the hashes of evenly spaced ones; empty if the run stores none
     """
     rule = task.held_out_rule
     if not sample or not isinstance(rule, ByContent):

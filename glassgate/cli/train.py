@@ -11,7 +11,7 @@ from types import TracebackType
 from glassgate.cli.parser import Parser, positive
 from glassgate.system import SYSTEM
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.training.processes.world import from_environment
+from glassgate.tasks.training.processes.world import World
 
 _PRINTING_OPTIONS = ("-h", "--help", "--print-config")  # options that print something instead of training
 
@@ -25,7 +25,7 @@ def command(argv: list[str]) -> None:
     parser = Parser(prog="glassgate train", add_help=False, allow_abbrev=False)
     add_processes(parser)
     arguments, rest = parser.parse_known_args(argv)
-    world, devices = from_environment(), arguments.devices or 1
+    world, devices = World.from_environment(), arguments.devices or 1
     if world.size > 1 and arguments.devices not in (None, world.local_size):
         raise OptionError(
             f"devices: expected {world.local_size}, as torchrun has started, got {devices}; leave --devices out"

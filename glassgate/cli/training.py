@@ -23,7 +23,7 @@ from glassgate.tasks.runs import next_folder
 from glassgate.tasks.task import Task
 from glassgate.tasks.training.logs import FOLDER as LOGS
 from glassgate.tasks.training.logs import PICTURE
-from glassgate.tasks.training.processes.group import group
+from glassgate.tasks.training.processes.group import Group
 
 _MAX_COLUMNS = 6  # scores in the table of baselines
 
@@ -100,8 +100,9 @@ def _describe_demo(task_type: type[Task[Any, Any, Any]]) -> str:
 
 
 def _resume(run: str) -> None:
-    with resumable(run), display(Console(stderr=True)) as bars, group().connected():
-        task_type = group().broadcast_result(lambda: task_class_of_run(run))
+    processes = Group.from_environment()
+    with resumable(run), display(Console(stderr=True)) as bars, processes.connected():
+        task_type = processes.broadcast_result(lambda: task_class_of_run(run))
         task, result = task_type.resume(run, progress=Bar(bars, run))
     _print_result(run, result, task)
 

@@ -26,11 +26,7 @@ ENTRY_POINTS = "glassgate.tasks"
 
 
 def installed_tasks() -> dict[str, str]:
-    """Return the class of each task, as `module:name`: the built-in tasks, then those of other packages.
-
-    Raises:
-        OptionError: two tasks have one name
-    """
+    """Return the class of each task, as `module:name`: the built-in tasks, then those of other packages."""
     from glassgate.tasks.errors import OptionError
 
     found = dict(TASKS)
@@ -43,11 +39,7 @@ def installed_tasks() -> dict[str, str]:
 
 
 def task_class(name: str) -> "type[Task[Any, Any, Any]]":
-    """Return the class of a task.
-
-    Raises:
-        OptionError: no task has this name
-    """
+    """Return the class of a task."""
     from glassgate.tasks.errors import OptionError
 
     location = TASKS.get(name) or installed_tasks().get(name)
@@ -71,11 +63,7 @@ def part_of(task: "Task[Any, Any, Any]", name: str) -> ModuleType | None:
 
 
 def task_class_of_run(path: str | Path) -> "type[Task[Any, Any, Any]]":
-    """Return the class of the task that a run folder was trained for.
-
-    Raises:
-        RunError: see `Run.open`
-    """
+    """Return the class of the task that a run folder was trained for."""
     from glassgate.tasks.errors import OptionError
     from glassgate.tasks.runs import Run, version_error
 

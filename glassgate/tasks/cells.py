@@ -2,13 +2,11 @@
 
 import ast
 import difflib
-import importlib.util
 import json
 import re
-import warnings
+import runpy
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from glassgate.tasks.errors import OptionError
@@ -27,9 +25,6 @@ CELLS = (
     "retnet", "rglru", "rhn", "rnn", "rwkv7", "s4d", "s5", "scrn", "sgrn", "slstm", "sru", "star", "ugrnn", "unicornn",
 )  # fmt: skip
 
-RENAMED = {"gruv1": "gruv3"}
-"""Former names of cells, with their present names."""
-
 HELP = "lstm, gla(heads=4), FILE.py:Class"
 
 _IN_FILE = re.compile(r"(.*\.py):(\w+)(\(.*\))?", re.DOTALL)
@@ -38,12 +33,8 @@ _IN_FILE = re.compile(r"(.*\.py):(\w+)(\(.*\))?", re.DOTALL)
 def check(value: Any) -> "str | gg.Cell":
     """Check a value of the option. Return it as a lower-case name with arguments, a class in a file, or a cell.
 
-    Args:
-        value: a name in any case or `FILE.py:Class`, with or without keyword arguments, a `gg.Cell` object, or a
-            result of `as_json`
-
-    Raises:
-        OptionError: any other value, or a cell that cannot be stored
+    The value is a name in any case or `FILE.py:Class`, with or without keyword arguments, a `gg.Cell` object, or a
+    result of `as_json`.
     """
     if isinstance(value, str):
         if is_in_file(value):
@@ -75,9 +66,6 @@ def _parse(value: str) -> tuple[str, dict[str, Any]]:
     """Return the name and the keyword arguments of a text such as "GLA" or "gla(heads=4)"."""
     name, parenthesis, rest = value.strip().partition("(")
     name = name.strip().lower()
-    if name in RENAMED:
-        warnings.warn(f"cell: {name} is now {RENAMED[name]}; use {RENAMED[name]}", FutureWarning, stacklevel=3)
-        name = RENAMED[name]
     if name not in CELLS:
         near = difflib.get_close_matches(name, CELLS, 1)
         remedy = f"did you mean {near[0]}?" if near else "`glassgate cells` lists the built-in cells"
@@ -122,11 +110,7 @@ def as_json(value: "str | gg.Cell") -> Any:
 
 
 def build_cell(value: "str | gg.Cell") -> "gg.Cell":
-    """Return the cell for a value of the option, without executing a file.
-
-    Raises:
-        OptionError: the value names a file
-    """
+    """Return the cell for a checked value of the option; an OptionError if the value names a file."""
     if not isinstance(value, str):
         return value
     if is_in_file(value):
@@ -135,20 +119,18 @@ def build_cell(value: "str | gg.Cell") -> "gg.Cell":
 
 
 def from_file(location: str) -> "gg.Cell":
-    """Execute a Python file and return a cell of a class in it.
-
-    Args:
-        location: `FILE.py:Class`, with or without arguments
-
-    Raises:
-        OptionError: the file is missing or fails, has no such class, or the class needs other arguments
-    """
+    """Execute the Python file of `FILE.py:Class`, with or without arguments, and return a cell of this class."""
     import glassgate as gg
 
     match = _IN_FILE.fullmatch(location)
     assert match is not None, "`is_in_file` is true"
     file, class_name, arguments = match[1], match[2], _arguments(match[3], location)
-    cell_type = getattr(_load_module(Path(file)), class_name, None)
+    if not Path(file).is_file():
+        raise OptionError(f"{file}: no such file; give the Python file that defines the cell")
+    try:
+        cell_type = runpy.run_path(file, run_name=f"glassgate_cell_of_{Path(file).stem}").get(class_name)
+    except Exception as error:  # the user's file may raise anything
+        raise OptionError(f"{file}: cannot be loaded: {type(error).__name__}: {error}") from error
     if not (isinstance(cell_type, type) and issubclass(cell_type, gg.Cell)):
         got = "nothing of that name" if cell_type is None else f"{type(cell_type).__name__} {class_name}"
         raise OptionError(f"{file}: {class_name} must be a subclass of glassgate.Cell, got {got}")
@@ -157,17 +139,3 @@ def from_file(location: str) -> "gg.Cell":
     except (TypeError, ValueError) as error:
         remedy = f"give the arguments as in {file}:{class_name}(heads=4)"
         raise OptionError(f"{location}: the cell cannot be made: {error}; {remedy}") from None
-
-
-def _load_module(file: Path) -> ModuleType:
-    if not file.is_file():
-        raise OptionError(f"{file}: no such file; give the Python file that defines the cell")
-    spec = importlib.util.spec_from_file_location(f"glassgate_cell_of_{file.stem}", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # the user's file may raise anything
-        raise OptionError(f"{file}: cannot be loaded: {type(error).__name__}: {error}") from error
-    return module

@@ -37,6 +37,7 @@ Example = TypeVar("Example")
 Prediction = TypeVar("Prediction")
 
 Vocabularies = dict[str, Vocabulary]
+_NO_SYMBOLS = Vocabulary([])
 
 
 @dataclass(frozen=True)
@@ -159,11 +160,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
     # Optional methods.
 
     def as_corpus(self, examples: Sequence[Example]) -> Corpus[Example]:
-        """Convert a list of examples to a corpus: by default, it keeps the objects, next to columns of their labels.
-
-        Raises:
-            DataError: an example cannot be encoded
-        """
+        """Convert a list of examples to a corpus: by default, it keeps the objects, next to columns of their labels."""
         labels = {name: getattr(examples[0], name) for name in self.targets if hasattr(examples[0], name)}
         kinds = {
             name: SYMBOL if label is None or isinstance(label, str) else SEQUENCE for name, label in labels.items()
@@ -179,21 +176,14 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         self.reading = reading
 
     def read_builtin(self) -> Split[Example]:
-        """Return the built-in examples, for training without --data.
-
-        Raises:
-            OptionError: the task has no built-in examples
-        """
+        """Return the built-in examples, for training without --data; by default, there are none."""
         raise OptionError(f"{self.name}: expected data to train on, got none; give a file with --data")
 
     def from_rows(self, rows: Iterator[tuple[int, Any, records.LabelNames]]) -> list[Example]:
-        """Convert rows of a table to examples.
+        """Convert rows of a table to examples; by default, the task does not accept rows.
 
         Args:
             rows: the number of each row, its values by column, and the names of labels that are stored as integers
-
-        Raises:
-            UserError: the task does not accept rows
         """
         raise UserError(f"{self.name}: expected a Split of examples, got rows of a table; give a Split, or a file")
 
@@ -210,19 +200,11 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         """Replace random initial values of the new network, for example by pretrained vectors."""
 
     def refine(self, train: Sequence[Encoded], dev: Sequence[Encoded]) -> str:
-        """Change the weights of the best epoch after training, by a formula. Returns a note; empty without a change.
-
-        Args:
-            train, dev: the encoded examples
-        """
+        """Change the weights of the best epoch after training, by a formula. Returns a note; empty without a change."""
         return ""
 
     def begin_step(self, done: float) -> None:
-        """Change settings that follow a schedule, before a training step.
-
-        Args:
-            done: the completed fraction of the training
-        """
+        """Change settings that follow a schedule, before a training step; `done` is the completed fraction."""
 
     def glance(self, output: Any, batch: Batch) -> dict[str, Any]:
         """Like `observe`, but cheaper, for the dev scores after each epoch."""
@@ -233,11 +215,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         return {"prediction": self.text(example, prediction)}
 
     def attend(self, example: Example) -> AttentionWeights:
-        """Return the attention weights of the steps of an example.
-
-        Raises:
-            OptionError: the network has no attention
-        """
+        """Return the attention weights of the steps of an example; an OptionError if the network has no attention."""
         raise OptionError(f"{self.name} has no attention to look at; translation and classification may have one")
 
     def baselines(self) -> "Sequence[Baseline]":
@@ -267,10 +245,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
 
     def label_names(self, name: str) -> list[str]:
         """Return the labels of a vocabulary in the order of their indices, followed by the unknown labels."""
-        return [
-            *self.vocabularies[name].symbols,
-            *(self.unknown_labels[name].symbols if name in self.unknown_labels else ()),
-        ]
+        return [*self.vocabularies[name].symbols, *self.unknown_labels.get(name, _NO_SYMBOLS).symbols]
 
     def label_indices(self, name: str, labels: Sequence[str]) -> np.ndarray:
         """Return the indices of labels in `label_names`, `(L,)`; new labels are added to `unknown_labels`."""
@@ -279,7 +254,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         is_unknown = indices < 0
         if is_unknown.any():
             new = [labels[int(index)] for index in is_unknown.nonzero()[0]]
-            earlier = self.unknown_labels[name].symbols if name in self.unknown_labels else []
+            earlier = self.unknown_labels.get(name, _NO_SYMBOLS).symbols
             unknown = self.unknown_labels[name] = Vocabulary([*earlier, *sorted({*new}.difference(earlier))])
             indices[is_unknown] = unknown.encode(new) - FIRST + len(known.symbols)
         return indices

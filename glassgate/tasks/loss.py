@@ -14,12 +14,7 @@ _IGNORED = -100
 
 
 class Mean(NamedTuple):
-    """A mean before the division, as a sum and a count.
-
-    Attributes:
-        total: the sum of the values, a scalar
-        num_values: the number of values
-    """
+    """A mean before the division, as the sum of the values, a scalar, and their number."""
 
     total: Tensor
     num_values: int | Tensor
@@ -82,16 +77,7 @@ def totals_and_counts(loss: Loss) -> Tensor:
 
 
 def loss_value(loss: Loss, counts: Tensor | None = None) -> Tensor:
-    """Return a loss as a scalar: the sum of its means.
-
-    Args:
-        loss: the parts of the loss
-        counts: the divisor of each part, `(P,)`; its `num_values` if None
-
-    Example:
-        >>> loss_value([Mean(torch.tensor(6.0), 3), Mean(torch.tensor(1.0), 2)])
-        tensor(2.5000)
-    """
+    """Return a loss as a scalar: the sum of its means. `counts`, `(P,)`, replaces the divisors of the P parts."""
     counts = totals_and_counts(loss)[1] if counts is None else counts
     totals = torch.stack([part.total for part in loss])
     return (totals / counts.to(totals.dtype).clamp(min=1)).sum()

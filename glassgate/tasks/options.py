@@ -6,18 +6,18 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from types import UnionType
-from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, get_args, get_type_hints
 
 import yaml
 
 from glassgate.tasks import cells
 from glassgate.tasks.errors import OptionError
 
-_MAX_INTEGER = 2**31 - 1  # for options without a maximum; larger integers would overflow
+_MAXIMUM = {int: 2**31 - 1, float: math.inf}  # for options without a maximum; larger integers would overflow
 
 
 def option(
@@ -30,8 +30,6 @@ def option(
     maximum: float | None = None,
     if_unset: str = "",
     metavar: str = "NAME",
-    former_name: str = "",
-    in_older_runs: Any = None,
 ) -> Any:
     """Declare an option: a dataclass field with its description and its allowed values.
 
@@ -44,31 +42,19 @@ def option(
         maximum: the largest allowed value
         if_unset: what happens if the option is not given, for the help; empty to show the default value
         metavar: the placeholder of a text value in the help
-        former_name: the name in earlier versions, which files of options and run folders may still contain
-        in_older_runs: the value in run folders without the option; None for `default`
     """
-    rules = {
-        "help": help,
-        "group": group,
-        "choices": choices,
-        "minimum": minimum,
-        "maximum": maximum,
-        "if_unset": if_unset,
-    }
-    names = {"metavar": metavar, "former_name": former_name, "in_older_runs": in_older_runs}
-    return field(default=default, metadata={**rules, **names})
+    rules = {"choices": choices, "minimum": minimum, "maximum": maximum}
+    texts = {"help": help, "group": group, "if_unset": if_unset, "metavar": metavar}
+    return field(default=default, metadata={**rules, **texts})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options of every task.
+    """The options of every task. Values of the wrong type or out of their range raise an OptionError.
 
     Attributes:
         common: the names of the options that the short help shows
         file_options: the names of the options that describe a file, which commands accept for the files that they read
-
-    Raises:
-        OptionError: a value of the wrong type or out of its range
     """
 
     common: ClassVar[tuple[str, ...]] = ("data", "dev", "test", "cell", "hidden_size", "epochs", "learning_rate")
@@ -91,12 +77,7 @@ class Options:
         metavar="FILE",
     )
     held_out: float = option(
-        0.1,
-        "fraction of --data for dev data, and the same for test data",
-        group="data",
-        minimum=0,
-        maximum=0.4,
-        in_older_runs=0.0,
+        0.1, "fraction of --data for dev data, and the same for test data", group="data", minimum=0, maximum=0.4
     )
 
     encoding: str = option("", "encoding of the text files, such as cp1252", group="data", if_unset="detected")
@@ -181,32 +162,14 @@ class Options:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:
-        """Build options from names and values, for example those of a file. Former names are accepted.
-
-        Raises:
-            OptionError: an unknown name, a wrong type, or a value out of range
-        """
+        """Build options from names and values, for example those of a file or a run."""
         names = [each.name for each in dataclasses.fields(cls)]
-        former_names = {each.metadata["former_name"]: each.name for each in dataclasses.fields(cls)}
-        former_names.pop("", None)  # options without a former name
-        values = {former_names.get(name, name): value for name, value in values.items()}
         for name in values:
             if name not in names:
                 near = difflib.get_close_matches(str(name), names, n=1)
                 hint = f"did you mean {near[0]}?" if near else f"the options are {', '.join(names)}"
                 raise OptionError(f"unknown option {name!r}; {hint}")
         return cls(**{name: _coerce(value_type(cls, name), value) for name, value in values.items()})
-
-    @classmethod
-    def of_run(cls, values: Mapping[str, Any]) -> Self:
-        """Build options from the names and values of a run folder, which may be older than some of the options.
-
-        Raises:
-            OptionError: see `from_mapping`
-        """
-        defaults = {each.name: each.metadata["in_older_runs"] for each in dataclasses.fields(cls)}
-        known = {name: value for name, value in defaults.items() if value is not None}
-        return cls.from_mapping({**known, **values})
 
     def to_mapping(self) -> dict[str, Any]:
         """Return all names and values in a form that JSON and YAML can store."""
@@ -235,22 +198,12 @@ class Options:
 
 
 def override(name: str, default: Any, **rules: Any) -> Any:
-    """Declare an option of `Options` again for one task, with another default.
-
-    Args:
-        name: the name of the option
-        default: the new default
-        rules: other arguments of `option` to replace
-    """
+    """Declare an option of `Options` again for one task, with another default and other arguments of `option`."""
     return field(default=default, metadata={**Options.__dataclass_fields__[name].metadata, **rules})
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
-    """Read names and values from a YAML or JSON file.
-
-    Raises:
-        OptionError: the file is missing, does not parse, or is not a mapping
-    """
+    """Read names and values from a YAML or JSON file."""
     is_json = Path(path).suffix == ".json"
     try:
         with Path(path).open("rb") as file:
@@ -273,23 +226,18 @@ def value_type(cls: type[Options], name: str) -> type:
     """Return the type of an option's value; for `X | None`, return X."""
     hashable: Any = cls  # mypy confuses a class with its instances, which have no hash
     hint = _hints(hashable)[name]
-    if get_origin(hint) in (Union, UnionType):
-        return next(each for each in get_args(hint) if each is not type(None))
-    return hint
+    value: type = next((each for each in get_args(hint) if each is not type(None)), hint)
+    return value
 
 
 _hints = cache(get_type_hints)
 
 
 def _coerce(type_: type, value: Any) -> Any:
-    """If the type is float, convert integers and strings that contain numbers."""
-    if type_ is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if type_ is float and isinstance(value, str):  # YAML reads 1e-3 as a string
-        try:
+    """If the type is float, convert integers and strings that contain numbers; YAML reads 1e-3 as a string."""
+    if type_ is float and isinstance(value, int | str) and not isinstance(value, bool):
+        with suppress(ValueError):
             return float(value)
-        except ValueError:
-            return value
     return value
 
 
@@ -306,26 +254,18 @@ def _check(option_field: "dataclasses.Field[Any]", type_: Any, value: Any) -> No
         expected = f"{rules['minimum']} or more"
     elif type_ is float and not math.isfinite(value):
         expected = "a finite number"
-    elif type_ in (int, float) and not value <= (maximum := _upper_limit(type_, rules["maximum"])):
-        expected = f"{maximum:,} or less"
+    elif type_ in _MAXIMUM and value > (limit := _MAXIMUM[type_] if rules["maximum"] is None else rules["maximum"]):
+        expected = f"{limit:,} or less"
     else:
         return
     raise OptionError(f"{option_field.name}: expected {expected}, got {value!r}")
 
 
 def check_encoding(name: object) -> None:
-    """Check that a name is empty or that of a text encoding.
-
-    Raises:
-        OptionError: it is another one
-    """
+    """Raise an OptionError if a name is neither empty nor that of a text encoding."""
     try:
         "".encode(name or "utf-8")  # type: ignore[arg-type]
     except (LookupError, TypeError, ValueError):
         raise OptionError(
             f"encoding: expected a text encoding of Python, such as utf-8, cp1252 or gbk, got {name!r}"
         ) from None
-
-
-def _upper_limit(type_: type, maximum: float | None) -> float:
-    return maximum if maximum is not None else _MAX_INTEGER if type_ is int else math.inf

@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 from glassgate.tasks.data import texts
+from glassgate.tasks.data.bio import may_follow
 from glassgate.tasks.data.tagged import Tagged
 
 Record = dict[str, Any]
@@ -45,10 +46,6 @@ def text_record(tokens: Sequence[str], token_kind: str, values: Sequence[Record]
         tokens: the tokens
         token_kind: one of `texts.TOKEN_KINDS`; if tokens are bytes, offsets count bytes
         values: the values to add to the record of each token
-
-    Example:
-        >>> text_record(["No", "!"], "word", [{"nats": 0.5}, {"nats": 0.25}])["tokens"][1]
-        {'text': '!', 'start': 2, 'end': 3, 'nats': 0.25}
     """
     _, records = token_records(tokens, texts.starts(tokens, token_kind))
     return {
@@ -62,11 +59,6 @@ def tagged_record(example: Tagged, labels: Sequence[str], probabilities: Sequenc
 
     The probability of a span is the mean of the probabilities of its tokens.
 
-    Args:
-        example: the sequence
-        labels, probabilities: the label of each token and its probability
-        are_bio: whether the labels are in BIO form
-
     Example:
         >>> example = Tagged(["in", "New", "York"], None)
         >>> tagged_record(example, ["O", "B-LOC", "I-LOC"], [0.9, 0.75, 0.25], True)["spans"]
@@ -79,14 +71,11 @@ def tagged_record(example: Tagged, labels: Sequence[str], probabilities: Sequenc
     if not are_bio:
         return record
     entities: list[list[Record]] = []
-    previous = "O"
-    for token in tokens:
-        label = token["label"]
-        if label[0] == "B" or (label[0] == "I" and (previous == "O" or previous[1:] != label[1:])):
+    for previous, token in pairwise([{"label": "O"}, *tokens]):
+        if token["label"][0] == "B" or not may_follow(previous["label"], token["label"]):
             entities.append([])
-        if label != "O":
+        if token["label"] != "O":
             entities[-1].append(token)
-        previous = label
     record["spans"] = [
         {
             "text": text[entity[0]["start"] : entity[-1]["end"]],

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from glassgate.storage import replaced_files, write_file, write_remedy
-from glassgate.tasks.errors import OptionError, RunError, UserError
+from glassgate.tasks.errors import OptionError, RunError
 
 FORMAT = 2
-"""The format of run folders. In format 1, attention scores were not divided by the square root of the query size."""
+"""The format of run folders; runs in other formats are refused."""
 
 MODEL = "model.safetensors"
 CHECKPOINT = "checkpoint.safetensors"
@@ -39,11 +40,7 @@ class Run:
 
     @staticmethod
     def check_new(path: str | Path) -> None:
-        """Check that a run can be written to a path without overwriting anything.
-
-        Raises:
-            RunError: the path is a file or a folder with files, or the folder cannot be created
-        """
+        """Raise a RunError if a run cannot be written to a path without overwriting anything."""
         path = Path(path)
         try:
             if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -61,11 +58,7 @@ class Run:
 
     @classmethod
     def create(cls, path: str | Path, content: Mapping[str, Any]) -> "Run":
-        """Create the folder and write run.json.
-
-        Raises:
-            RunError: the folder exists and is not empty
-        """
+        """Create the folder, which must be new or empty, and write run.json."""
         cls.check_new(path)
         path = Path(path)
         try:
@@ -80,7 +73,7 @@ class Run:
         """Read run.json.
 
         Raises:
-            RunError: the folder is missing, contains no run or a damaged run, or is from a newer version
+            RunError: the folder is missing, contains no run or a damaged run, or is in another format
         """
         path = Path(path)
         if not path.is_dir():
@@ -91,17 +84,17 @@ class Run:
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
             version = int(content["format"])
-            if "facts" in content:  # the name of "fitted" in older runs
-                content["fitted"] = content.pop("facts")
-            complete = version > FORMAT or _is_complete(content)
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            complete = False
-        if not complete:
-            raise RunError(f"{file}: damaged or cut short; copy the folder again, or train again")
-        if version > FORMAT:
+            is_complete = version != FORMAT or _is_complete(content)
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+            is_complete = False
+        if not is_complete:
+            raise _damaged(file)
+        if version != FORMAT:
+            newer, older = ("a newer", "upgrade: pip install --upgrade glassgate"), ("an older", "train again")
+            age, remedy = newer if version > FORMAT else older
             raise RunError(
-                f"{file}: made by a newer version of glassgate (format {version}, this one reads up to {FORMAT}); "
-                "upgrade: pip install --upgrade glassgate"
+                f"{file}: made by {age} version of glassgate (format {version}, this one reads format {FORMAT}); "
+                f"{remedy}"
             )
         return cls(path, content)
 
@@ -110,11 +103,7 @@ class Run:
         write(self.path / MODEL, save(_contiguous(tensors)))
 
     def load_model(self) -> dict[str, Tensor]:
-        """Read the model's weights.
-
-        Raises:
-            RunError: no weights have been written yet, or the file is damaged
-        """
+        """Read the model's weights."""
         if not (self.path / MODEL).exists():
             raise RunError(
                 f"{self.path}: incomplete, it has no {MODEL} yet; "
@@ -127,11 +116,7 @@ class Run:
         write(self.path / CHECKPOINT, save(_contiguous(tensors), {_STATE: json.dumps(state)}))
 
     def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Read the checkpoint's tensors and state; None before the first checkpoint.
-
-        Raises:
-            RunError: the file is damaged
-        """
+        """Read the checkpoint's tensors and state; None before the first checkpoint."""
         if not (self.path / CHECKPOINT).exists():
             return None
         tensors, metadata = _load(self.path / CHECKPOINT)
@@ -143,7 +128,7 @@ class Run:
         try:
             content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         except ValueError:
-            raise RunError(f"{file}: damaged or cut short; copy the folder again, or train again") from None
+            raise _damaged(file) from None
         return content
 
     def finish(self, result: Mapping[str, Any]) -> None:
@@ -156,13 +141,10 @@ class Run:
         (self.path / CHECKPOINT).unlink(missing_ok=True)
 
     def check_unfinished(self, usage: str) -> None:
-        """Check that the run can be resumed.
+        """Raise a RunError if the run is finished, or is a model written by `Task.save`.
 
         Args:
             usage: a command for a finished run, with the placeholders {run} and {file}
-
-        Raises:
-            RunError: the run is finished, or is a model written by `Task.save`
         """
         if "data" not in self.content:
             raise RunError(f"{self.path}: expected an unfinished run, got a model without a training")
@@ -174,16 +156,9 @@ class Run:
 
 
 def next_folder(task: str, root: str | Path = "runs") -> Path:
-    """Return the first folder `root/task-N` that does not exist.
-
-    Example:
-        >>> next_folder("tagging", "/nowhere").as_posix()
-        '/nowhere/tagging-1'
-    """
-    number = 1
-    while (Path(root) / f"{task}-{number}").exists():
-        number += 1
-    return Path(root) / f"{task}-{number}"
+    """Return the first folder `root/task-N` that does not exist."""
+    folders = (Path(root) / f"{task}-{number}" for number in count(1))
+    return next(folder for folder in folders if not folder.exists())
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -195,6 +170,26 @@ def write_json(path: Path, content: Any) -> None:
     write(path, raw + b"\n")
 
 
+def write(path: Path, content: bytes) -> None:
+    """Replace a file atomically. If this fails, for example because the disk is full, the old content is kept."""
+    with writing(path):
+        write_file(path, content)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Convert the errors of writing a file or folder, in a run folder or elsewhere, to RunErrors with a remedy."""
+    try:
+        yield
+    except OSError as error:
+        remedy = write_remedy(error)
+        for run in path.parents[:2]:
+            if (run / RUN).exists() and not (run / METRICS).exists():
+                resume = f"resume with: glassgate train --resume {run}"
+                remedy = f"files saved earlier are complete: free disk space, then {resume}"
+        raise RunError(f"{path}: could not be written ({error.strerror}); {remedy}") from error
+
+
 @contextmanager
 def all_or_none(folder: Path, create: bool = False) -> Iterator[Path]:
     """Yield a temporary folder. After the block, its files are moved to `folder`; after an error, they are deleted.
@@ -202,45 +197,12 @@ def all_or_none(folder: Path, create: bool = False) -> Iterator[Path]:
     Args:
         folder: the folder for the files
         create: whether to create `folder` if it is missing
-
-    Raises:
-        OptionError: `folder` is missing or cannot be written to
     """
     try:
         with replaced_files(folder, create) as temporary:
             yield temporary
     except OSError as error:
         raise OptionError(f"--output: cannot write to {folder}: {error.strerror}; {write_remedy(error)}") from error
-
-
-def write(path: Path, content: bytes, run: Path | None = None) -> None:
-    """Replace a file atomically, see `storage.write_file`.
-
-    Args:
-        run: the run folder that contains the file; the folder of the file if None
-
-    Raises:
-        RunError: the file cannot be written, for example because the disk is full; the old content is kept
-    """
-    try:
-        write_file(path, content)
-    except OSError as error:
-        raise cannot_write_error(path, run or path.parent, error) from error
-
-
-def cannot_write_error(path: Path, run: Path, error: OSError) -> RunError:
-    """Return the error for a file that cannot be written, in a run folder or elsewhere."""
-    remedy = write_remedy(error)
-    if (run / RUN).exists() and not (run / METRICS).exists():
-        remedy = f"files saved earlier are complete: free disk space, then resume with: glassgate train --resume {run}"
-    return RunError(f"{path}: could not be written ({error.strerror}); {remedy}")
-
-
-def damaged_error(run: str | Path, error: Exception) -> RunError:
-    """Return the error for a run.json from which no network can be built, for example after an edit."""
-    return RunError(
-        f"{Path(run) / RUN}: no network can be built from it ({error!r}); copy the folder again, or train again"
-    )
 
 
 def version_error(run: str | Path, error: OptionError | str) -> RunError:
@@ -254,17 +216,21 @@ def _cannot_create(path: Path, reason: str | None) -> RunError:
     return RunError(f"{path}: cannot create the run folder ({reason}); give another --run")
 
 
+def _damaged(file: Path, reason: str = "") -> RunError:
+    return RunError(f"{file}: damaged or cut short{reason}; copy the folder again, or train again")
+
+
 def _is_complete(content: Mapping[str, Any]) -> bool:
     """Whether run.json has all required entries, with the right types."""
-    symbols = content["vocabularies"].values() if isinstance(content["vocabularies"], dict) else [None]
-    has_training = "data" in content
+    symbols = [*content["vocabularies"].values()]
     valid_training = isinstance(content.get("data"), dict) and isinstance(content.get("threads"), int)
     return (
         isinstance(content["task"], str)
         and isinstance(content["options"], dict)
         and isinstance(content["fitted"], dict)
+        and {"options", "width"} <= content["reading"].keys()
         and all(isinstance(each, list) and all(isinstance(symbol, str) for symbol in each) for each in symbols)
-        and (valid_training or not has_training)
+        and (valid_training or "data" not in content)
     )
 
 
@@ -277,17 +243,6 @@ def _load(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     try:
         tensors = load(content)
     except SafetensorError as error:
-        raise RunError(f"{path}: damaged or cut short ({error}); copy the folder again, or train again") from None
-    # Older runs call the projection of tied weights "narrow".
-    tensors = {name.replace(".narrow.", ".projection."): tensor for name, tensor in tensors.items()}
+        raise _damaged(path, f" ({error})") from None
     header_size = int.from_bytes(content[:8], "little")
     return tensors, json.loads(content[8 : 8 + header_size]).get("__metadata__", {})
-
-
-@contextmanager
-def convert_build_errors(run: Run) -> Iterator[None]:
-    """Convert errors from a damaged run.json to errors that name the run."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise error if isinstance(error, UserError) else damaged_error(run.path, error) from None

@@ -24,13 +24,12 @@ from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.definition import Definition, Example, OptionsType, Prediction, Split, Vocabularies
 from glassgate.tasks.errors import OptionError, RunError, UserError
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.runs import Run, convert_build_errors, version_error
-from glassgate.tasks.training.by_size import by_size
+from glassgate.tasks.runs import RUN, Run, version_error
 from glassgate.tasks.training.devices import check_device, convert_memory_errors, device_of
 from glassgate.tasks.training.loop import train
-from glassgate.tasks.training.processes.group import Group, group
-from glassgate.tasks.training.processes.same_data import fingerprints
+from glassgate.tasks.training.processes.group import Group
 from glassgate.tasks.training.rate_finder import RateSearch, find_rate
+from glassgate.tasks.training.schedule import by_size
 from glassgate.tasks.training.scoring import outputs, score
 from glassgate.tasks.wording import plural
 
@@ -45,12 +44,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
     """A task that can be trained, stored and used."""
 
     def read_split(self, progress: Progress) -> Split[Example]:
-        """Read the files named by the options, or the built-in data if they name none.
-
-        Raises:
-            OptionError: there is a dev or test file but no training data
-            DataError: a file cannot be used
-        """
+        """Read the files named by the options, or the built-in data if they name none."""
         progress.reading()
         options, train = self.options, self.options.training_file
         if train is None:
@@ -82,11 +76,11 @@ class Task(Definition[OptionsType, Example, Prediction]):
             UserError: data, options or folder cannot be used
             Interrupted: Ctrl-C or SIGTERM; the run can be resumed
         """
-        processes = group()
+        processes = Group.from_environment()
         with processes.connected() as is_main:
             progress = progress if progress and is_main else Progress()
             with processes.shared_errors():
-                check_device(self.options, processes.world)
+                check_device(self.options, processes)
                 if run is not None and is_main:
                     Run.check_new(run)
                 if cells.is_in_file(self.options.cell):
@@ -96,15 +90,17 @@ class Task(Definition[OptionsType, Example, Prediction]):
                     raise UserError(f"{self.name}: expected examples to train on, got none")
                 split = replace(split, train=self.corpus(split.train))
                 self.vocabularies = self.collect(split.train)
-            self._set_content(processes.broadcast(self._content()))
+            content = processes.broadcast(self._content())
+            if not is_main:
+                self._set_content(content)
             with processes.shared_errors():
                 encoded = self.encode_split(split)
                 self.options = self.options_for(lengths(encoded["train"]))
-                check_device(self.options, processes.world)
+                check_device(self.options, processes)
             threads = self.options.threads or torch.get_num_threads()
             search = self._find_rate(encoded["train"], threads, processes) if self.options.lr_find else None
             progress.note(self._describe_plan(lengths(encoded["train"]), search))
-            content = self._content() | {"data": fingerprints(encoded, processes), "threads": threads}
+            content = self._content() | {"data": processes.fingerprints(encoded), "threads": threads}
             content |= {"processes": processes.size} if processes.size > 1 else {}
             if run is not None and isinstance(rule := self.held_out_rule, ByContent):
                 hashes = rule.hashes(split.train, _MAX_HASHES)
@@ -116,11 +112,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
             return self._train(encoded, threads, folder, progress, processes)
 
     def options_for(self, train_lengths: Lengths) -> OptionsType:
-        """Return the options; the size of the training data determines those that the user did not set.
-
-        Args:
-            train_lengths: the number of tokens of each training sequence
-        """
+        """Return the options; the lengths of the training sequences determine those that the user did not set."""
         options = self.requested
         size = by_size(self.batching().count_examples(train_lengths), options.batch_size, options.epochs)
         rate = self.rate_for(size.batch_size)
@@ -182,7 +174,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
             RunError: the run is missing or finished, or its data has changed
             Interrupted: Ctrl-C or SIGTERM; the run can be resumed again
         """
-        processes = group()
+        processes = Group.from_environment()
         with processes.connected() as is_main:
             progress = progress if progress and is_main else Progress()
             folder = processes.broadcast_result(lambda: Run.open(run))
@@ -190,9 +182,9 @@ class Task(Definition[OptionsType, Example, Prediction]):
             with processes.shared_errors():
                 folder.check_unfinished(next(each for each in cls.try_next if not each.startswith("evaluate")))
                 task = cls.from_run(folder)
-                check_device(task.options, processes.world)
+                check_device(task.options, processes)
                 encoded = task.encode_split(task.read_split(progress) if split is None else task.split_of(split))
-            for name, fingerprint in fingerprints(encoded, processes).items():
+            for name, fingerprint in processes.fingerprints(encoded).items():
                 if content["data"].get(name) != fingerprint:
                     raise RunError(
                         f"{run}: the {name} data has changed since the run began; restore the file, or train again"
@@ -239,12 +231,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
     def outputs(
         self, encoded: Sequence[Encoded], batches: Batches | None = None
     ) -> Iterator[tuple[Any, Batch, list[Piece]]]:
-        """Yield the network's output for each batch, the batch, and the pieces in its rows.
-
-        Args:
-            encoded: the encoded examples
-            batches: the batches; the evaluation batches if None
-        """
+        """Yield the network's output for each batch (None: the evaluation batches), the batch, and its pieces."""
         return outputs(self, encoded, batches)
 
     def predict(self, examples: Sequence[Example]) -> list[Prediction]:
@@ -274,13 +261,15 @@ class Task(Definition[OptionsType, Example, Prediction]):
         """
         run = Run.open(folder)
         task = cls.from_run(run)
-        with convert_build_errors(run):
+        try:
             task.network = task.build()
-        task._load_weights(run)
-        return task
-
-    def _load_weights(self, run: Run) -> None:
-        saved, expected = run.load_model(), self.network.state_dict()
+        except UserError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:  # an edited run.json
+            raise RunError(
+                f"{run.path / RUN}: no network can be built from it ({error!r}); copy the folder again, or train again"
+            ) from None
+        saved, expected = run.load_model(), task.network.state_dict()
         for name in sorted(saved.keys() | expected.keys()):
             got, needed = (tuple(each[name].shape) if name in each else "missing" for each in (saved, expected))
             if got != needed:
@@ -288,7 +277,8 @@ class Task(Definition[OptionsType, Example, Prediction]):
                     f"{run.path}: the weights do not fit the options in run.json ({name}: expected {needed}, got "
                     f"{got}); copy the folder again, or train again"
                 )
-        self.network.load_state_dict(saved)
+        task.network.load_state_dict(saved)
+        return task
 
     def _train(
         self,
@@ -299,9 +289,13 @@ class Task(Definition[OptionsType, Example, Prediction]):
         processes: Group,
     ) -> dict[str, Any]:
         run = processes.broadcast(str(folder.path) if folder else "")
-        processes.advice = f"; resume with: glassgate train --resume {run}" if run else ""
-        with self._new_network(threads, progress, processes):
-            return train(self, encoded, folder, progress, processes)
+        try:
+            with self._new_network(threads, progress, processes):
+                return train(self, encoded, folder, progress, processes)
+        except RuntimeError as error:
+            if run:
+                error.add_note(f"resume with: glassgate train --resume {run}")
+            raise
 
     @contextmanager
     def _new_network(self, threads: int, progress: Progress, processes: Group) -> Iterator[None]:
@@ -309,7 +303,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
         threads_before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            device = device_of(self.options, processes.world)
+            device = device_of(self.options, processes)
             with restore_random_state(device), convert_memory_errors(self.options):
                 torch.manual_seed(self.options.seed)
                 self.network = self.build()
@@ -326,35 +320,24 @@ class Task(Definition[OptionsType, Example, Prediction]):
 
     @classmethod
     def from_run(cls, run: Run) -> Self:
-        """Return the task of a run, without its network.
-
-        Raises:
-            RunError: the run is of another task, or of a version with other options
-        """
+        """Return the task of a run, without its network."""
         if run.content["task"] != cls.name:
             raise RunError(f"{run.path}: expected a run of {cls.name}, got one of {run.content['task']}")
         try:
-            task = cls(cls.options_type.of_run(run.content["options"]))  # type: ignore[arg-type]
+            task = cls(cls.options_type.from_mapping(run.content["options"]))  # type: ignore[arg-type]
         except OptionError as error:
             raise version_error(run.path, error) from None
         task._set_content(run.content)
         return task
 
     def _set_content(self, content: Mapping[str, Any]) -> None:
-        """Set `vocabularies` and `fitted` to those of a run. Equal objects are kept, with their caches."""
-        present = vars(self).get("vocabularies")
-        if present is None or {name: each.symbols for name, each in present.items()} != content["vocabularies"]:
-            self.vocabularies = {name: Vocabulary(symbols) for name, symbols in content["vocabularies"].items()}
-        if self.fitted != content["fitted"]:
-            self.fitted = content["fitted"]
-        self.reading = Reading.of_run(content)
+        """Set `vocabularies`, `fitted` and `reading` to those of a run, or of process 0."""
+        self.vocabularies = {name: Vocabulary(symbols) for name, symbols in content["vocabularies"].items()}
+        self.fitted = content["fitted"]
+        self.reading = Reading.from_mapping(content["reading"])
 
     def encoded(self, examples: Sequence[Example]) -> Corpus[Encoded]:
-        """Encode examples; errors in their labels are reported now, even if the examples are encoded later.
-
-        Raises:
-            DataError: an example cannot be encoded
-        """
+        """Encode examples; errors in their labels are reported now, even if the examples are encoded later."""
         corpus = self.corpus(examples)
         for field, name in self.targets.items():
             if field in corpus.fields and name in self.vocabularies:

@@ -10,7 +10,6 @@ from torch.nn import functional as F
 
 import glassgate as gg
 from glassgate import cells
-from glassgate.tasks import cells as cell_option
 from tests.compare import check, measure, noise
 
 H, P, INPUTS, L, N = 6, 4, 3, 5, 4
@@ -275,8 +274,6 @@ def test_noise_of_a_ctrnn_is_seeded_and_has_its_deviation():
 def test_the_former_name_of_the_third_version_of_the_gru():
     with pytest.warns(FutureWarning, match=r"GRUv1 has a new name, GRUv3: .* as in version 3 of arXiv:1406.1078"):
         assert gg.cells.GRUv1 is gg.cells.GRUv3
-    with pytest.warns(FutureWarning, match="cell: gruv1 is now gruv3; use gruv3"):
-        assert cell_option.check("GRUv1") == "gruv3"
 
 
 @pytest.mark.parametrize("shape", [(2,), (500, 2)])

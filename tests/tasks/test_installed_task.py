@@ -71,7 +71,8 @@ def test_a_task_of_another_package(
 
 
 def test_a_run_of_a_package_that_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = {"format": 1, "task": "rating", "options": {}, "vocabularies": {}, "fitted": {}}
+    reading = {"options": {}, "width": 0}
+    run = {"format": 2, "task": "rating", "options": {}, "vocabularies": {}, "fitted": {}, "reading": reading}
     (tmp_path / "run.json").write_text(json.dumps(run))
     assert main(["predict", str(tmp_path), "reviews.csv"]) == 2
     assert "no task is called 'rating'; there are tagging" in capsys.readouterr().err

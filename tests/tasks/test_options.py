@@ -54,11 +54,6 @@ def test_yaml_and_json_carry_all_values(tmp_path: Path) -> None:
         assert TaggingOptions.from_mapping(read_config(tmp_path / name)) == options
 
 
-def test_former_names_in_files_and_run_folders() -> None:
-    former = {"column": "2", "unit": "character"}
-    assert TaggingOptions.from_mapping(former) == TaggingOptions(label_column="2", tokens="character")
-
-
 def test_yaml_numbers_without_a_point(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("learning_rate: 1e-3\ndropout: 0\n")
     assert isinstance(yaml.safe_load("1e-3"), str)

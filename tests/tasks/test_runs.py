@@ -61,27 +61,21 @@ def test_weights_cut_short(run: Path, length: int) -> None:
         Tagging.load(run)
 
 
-@pytest.mark.parametrize("content", ["", '{"format": 1', "[]", '{"task": "tagging"}', '{"format": 1}'])
+@pytest.mark.parametrize("content", ["", '{"format": 2', "[]", '{"task": "tagging"}', '{"format": 2}'])
 def test_description_cut_short(run: Path, content: str) -> None:
     (run / "run.json").write_text(content)
     with pytest.raises(RunError, match=r"run\.json: damaged or cut short; copy the folder again, or train again"):
         Tagging.load(run)
 
 
-def test_run_with_the_former_name_of_fitted(run: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "age", "remedy"),
+    [(1, "older", "train again"), (3, "newer", "upgrade: pip install --upgrade glassgate")],
+)
+def test_another_format(run: Path, version: int, age: str, remedy: str) -> None:
     content = json.loads((run / "run.json").read_text())
-    fitted = content.pop("fitted")
-    (run / "run.json").write_text(json.dumps(content | {"facts": fitted}))
-    assert Tagging.load(run).fitted == fitted
-
-
-def test_newer_version(run: Path) -> None:
-    content = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(content | {"format": runs.FORMAT + 1}))
-    message = (
-        rf"made by a newer version of glassgate \(format {runs.FORMAT + 1}, this one reads up to {runs.FORMAT}\); "
-        "upgrade: pip install --upgrade glassgate"
-    )
+    (run / "run.json").write_text(json.dumps(content | {"format": version}))
+    message = rf"made by an? {age} version of glassgate \(format {version}, this one reads format 2\); {remedy}"
     with pytest.raises(RunError, match=message):
         Tagging.load(run)
 

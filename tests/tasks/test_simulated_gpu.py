@@ -16,7 +16,7 @@ from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.task import Split
-from glassgate.tasks.training.processes.group import Group, group
+from glassgate.tasks.training.processes.group import Group
 from glassgate.tasks.training.steps import Training
 from tests.simulated_gpu import simulated_gpu
 from tests.tasks.test_every_task import SPLITS
@@ -83,7 +83,7 @@ def training_of(name: str, split: Split[Any], options: dict[str, Any]) -> Traini
     encoded = task.encode_split(split)
     task.options = task.options_for([3] * len(split.train))
     task.network = task.build()
-    return Training(task, encoded["train"], [], group())
+    return Training(task, encoded["train"], [], Group.from_environment())
 
 
 def _precisions() -> Iterator[Any]:

@@ -18,7 +18,7 @@ from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.labelled.network import POOLINGS, Output
 from glassgate.tasks.labelled.task import LabelledTask
 from glassgate.tasks.loss import Loss, Mean, cross_entropy
-from glassgate.tasks.metrics.confusion import LabelSummary
+from glassgate.tasks.metrics.summary import LabelSummary
 from glassgate.tasks.networks.ridge import MAX_EXAMPLES
 from glassgate.tasks.options import Options, option, override
 from glassgate.tasks.pictures.attention import AttentionWeights

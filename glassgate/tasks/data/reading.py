@@ -38,18 +38,9 @@ class Reading:
         return {"options": dict(self.options), "width": self.width}
 
     @classmethod
-    def of_run(cls, content: Mapping[str, Any]) -> "Reading":
-        """Return the reading that run.json contains. Older runs store other names, or columns as fitted values."""
-        stored = content.get("reading", {})
-        if columns := content["fitted"].get("columns"):
-            stored = {"width": columns["width"], "token_column": columns["unit"], "label_column": columns["label"]}
-        if "options" in stored:
-            return cls.of(stored["width"], **stored["options"])
-        if width := stored.get("width", 0):
-            numbers = (str(stored[name] + 1) for name in ("token_column", "label_column"))
-            return cls.of(width, **dict(zip(("text_column", "label_column"), numbers, strict=True)))
-        names = {"tokens": "tokens", "text_column": "text_name", "label_column": "label_name"}
-        return cls.of(**{option: stored.get(name) for option, name in names.items()})
+    def from_mapping(cls, stored: Mapping[str, Any]) -> "Reading":
+        """Return the reading from the JSON values of `to_mapping`."""
+        return cls.of(stored["width"], **stored["options"])
 
 
 NO_READING = Reading()

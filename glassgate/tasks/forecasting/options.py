@@ -72,13 +72,10 @@ class ForecastingOptions(Options):
     model: str = option("direct", "all steps at once, step by step, or by segments", choices=MODELS)
     head: str = option("mse", "loss and output: a value, quantiles or a distribution", choices=HEADS)
     normalize: str = option("last", "normalisation of a window; unused with negative-binomial", choices=NORMALIZATIONS)
-    linear: bool = option(
-        True, "add a linear map of the past values to the forecast (direct model)", in_older_runs=False
-    )
+    linear: bool = option(True, "add a linear map of the past values to the forecast (direct model)")
     ridge: bool = option(
         True,
         "average the trained network with a ridge regression, by a weight that dev data determines (with --linear)",
-        in_older_runs=False,
     )
     segment: int = option(24, "steps of a segment", minimum=1, maximum=2**16)
     quantiles: str = option("0.1,0.5,0.9", "quantiles of a forecast, separated by commas", metavar="X,X")

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
 from glassgate.tasks.forecasting.heads import pinball
 from glassgate.tasks.forecasting.summary import DATA_SCORES, PREFIXES
+from glassgate.tasks.metrics.scores import Sums
 
 _ROUNDING = 1e-6  # relative error of a float32 number after scaling
 
 
-class ScaledErrors(Metric):
+class ScaledErrors(Sums):
     """Mean errors of the model and of the two naive forecasts, comparable between series with different units.
 
     - mse, mae: errors in units of the standard deviation of the training data, as in publications
@@ -22,15 +22,8 @@ class ScaledErrors(Metric):
     torchmetrics has mse and mae, but only for one forecast at a time.
     """
 
-    full_state_update = False
-
-    total: Tensor
-    count: Tensor
-
     def __init__(self) -> None:
-        super().__init__()
-        self.add_state("total", torch.zeros(len(PREFIXES), 4, dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("count", torch.tensor(0), dist_reduce_fx="sum")
+        super().__init__(total=torch.zeros(len(PREFIXES), 4, dtype=torch.float64), count=torch.tensor(0))
 
     def update(self, forecasts: Tensor, target: Tensor, naive_mae: Tensor, naive_mse: Tensor) -> None:
         """Add windows.
@@ -53,7 +46,7 @@ class ScaledErrors(Metric):
         return {prefix + name: means[k, n] for k, prefix in enumerate(PREFIXES) for n, name in enumerate(names)}
 
 
-class DataErrors(Metric):
+class DataErrors(Sums):
     """Mean errors in the units of the data, and relative errors, of the model and of the two naive forecasts.
 
     - data_mae, data_rmse: mean absolute error and root mean squared error, over all series even if their units differ
@@ -62,17 +55,9 @@ class DataErrors(Metric):
       0 if both are zero
     """
 
-    full_state_update = False
-
-    total: Tensor
-    count: Tensor
-    nonzero: Tensor
-
     def __init__(self) -> None:
-        super().__init__()
-        self.add_state("total", torch.zeros(len(PREFIXES), len(DATA_SCORES), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("count", torch.tensor(0), dist_reduce_fx="sum")
-        self.add_state("nonzero", torch.tensor(0), dist_reduce_fx="sum")
+        total = torch.zeros(len(PREFIXES), len(DATA_SCORES), dtype=torch.float64)
+        super().__init__(total=total, count=torch.tensor(0), nonzero=torch.tensor(0))
 
     def update(self, forecasts: Tensor, target: Tensor, shift: Tensor, scale: Tensor) -> None:
         """Add windows: scaled forecasts `(3, N, H)` and targets `(N, H)`, and their offsets and divisors, `(N,)`."""
@@ -98,7 +83,7 @@ class DataErrors(Metric):
         return {prefix + name: values[k] for k, prefix in enumerate(PREFIXES) for name, values in by_score.items()}
 
 
-class QuantileScores(Metric):
+class QuantileScores(Sums):
     """Scores of quantiles, in the units of the data.
 
     - wql: weighted quantile loss (as in GluonTS): 2 * sum of the pinball losses / sum of absolute values, averaged over
@@ -109,20 +94,10 @@ class QuantileScores(Metric):
         levels: the levels of the quantiles, ascending
     """
 
-    full_state_update = False
-
-    loss: Tensor
-    absolute_sum: Tensor
-    inside: Tensor
-    count: Tensor
-
     def __init__(self, levels: Sequence[float]):
-        super().__init__()
+        loss, absolute_sum = torch.zeros(len(PREFIXES), dtype=torch.float64), torch.tensor(0.0, dtype=torch.float64)
+        super().__init__(loss=loss, absolute_sum=absolute_sum, inside=torch.tensor(0), count=torch.tensor(0))
         self.levels = list(levels)
-        self.add_state("loss", torch.zeros(len(PREFIXES), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("absolute_sum", torch.tensor(0.0, dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("inside", torch.tensor(0), dist_reduce_fx="sum")
-        self.add_state("count", torch.tensor(0), dist_reduce_fx="sum")
 
     def update(self, quantiles: Tensor, forecasts: Tensor, target: Tensor, shift: Tensor, scale: Tensor) -> None:
         """Add windows.

@@ -27,7 +27,6 @@ class LanguageModelOptions(TextOptions):
         "kind of predicted tokens; notes are piano rolls",
         group="data",
         choices=(*texts.TOKEN_KINDS, NOTES),
-        former_name="unit",
     )
     hidden_size: int = override("hidden_size", 256, help="hidden units")
     bidirectional: bool = override(

@@ -5,7 +5,7 @@ In each `update`, targets that do not count, such as padding and missing labels,
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -17,12 +17,26 @@ LabelScores = dict[str, float]
 _MAX_TABLE_ROWS = 60
 
 
-def not_distributed() -> bool:
-    """Return False. As the `distributed_available_fn` of a metric, it restricts the metric to this process."""
-    return False
+class Sums(Metric):
+    """A metric that is computed from sums over all batches and processes.
+
+    Args:
+        zeros: the initial value of each sum, by the name of its attribute
+    """
+
+    full_state_update = False
+
+    def __init__(self, **zeros: Tensor) -> None:
+        super().__init__()
+        for name, zero in zeros.items():
+            self.add_state(name, zero.clone(), dist_reduce_fx="sum")
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Tensor: ...
 
 
-class Likelihood(Metric):
+class Likelihood(Sums):
     """Nats and bits per token, and perplexity, from the probabilities of the correct tokens.
 
     Args:
@@ -35,16 +49,9 @@ class Likelihood(Metric):
         {'nats': 1.04, 'bits': 1.5, 'perplexity': 2.828}
     """
 
-    full_state_update = False
-
-    total: Tensor
-    tokens: Tensor
-
     def __init__(self, per_token: bool = True) -> None:
-        super().__init__()
+        super().__init__(total=torch.tensor(0.0, dtype=torch.float64), tokens=torch.tensor(0))
         self.per_token = per_token
-        self.add_state("total", torch.tensor(0.0, dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("tokens", torch.tensor(0), dist_reduce_fx="sum")
 
     def update(self, nats: Tensor, mask: Tensor) -> None:
         """Add a batch: the negative log-likelihood of each token in nats, and the mask of the tokens that count."""
@@ -59,7 +66,7 @@ class Likelihood(Metric):
         return {"nats": nats, "bits": nats / math.log(2), "perplexity": nats.exp()}
 
 
-class NoteF1(Metric):
+class NoteF1(Sums):
     """F1 of predicted notes over all keys and steps: 2 TP / (2 TP + FP + FN), as for multi-pitch estimation.
 
     Example:
@@ -69,15 +76,8 @@ class NoteF1(Metric):
         0.667
     """
 
-    full_state_update = False
-
-    correct: Tensor
-    notes_in_both: Tensor
-
     def __init__(self) -> None:
-        super().__init__()
-        self.add_state("correct", torch.tensor(0), dist_reduce_fx="sum")
-        self.add_state("notes_in_both", torch.tensor(0), dist_reduce_fx="sum")
+        super().__init__(correct=torch.tensor(0), notes_in_both=torch.tensor(0))
 
     def update(self, notes: Tensor, true_notes: Tensor, mask: Tensor) -> None:
         """Add a batch: predicted and true notes, (..., L, keys), and the mask of the steps that count, (..., L)."""
@@ -90,18 +90,11 @@ class NoteF1(Metric):
         return torch.where(self.notes_in_both > 0, 2 * self.correct / self.notes_in_both, 1.0)
 
 
-class Fraction(Metric):
-    """The fraction of correct predictions. Unlike the metrics of torchmetrics, it does not wait for the GPU."""
-
-    full_state_update = False
-
-    correct: Tensor
-    total: Tensor
+class Fraction(Sums):
+    """The fraction of correct predictions; NaN without predictions. Unlike torchmetrics, it never waits for a GPU."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.add_state("correct", torch.tensor(0), dist_reduce_fx="sum")
-        self.add_state("total", torch.tensor(0), dist_reduce_fx="sum")
+        super().__init__(correct=torch.tensor(0), total=torch.tensor(0))
 
     def count(self, correct: Tensor, mask: Tensor) -> None:
         """Add a batch of predictions: the mask of the correct ones, and the mask of those that count."""
@@ -109,47 +102,34 @@ class Fraction(Metric):
         self.total += mask.sum()
 
     def compute(self) -> Tensor:
-        """Return the fraction; NaN without predictions."""
         return self.correct / self.total
 
 
 class Accuracy(Fraction):
-    """The fraction of targets that are predicted correctly.
-
-    Example:
-        >>> metric = Accuracy()
-        >>> metric.update(torch.tensor([0, 1, 1]), torch.tensor([0, 2, -100]))
-        >>> metric.compute()
-        tensor(0.5000)
-    """
+    """The fraction of targets that are predicted correctly."""
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add a batch of predicted and true labels of the same shape; `target` is negative where it does not count."""
         self.count(preds == target, target >= 0)
 
 
-class LabelCounts(Metric):
+class LabelCounts(Sums):
     """Counts, per label, of correct predictions, predictions and targets, from which precision, recall and F1 follow.
 
     Args:
         names: the names of the labels, in the order of their indices
+        sums: the initial values of further sums
 
     Attributes:
         kind: the kind of the labels: "label", "entity" or "intent"
     """
 
-    full_state_update = False
     kind: ClassVar[str] = "label"
 
-    correct: Tensor
-    predicted: Tensor
-    true: Tensor
-
-    def __init__(self, names: Sequence[str]):
-        super().__init__()
+    def __init__(self, names: Sequence[str], **sums: Tensor):
+        zeros = torch.zeros(len(names), dtype=torch.long)
+        super().__init__(correct=zeros, predicted=zeros, true=zeros, **sums)
         self.names = list(names)
-        for name in ("correct", "predicted", "true"):
-            self.add_state(name, torch.zeros(len(self.names), dtype=torch.long), dist_reduce_fx="sum")
 
     def count(self, preds: Tensor, target: Tensor, pred_mask: Tensor, target_mask: Tensor, correct: Tensor) -> None:
         """Add a batch. All arguments have the same shape.
@@ -194,11 +174,12 @@ def label_table(kind: str, scores: Mapping[str, LabelScores]) -> str:
         label  precision   recall       f1  support
         NOUN      50.00%  100.00%   66.67%        4
     """
-    width = max(map(len, [kind, *list(scores)[:_MAX_TABLE_ROWS]]))
+    shown = list(scores.items())[:_MAX_TABLE_ROWS]
+    width = max(map(len, [kind, *(name for name, _ in shown)]))
     lines = [f"{kind:{width}}  precision   recall       f1  support"]
-    for name, label_scores in list(scores.items())[:_MAX_TABLE_ROWS]:
-        row = f"{label_scores['precision']:11.2%}{label_scores['recall']:9.2%}{label_scores['f1']:9.2%}"
-        lines.append(f"{name:{width}}{row}{label_scores['support']:9,}")
+    for name, each in shown:
+        row = f"{each['precision']:11.2%}{each['recall']:9.2%}{each['f1']:9.2%}{each['support']:9,}"
+        lines.append(f"{name:{width}}{row}")
     if len(scores) > _MAX_TABLE_ROWS:
         lines.append(f"and {len(scores) - _MAX_TABLE_ROWS} more; --json prints all")
     return "\n".join(lines)
@@ -209,14 +190,6 @@ class MacroF1(LabelCounts):
 
     Its memory grows linearly with the number of labels. The metric of torchmetrics needs quadratic memory, which
     is too much if a column of many thousands of different values is read as labels by mistake.
-
-    Example:
-        >>> metric = MacroF1(["DET", "NOUN", "VERB", "ADJ"])
-        >>> metric.update(torch.tensor([0, 1, 1, 0]), torch.tensor([0, 1, 2, -100]))
-        >>> metric.compute()  # 1 of DET, 2/3 of NOUN, 0 of VERB
-        tensor(0.5556, dtype=torch.float64)
-        >>> metric.by_label()["NOUN"]
-        {'precision': 0.5, 'recall': 1.0, 'f1': 0.6666666666666666, 'support': 1}
     """
 
     def update(self, preds: Tensor, target: Tensor) -> None:

@@ -31,8 +31,7 @@ from glassgate.tasks.report.task_view import LAYER, TaskView, view_of
 from glassgate.tasks.runs import Run
 from glassgate.tasks.task import Split, Task
 from glassgate.tasks.training.logs import read_rows
-from glassgate.tasks.training.processes.group import group
-from glassgate.tasks.training.processes.same_data import fingerprints
+from glassgate.tasks.training.processes.group import Group
 
 MAX_STEPS = 2000
 # Without a text, the page shows about this many steps of the run's examples, in whole examples if possible.
@@ -121,7 +120,8 @@ def _is_data_of(task: Task[Any, Any, Any], run: Run, split: Split[Any]) -> bool:
     name = next((name for name in ("dev", "test", "train") if len(getattr(split, name))), "train")
     stored = run.content.get("data", {}).get(name)
     try:
-        return stored in (None, *fingerprints({name: task.encoded(getattr(split, name))}, group()).values())
+        encoded = {name: task.encoded(getattr(split, name))}
+        return stored in (None, *Group.from_environment().fingerprints(encoded).values())
     except UserError:  # a label or an input that the training data lacks
         return False
 

@@ -22,10 +22,9 @@ class TaggingOptions(Options):
         "label column: the name of a CoNLL-U column, a number from 1, or a key of JSON objects",
         group="data",
         if_unset="detected",
-        former_name="column",
     )
     text_column: str | None = option(None, "word column: a number from 1, or a key", group="data", if_unset="detected")
-    tokens: str = option("word", "kind of tokens in plain text", group="data", choices=TOKEN_KINDS, former_name="unit")
+    tokens: str = option("word", "kind of tokens in plain text", group="data", choices=TOKEN_KINDS)
     label_suffix: str = option(LABEL_SUFFIX, "suffix of the label file of a text file", group="data", metavar="SUFFIX")
     vectors: str | None = option(
         None,

@@ -29,9 +29,6 @@ class EntityScores(LabelCounts):
 
     kind = "entity"
 
-    bio_kinds: Tensor
-    types: Tensor
-
     def __init__(self, label_names: Sequence[str]):
         types = sorted({label[1:] for label in label_names})
         super().__init__([type.removeprefix("-") or "entity" for type in types])
@@ -105,13 +102,8 @@ class FrameAccuracy(LabelCounts):
 
     kind = "intent"
 
-    correct_frames: Tensor
-    sequences: Tensor
-
     def __init__(self, names: Sequence[str]):
-        super().__init__(names)
-        for name in ("correct_frames", "sequences"):
-            self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
+        super().__init__(names, correct_frames=torch.tensor(0), sequences=torch.tensor(0))
 
     def update(self, preds: Tensor, target: Tensor, intents: Tensor, true_intents: Tensor) -> None:
         """Add a batch of labels, both `(N, L)`, and of intents, `(N,)`; `target` is negative at padding."""

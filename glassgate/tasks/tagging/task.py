@@ -32,7 +32,7 @@ from glassgate.tasks.data.vocabulary import FIRST, PADDING, Tokens, Vocabulary
 from glassgate.tasks.data.word_vectors import Vectors, read_vectors
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.loss import Loss, Mean, cross_entropy
-from glassgate.tasks.metrics.confusion import LabelSummary
+from glassgate.tasks.metrics.summary import LabelSummary
 from glassgate.tasks.predictions import Record, tagged_record
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.tagging.baselines import MostFrequentLabels

@@ -37,62 +37,51 @@ def baseline_scores(task: AnyTask, data: Mapping[str, Sequence[Encoded]], progre
     if find_spec("sklearn") is None:
         progress.note(MISSING)
         return {}
-    start, scores, notes = time.monotonic(), {}, {}
+    start, scores = time.monotonic(), {}
     for baseline in baselines:
         baseline.learn(data["train"], data["dev"])
         metrics = task.metrics()
         for observed in baseline.observed(data[part]):
             metrics.update(**observed)
         scores[baseline.name] = task.summary.epoch_scores(scores_of(metrics))
-        if baseline.note:
-            notes[baseline.name] = baseline.note
     progress.note(f"{plural(len(scores), 'baseline')} trained in {time.monotonic() - start:.1f} seconds")
+    notes = {each.name: each.note for each in baselines if each.note}
     return {"part": part, "scores": scores, **({"notes": notes} if notes else {})}
 
 
-def better_baseline(task: AnyTask, result: Mapping[str, Any]) -> str:
-    """Return the name of the best baseline if its score is better than that of the network; otherwise an empty string.
-
-    Scores that differ by less than 0.01 % are equal.
+def advice(task: AnyTask, result: Mapping[str, Any]) -> str:
+    """Return a sentence that names a better baseline and the most likely remedy; empty if no baseline is better.
 
     Args:
-        task: the task, whose `monitor` names the score
+        task: the task, whose `monitor` names the score; scores that differ by less than 0.01 % are equal
         result: the content of metrics.json
     """
-    compared, sign = result.get("baselines") or {}, 1 if task.lower_is_better else -1
-    candidates = {
-        name: scores[task.monitor] for name, scores in compared.get("scores", {}).items() if task.monitor in scores
-    }
-    own = result[compared["part"]].get(task.monitor) if candidates else None
+    compared, monitor, sign = result.get("baselines") or {}, task.monitor, 1 if task.lower_is_better else -1
+    candidates = {name: scores[monitor] for name, scores in compared.get("scores", {}).items() if monitor in scores}
+    own = result[compared["part"]].get(monitor) if candidates else None
     if own is None:
         return ""
     best = min(candidates, key=lambda name: sign * candidates[name])
-    return best if sign * candidates[best] < sign * own - _TOLERANCE * abs(own) else ""
-
-
-def advice(task: AnyTask, result: Mapping[str, Any]) -> str:
-    """Return a sentence that names a better baseline and the most likely remedy; empty if no baseline is better."""
-    best = better_baseline(task, result)
-    if not best:
+    if not sign * candidates[best] < sign * own - _TOLERANCE * abs(own):
         return ""
-    compared, monitor = result["baselines"], task.monitor
     return (
         f"{best} is better on the {compared['part']} data than this network ({monitor.replace('_', ' ')} "
-        f"{compared['scores'][best][monitor]:.4g} vs. {result[compared['part']][monitor]:.4g}); {_remedy(task, result)}"
+        f"{candidates[best]:.4g} vs. {own:.4g}); {_remedy(task, result)}"
     )
 
 
 def _remedy(task: AnyTask, result: Mapping[str, Any]) -> str:
     """The most likely remedy: longer training, more dropout if the dev score falls early, or that of the task."""
     epochs, best = len(result["history"]), result["best_epoch"]
-    first, last = (result["history"][position]["loss"] for position in (0, -1))
-    if result["dev"] and best == epochs:
-        return f"train longer, as the last epoch was the best one: --epochs {2 * epochs}"
-    if not result["dev"] and last > _HIGH_LOSS * first:
-        return (
-            f"train longer, as the loss is still {last / first:.0%} of that of the first epoch: --epochs {4 * epochs}"
-        )
-    if result["dev"] and 2 * best <= epochs and task.options.dropout < _MORE_DROPOUT:
-        return f"the dev score fell after epoch {best} of {epochs}; try more dropout: --dropout {_MORE_DROPOUT:g}"
+    if result["dev"]:
+        if best == epochs:
+            return f"train longer, as the last epoch was the best one: --epochs {2 * epochs}"
+        if 2 * best <= epochs and task.options.dropout < _MORE_DROPOUT:
+            return f"the dev score fell after epoch {best} of {epochs}; try more dropout: --dropout {_MORE_DROPOUT:g}"
+    else:
+        first, last = (result["history"][position]["loss"] for position in (0, -1))
+        if last > _HIGH_LOSS * first:
+            part = f"{last / first:.0%}"
+            return f"train longer, as the loss is still {part} of that of the first epoch: --epochs {4 * epochs}"
     remedy: str = task.remedy
     return remedy

@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,11 +28,7 @@ class Checkpointer:
         self.training = training
         self.run = run
         self.progress = progress
-        self.history: list[dict[str, Any]] = []
         self.best: dict[str, Tensor] = {}
-        self.epoch_loss = 0.0  # the sum of the losses of all tokens since the start of the epoch
-        # The sum of the losses of all tokens since the last row of the logs, and the number of these tokens.
-        self.unlogged = {"loss": 0.0, "units": 0.0}
         self.logs: Logs | None = None
         self.stop = StopRequest(progress)
         self.health = Health(training.task, training.dev, list(training.task.warnings))
@@ -43,7 +38,7 @@ class Checkpointer:
 
     @property
     def best_index(self) -> int:
-        """The index in `history` of the first epoch with the best dev score; the last epoch if this is 0 or absent."""
+        """The index of the first epoch with the best dev score; that of the last epoch if this is 0 or absent."""
         scores = self._scores()
         best = max(scores)
         return len(scores) - 1 if best in (0, -math.inf) else scores.index(best)
@@ -74,14 +69,13 @@ class Checkpointer:
             index, key = name.split(".")
             optimizer.setdefault(int(index), {})[key] = tensor
         training.optimizer.load_state_dict(training.optimizer.state_dict() | {"state": optimizer})
-        training.epoch, training.batch, training.steps = state["epoch"], state["batch"], state["steps"]
-        training.units, training.seconds = state["units"], state["seconds"]
-        self.epoch_loss, self.unlogged, self.history = state["loss"], state["unlogged"], state["history"]
+        for name in training.saved:
+            setattr(training, name, state[name])
         training.scaler.load_state_dict(state["precision"])
-        self.health.restore(state.get("health", {}))
-        training.schedule.restore(**state.get("schedule", {}))
+        self.health.restore(state["health"])
+        training.schedule.restore(**state["schedule"])
         training.batches = training.epoch_batches()
-        if self.history:
+        if training.history:
             self.best = processes.broadcast(self.run.load_model() if self.run else {})
 
     def save(self) -> None:
@@ -102,19 +96,9 @@ class Checkpointer:
         tensors |= {_BUFFER + name: tensor for name, tensor in buffers.items()}
         for index, parameter_state in training.optimizer.state_dict()["state"].items():
             tensors |= {f"{_OPTIMIZER}{index}.{key}": tensor for key, tensor in parameter_state.items()}
-        state = {
-            "epoch": training.epoch,
-            "batch": training.batch,
-            "steps": training.steps,
-            "units": training.units,
-            "seconds": training.seconds,
-            "loss": self.epoch_loss,
-            "unlogged": self.unlogged,
-            "history": self.history,
-            "precision": training.scaler.state_dict(),
-            "health": self.health.state(),
-            "schedule": training.schedule.state(),
-        }
+        state = {name: getattr(training, name) for name in training.saved}
+        state |= {"precision": training.scaler.state_dict(), "health": self.health.state()}
+        state["schedule"] = training.schedule.state()
         if self.logs:
             self.logs.save()  # before the checkpoint is written, so that the logs contain all of its steps
         self.run.save_checkpoint(tensors, state)
@@ -128,10 +112,6 @@ class Checkpointer:
         """Count and log a batch; save a checkpoint if one is due; stop the training after a signal.
 
         On a GPU, this is done for several batches at a time, because reading a loss waits for the GPU.
-
-        Raises:
-            UserError: the loss and the weights are NaN or infinite, or the disk is full
-            Interrupted: Ctrl-C or SIGTERM
         """
         training, options = self.training, self.training.task.options
         self._add_time()
@@ -143,52 +123,43 @@ class Checkpointer:
         step = self._count_steps()
         if log_due:
             self._log()
-        between_steps = training.batch % options.accumulate == 0
         signal, save_due = self._parse_requests(self._requests() if single_process else step.requests)
         # After the last batch, `after_epoch` saves the checkpoint, with the scores of the epoch.
-        if between_steps and not last and (signal or save_due):
+        if training.batch % options.accumulate == 0 and not last and (signal or save_due):
             self.save()
             if signal:
                 raise Interrupted(signal)
 
     def _count_steps(self) -> Step:
         """Count the steps since the last call, and return the last step."""
-        steps = self.training.read()
-        for step_number, step in enumerate(steps, self.training.steps - len(steps) + 1):
+        training = self.training
+        steps = training.read()
+        for step_number, step in enumerate(steps, training.steps - len(steps) + 1):
             self._check_loss(step.loss, step_number)
             self.health.step(step.loss)
-            self.training.units += step.units
-            self.epoch_loss += step.loss * step.units
-            self.unlogged["loss"] += step.loss * step.units
-            self.unlogged["units"] += step.units
+            training.units += step.units
+            training.loss += step.loss * step.units
+            training.unlogged["loss"] += step.loss * step.units
+            training.unlogged["units"] += step.units
             self.progress.step(step.units, step.loss)
-        for norm in self.training.read_norms():
+        for norm in training.read_norms():
             self.health.gradient(norm)
         return steps[-1]
 
     def after_epoch(self) -> None:
-        """Log the scores of an epoch, keep its weights if they are the best, and save a checkpoint.
-
-        Raises:
-            UserError: the disk is full
-            Interrupted: Ctrl-C or SIGTERM
-        """
+        """Log the scores of an epoch, keep its weights if they are the best, and save a checkpoint."""
         training = self.training
         self._add_time()
-        entry = {"epoch": training.epoch + 1, "loss": self.epoch_loss / training.units_per_epoch, **training.scores}
-        self.history.append(entry)
+        scores = {"loss": training.loss / training.units_per_epoch, **training.scores}
+        training.history.append({"epoch": training.epoch + 1, **scores})
         if self.main_writes_files:
-            train_scores = {f"train_{name}": value for name, value in training.sample_score().items()}
-            exponents = training.exponents.values() if self.logs and training.exponents else {}
-            self._log({**training.dev_curves(), **train_scores, **exponents})
-        training.epoch, training.batch, self.epoch_loss = training.epoch + 1, 0, 0.0
-        if self.best_index == len(self.history) - 1:
+            self._log(training.curves() | (training.exponents.values() if self.logs else {}))
+        training.epoch, training.batch, training.loss = training.epoch + 1, 0, 0.0
+        if self.best_index == len(training.history) - 1:
             self.best = {name: tensor.detach().cpu().clone() for name, tensor in training.network.state_dict().items()}
             if self.run:
                 self.run.save_model(self.best)
-        self.progress.epoch(
-            training.epoch, training.task.summary.epoch_scores({k: v for k, v in entry.items() if k != "epoch"})
-        )
+        self.progress.epoch(training.epoch, training.task.summary.epoch_scores(scores))
         total = training.schedule.total
         if training.dev:
             training.schedule.update(self._scores())
@@ -206,16 +177,16 @@ class Checkpointer:
     def _scores(self) -> list[float]:
         """The monitored score of each epoch, with a sign so that larger is better."""
         monitor, sign = self.training.task.monitor, -1 if self.training.task.lower_is_better else 1
-        return [sign * entry[monitor] if monitor in entry else -math.inf for entry in self.history]
+        return [sign * entry[monitor] if monitor in entry else -math.inf for entry in self.training.history]
 
     def _log(self, values: Mapping[str, float] | None = None) -> None:
         training = self.training
         if self.logs:
-            loss = self.unlogged["loss"] / max(1.0, self.unlogged["units"])
+            loss = training.unlogged["loss"] / max(1.0, training.unlogged["units"])
             row = {"epoch": training.epoch + 1, "learning_rate": training.rate, "train_loss": loss, **(values or {})}
             self.logs.add(row | (training.layer_values or {}), training.steps)
             training.layer_values = {}
-        self.unlogged = {"loss": 0.0, "units": 0.0}
+        training.unlogged = {"loss": 0.0, "units": 0.0}
 
     def _check_loss(self, loss: float, step_number: int) -> None:
         """Raise an error if the loss and some weights are not finite. With finite weights, training continues."""
@@ -244,8 +215,7 @@ class Checkpointer:
     def _parse_requests(self, sums: Sequence[float]) -> tuple[int, bool]:
         """Return the signal that some process has received (0 if none), and whether a checkpoint is due.
 
-        Args:
-            sums: the sums of the `_requests` of all processes
+        The argument contains the sums of the `_requests` of all processes.
         """
         *stops, save_due = sums
         return next((signal for signal, count in zip(SIGNALS, stops, strict=True) if count), 0), bool(save_due)

@@ -1,11 +1,11 @@
-"""Rules that detect the symptoms of a failing training in measurements. The message of each rule suggests a remedy."""
+"""Detects the symptoms of a failing training in measurements. The message about each symptom suggests a remedy."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -28,13 +28,10 @@ class Measurements:
     """Measurements of a training after an epoch.
 
     Attributes:
-        epoch: the number of finished epochs
-        steps: the number of finished steps
-        first_loss: the mean loss of the first steps, before the network has learned
-        lowest_first_loss: the lowest loss of the first steps. If the rate is too high, the loss rises from the second
-            step on
-        recent_loss: the mean loss over the last third of the epoch
-        spread: the standard deviation of the losses in `recent_loss`
+        epoch, steps: the numbers of finished epochs and steps
+        first_loss, lowest_first_loss: the mean and the lowest loss of the first steps, before the network has learned.
+            If the rate is too high, the loss rises from the second step on
+        recent_loss, spread: the mean and the standard deviation of the losses over the last third of the epoch
         norms: norms of the gradients before clipping
         accuracy: the accuracy on the dev data; None if the task does not measure it
         baseline: the accuracy on the dev data if every answer is the most common answer
@@ -57,95 +54,53 @@ class Measurements:
     missing: Sequence[str] = ()
     labels: int = 0
 
-    @property
-    def should_have_improved(self) -> bool:
-        """Whether the loss and the scores should have improved by now."""
-        return self.epoch >= min(_MIN_EPOCHS, self.options.epochs) and self.steps >= _MIN_STEPS
 
-    @property
-    def loss_has_risen(self) -> bool:
-        """Whether the loss has risen by more than it varies from step to step."""
-        return self.lowest_first_loss > 0 and self.recent_loss > max(
-            1.2 * self.lowest_first_loss, self.lowest_first_loss + 2 * self.spread
+def symptoms(m: Measurements) -> dict[str, str]:
+    """Return the symptoms that measurements show, by name, each with the message for the user."""
+    shown, options = {}, m.options
+    lower_rate = f"try --learning-rate {options.learning_rate / 10:g}"
+    look = "check with `glassgate look` that labels and tokens are taken from the right columns"
+    should_have_improved = m.epoch >= min(_MIN_EPOCHS, options.epochs) and m.steps >= _MIN_STEPS
+    highest = max(1.2 * m.lowest_first_loss, m.lowest_first_loss + 2 * m.spread)  # losses vary from step to step
+    norm = median(m.norms) if m.norms else 1.0
+    if m.lowest_first_loss > 0 and m.recent_loss > highest:
+        shown["rate too high"] = (
+            f"the loss has risen from {m.lowest_first_loss:.3g} to {m.recent_loss:.3g}: the learning rate is too high; "
+            + lower_rate
         )
-
-
-class Rule(NamedTuple):
-    """A symptom: its name, whether measurements show it, and the message for the user."""
-
-    name: str
-    holds: Callable[[Measurements], bool]
-    message: Callable[[Measurements], str]
-
-
-RULES = (
-    Rule(
-        "rate too high",
-        lambda s: s.loss_has_risen,
-        lambda s: (
-            f"the loss has risen from {s.lowest_first_loss:.3g} to {s.recent_loss:.3g}: the learning rate is too high; "
-            f"try --learning-rate {s.options.learning_rate / 10:g}"
-        ),
-    ),
-    Rule(
-        "loss does not fall",
-        lambda s: (
-            s.should_have_improved
-            and s.first_loss > 0.01
-            and s.recent_loss > 0.98 * s.first_loss
-            and not s.loss_has_risen
-        ),
-        lambda s: (
-            f"the loss does not fall: {s.first_loss:.3g} in the first steps, {s.recent_loss:.3g} after "
-            f"{plural(s.epoch, 'epoch')}; try "
-            f"another --learning-rate than {s.options.learning_rate:g}, and check with `glassgate look` that labels "
-            "and tokens are taken from the right columns"
-        ),
-    ),
-    Rule(
-        "no better than one answer",
-        lambda s: s.should_have_improved and s.accuracy is not None and s.accuracy <= s.baseline + 0.001,
-        lambda s: (
-            f"after {plural(s.epoch, 'epoch')} the accuracy on the dev data, {s.accuracy:.2%}, is no better than "
-            f"always giving the most common answer, {s.baseline:.2%}; check with `glassgate look` that labels and "
-            "tokens are taken from the right columns, then try more --epochs and another --learning-rate"
-        ),
-    ),
-    Rule(
-        "exploding gradients",
-        lambda s: len(s.norms) > 0 and median(s.norms) > 100,
-        lambda s: (
-            f"gradients explode: their median norm is {median(s.norms):.3g}"
-            + (f", clipped to {s.options.clip:g}" if s.options.clip else "; set --clip 1")
-            + f"; try --learning-rate {s.options.learning_rate / 10:g}, or a cell with gates, such as --cell lstm"
-        ),
-    ),
-    Rule(
-        "vanishing gradients",
-        lambda s: len(s.norms) > 0 and median(s.norms) < 1e-6 and s.recent_loss > 0.05,
-        lambda s: (
-            f"gradients vanish: their median norm is {median(s.norms):.1e}, and the loss is still {s.recent_loss:.3g}; "
+    elif should_have_improved and m.first_loss > 0.01 and m.recent_loss > 0.98 * m.first_loss:
+        shown["loss does not fall"] = (
+            f"the loss does not fall: {m.first_loss:.3g} in the first steps, {m.recent_loss:.3g} after "
+            f"{plural(m.epoch, 'epoch')}; try another --learning-rate than {options.learning_rate:g}, and {look}"
+        )
+    if should_have_improved and m.accuracy is not None and m.accuracy <= m.baseline + 0.001:
+        shown["no better than one answer"] = (
+            f"after {plural(m.epoch, 'epoch')} the accuracy on the dev data, {m.accuracy:.2%}, is no better than "
+            f"always giving the most common answer, {m.baseline:.2%}; {look}, then try more --epochs and another "
+            "--learning-rate"
+        )
+    if norm > 100:
+        clipped = f", clipped to {options.clip:g}" if options.clip else "; set --clip 1"
+        shown["exploding gradients"] = (
+            f"gradients explode: their median norm is {norm:.3g}{clipped}; {lower_rate}, or a cell with gates, such as "
+            "--cell lstm"
+        )
+    if norm < 1e-6 and m.recent_loss > 0.05:
+        shown["vanishing gradients"] = (
+            f"gradients vanish: their median norm is {norm:.1e}, and the loss is still {m.recent_loss:.3g}; "
             "try a lower --learning-rate, --init xavier_orthogonal, or a cell with gates, such as lstm"
-        ),
-    ),
-    Rule(
-        "unknown tokens",
-        lambda s: s.unknown > 0.5,
-        lambda s: (
-            f"{s.unknown:.0%} of the tokens of the dev data are not in the vocabulary of the training data; check that "
+        )
+    if m.unknown > 0.5:
+        shown["unknown tokens"] = (
+            f"{m.unknown:.0%} of the tokens of the dev data are not in the vocabulary of the training data; check that "
             "both have the same language, tokens and case, lower --least-count, or train on more data"
-        ),
-    ),
-    Rule(
-        "labels without examples",
-        lambda s: len(s.missing) > 1 and len(s.missing) * 4 > s.labels,
-        lambda s: (
-            f"the dev data has no example of {len(s.missing)} of {s.labels} labels ({shortened_list(s.missing, 6)}), "
+        )
+    if len(m.missing) > max(1, m.labels / 4):
+        shown["labels without examples"] = (
+            f"the dev data has no example of {len(m.missing)} of {m.labels} labels ({shortened_list(m.missing, 6)}), "
             "so the scores do not cover them; use a --dev file with examples of every label"
-        ),
-    ),
-)
-"""The symptoms; each is reported after the first epoch that shows it, and withdrawn after an epoch that does not."""
+        )
+    return shown
 
 
 @dataclass
@@ -203,16 +158,16 @@ class Health:
             accuracy=scores.get("accuracy"),
         )
         self._measure_dev(measurements)
-        notes = []
-        for rule in RULES:
-            holds, message = rule.holds(measurements), self.reported.get(rule.name)
-            if holds and message is None:
-                self.reported[rule.name] = rule.message(measurements)
-                self.messages.append(self.reported[rule.name])
-                notes.append(f"warning: {self.reported[rule.name]}")
-            elif message is not None and not holds:
-                self.messages.remove(self.reported.pop(rule.name))
-                notes.append(f"withdrawn, as it is no longer true: {message}")
+        shown, notes = symptoms(measurements), []
+        for name in [name for name in self.reported if name not in shown]:
+            ended = self.reported.pop(name)
+            self.messages.remove(ended)
+            notes.append(f"withdrawn, as it is no longer true: {ended}")
+        for name, message in shown.items():
+            if name not in self.reported:
+                self.reported[name] = message
+                self.messages.append(message)
+                notes.append(f"warning: {message}")
         self.losses, self.norms = [], []
         return notes
 

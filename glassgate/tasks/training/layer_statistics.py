@@ -1,4 +1,4 @@
-"""Statistics of each recurrent layer for the log: norm of the gradient, forget bias, saturation of gates."""
+"""Statistics of each recurrent layer for the log: gradients, forget bias, saturation of gates, Lyapunov exponents."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
@@ -13,6 +13,7 @@ from glassgate.tasks.networks.inputs import direction_label, recurrent_layers, w
 # Saturation is measured on this many sequences of a batch, and on this many of their first steps.
 _ROWS, _STEPS = 4, 16
 _CLOSED, _OPEN = 0.1, 0.9  # a gate below or above these values is saturated
+_WARM_UP = 0.2  # fraction of the steps without exponents, because states have not reached their attractor
 
 
 class LayerStatistics:
@@ -22,9 +23,6 @@ class LayerStatistics:
     - forget_bias: the mean over units of the bias (`bias_ih + bias_hh`) of the gate that keeps the state, times -1 if a
       lower bias keeps more. With several such gates, it is their mean
     - saturation: the fraction of these gates' values below 0.1 or above 0.9, in the first 16 steps of 4 sequences
-
-    Args:
-        network: the network to measure
     """
 
     def __init__(self, network: nn.Module):
@@ -97,3 +95,39 @@ def _bias(cell: gg.Cell, weights: dict[str, Tensor], gate: gg.init.KeepingGate) 
     index, count = cell.gates.index(gate.name), len(cell.gates)
     added = [weights[name].chunk(count)[index] for name in gate.parameters if name in weights]
     return gate.sign * torch.stack(added).sum(0).mean()
+
+
+class Exponents:
+    """Measures Lyapunov exponents on the longest sequences that a network reads while the context `inputs` is open.
+
+    Args:
+        network: the network that contains the layers
+        steps: the maximum number of steps of a sequence; 0 to measure nothing
+    """
+
+    def __init__(self, network: nn.Module, steps: int):
+        self.layers = recurrent_layers(network) if steps else {}
+        self.steps = steps
+        self._inputs: dict[str, Tensor] = {}
+
+    def inputs(self) -> AbstractContextManager[None]:
+        """Return a context in which the longest inputs of each layer are kept."""
+        return watch_inputs(self.layers, self._keep)
+
+    def _keep(self, name: str, data: Tensor, lengths: Tensor) -> None:
+        steps = min(self.steps, max(lengths.tolist(), default=0))
+        if steps > len(self._inputs.get(name, ())):
+            rows = (lengths >= steps).nonzero().squeeze(1)[:_ROWS]
+            kept = data[rows.to(data.device), :steps].transpose(0, 1)
+            self._inputs[name] = kept.detach().to("cpu", torch.float64, copy=True)
+
+    def values(self) -> dict[str, float]:
+        """The largest exponent of each layer and direction in nats per step, for the inputs that `inputs` has kept."""
+        exponents = {}
+        with gg.engine("reference"):
+            for name, data in self._inputs.items():
+                for label, layer, inputs in gg.dynamics.separate(self.layers[name], data):
+                    measured = gg.dynamics.lyapunov(layer, inputs, warm_up=int(_WARM_UP * len(inputs)))
+                    exponents[f"lyapunov/{direction_label(name, label)}"] = float(measured.exponents[0])
+        self._inputs.clear()
+        return exponents

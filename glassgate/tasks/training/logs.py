@@ -3,14 +3,14 @@
 import csv
 import io
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from glassgate.tasks.errors import RunError
 from glassgate.tasks.pictures.charts import curves_picture, has_matplotlib
-from glassgate.tasks.runs import Run, cannot_write_error, write
+from glassgate.tasks.runs import Run, write, writing
 
 FOLDER = "logs"
 FILE = "metrics.csv"
@@ -33,7 +33,7 @@ class Logs:
         from torch.utils.tensorboard.summary import hparams
         from torch.utils.tensorboard.writer import SummaryWriter
 
-        self.run = run
+        self.path = run.path
         self.monitor = monitor
         self.rows = [row for row in read_rows(run.path) if row["step"] <= step]
         self.tensorboard = SummaryWriter(run.path / FOLDER, purge_step=step + 1 if step else None)
@@ -45,29 +45,21 @@ class Logs:
         self.last_drawing = time.monotonic()
 
     def add(self, values: Mapping[str, float], step: int) -> None:
-        """Add a row.
-
-        Raises:
-            RunError: the files cannot be written
-        """
+        """Add a row."""
         self.rows.append({**values, "step": step})
-        with self._convert_write_errors():
+        with writing(self.path / FOLDER):
             for name, value in values.items():
                 self.tensorboard.add_scalar(name, value, step)
 
     def save(self) -> None:
-        """Write all rows to the disk.
-
-        Raises:
-            RunError: the files cannot be written
-        """
-        with self._convert_write_errors():
-            names = [*dict.fromkeys(name for row in self.rows for name in row)]
-            table = io.StringIO(newline="")
-            writer = csv.DictWriter(table, names, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(self.rows)
-            write(self.run.path / FOLDER / FILE, table.getvalue().encode(), self.run.path)
+        """Write all rows to the disk."""
+        table = io.StringIO(newline="")
+        names = dict.fromkeys(name for row in self.rows for name in row)
+        writer = csv.DictWriter(table, [*names], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows)
+        with writing(self.path / FOLDER):
+            write(self.path / FOLDER / FILE, table.getvalue().encode())
             self.tensorboard.flush()
 
     def close(self) -> None:
@@ -82,16 +74,8 @@ class Logs:
         if has_matplotlib() and (ended or time.monotonic() - self.last_drawing >= _DRAW_EVERY):
             picture = io.BytesIO()
             curves_picture(self.rows, self.monitor, picture)
-            write(self.run.path / PICTURE, picture.getvalue())
+            write(self.path / PICTURE, picture.getvalue())
             self.last_drawing = time.monotonic()
-
-    @contextmanager
-    def _convert_write_errors(self) -> Iterator[None]:
-        """Convert write errors to errors that name the run and a remedy."""
-        try:
-            yield
-        except OSError as error:
-            raise cannot_write_error(self.run.path / FOLDER, self.run.path, error) from error
 
 
 def _hparam(value: Any) -> bool | int | float | str:

@@ -29,30 +29,15 @@ def train(
 
     Returns:
         the scores of each epoch, the dev and test scores of the best epoch, and the speed
-
-    Raises:
-        UserError: the loss and the weights are NaN or infinite, or the disk is full
-        Interrupted: Ctrl-C or SIGTERM
     """
     training = Training(task, data["train"], data["dev"], processes)
     checkpointer = Checkpointer(training, run, progress)
     checkpointer.restore()
     if not checkpointer.finished:
         _announce(training, data, progress)
-        progress.begin(training.schedule.total * training.units_per_epoch, training.units)
-        if run:
-            checkpointer.logs = Logs(run, task.monitor, training.steps)
-            training.layer_values = {}
-        try:
-            with checkpointer.stop.listen():
-                _run_epochs(training, checkpointer)
-        finally:
-            task.network.cpu()
-            progress.end()
-            if checkpointer.logs:
-                checkpointer.logs.close()
-        if data["dev"] and checkpointer.best_index == len(checkpointer.history) - 1:
-            more_epochs = 2 * len(checkpointer.history)
+        _run_epochs(training, checkpointer)
+        if data["dev"] and checkpointer.best_index == len(training.history) - 1:
+            more_epochs = 2 * len(training.history)
             progress.note(f"the last epoch was the best one; train longer for a better score: --epochs {more_epochs}")
     task.network.load_state_dict(checkpointer.best)
     task.network.eval()
@@ -61,27 +46,24 @@ def train(
         progress.note(refined)
         if run:
             run.save_model(task.network.state_dict())
-    best = checkpointer.history[checkpointer.best_index]
+    best = training.history[checkpointer.best_index]
+    dev = {name: value for name, value in best.items() if name not in ("epoch", "loss")}
     result = {
-        "dev": (
-            score(task, data["dev"], processes=processes)
-            if refined and data["dev"]
-            else {name: value for name, value in best.items() if name not in ("epoch", "loss")}
-        ),
+        "dev": score(task, data["dev"], processes=processes) if refined and data["dev"] else dev,
         "test": score(task, data["test"], processes=processes) if data["test"] else {},
         "best_epoch": best["epoch"],
-        "history": checkpointer.history,
+        "history": training.history,
         "seconds": round(training.seconds, 3),
         "units_per_second": round(training.units / max(training.seconds, 1e-9)),
         "padding": round(training.padding_fraction, 4),
         "threads": torch.get_num_threads(),
     }
-    if processes.size > 1:
-        result["processes"] = processes.size
-    if checkpointer.health.messages:
-        result["warnings"] = checkpointer.health.messages
-    if signatures := task.summary.signatures():
-        result["signatures"] = signatures
+    optional = {
+        "processes": processes.size if processes.size > 1 else None,
+        "warnings": checkpointer.health.messages,
+        "signatures": task.summary.signatures(),
+    }
+    result |= {name: value for name, value in optional.items() if value}
     if run:
         run.finish(result)
         if scored_data := data["test"] or data["dev"]:
@@ -115,14 +97,26 @@ def _announce(training: Training, data: Mapping[str, Sequence[Encoded]], progres
 
 def _run_epochs(training: Training, checkpointer: Checkpointer) -> None:
     """Train to the end of the schedule."""
-    checkpointer.start()
-    while not checkpointer.finished:
-        training.network.train()
-        for batch in training.batches_left():
-            training.set_rate()
-            if training.backward(batch):
-                training.update()
-            checkpointer.after_batch()
-        if training.dev:
-            training.evaluate()
-        checkpointer.after_epoch()
+    progress = checkpointer.progress
+    progress.begin(training.schedule.total * training.units_per_epoch, training.units)
+    if checkpointer.run:
+        checkpointer.logs = Logs(checkpointer.run, training.task.monitor, training.steps)
+        training.layer_values = {}
+    try:
+        with checkpointer.stop.listen():
+            checkpointer.start()
+            while not checkpointer.finished:
+                training.network.train()
+                for batch in training.batches_left():
+                    training.set_rate()
+                    if training.backward(batch):
+                        training.update()
+                    checkpointer.after_batch()
+                if training.dev:
+                    training.evaluate()
+                checkpointer.after_epoch()
+    finally:
+        training.network.cpu()
+        progress.end()
+        if checkpointer.logs:
+            checkpointer.logs.close()

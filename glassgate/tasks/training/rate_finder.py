@@ -25,12 +25,7 @@ _SKIPPED = 10  # first steps that are ignored, because their smoothed losses are
 
 
 class RateSearch(NamedTuple):
-    """The result of the search.
-
-    Attributes:
-        rate: the learning rate at which the loss fell fastest, to two digits
-        rates, losses: the rate and the smoothed loss of each step
-    """
+    """The learning rate at which the loss fell fastest, to two digits, and the rate and smoothed loss of each step."""
 
     rate: float
     rates: list[float]
@@ -38,21 +33,15 @@ class RateSearch(NamedTuple):
 
     def draw(self, folder: Path, progress: Progress) -> None:
         """Draw the losses to a run folder if matplotlib is installed, and report the rate."""
+        note = f"the loss fell fastest at learning rate {self.rate:g}"
         if has_matplotlib():
             range_test_picture(self.rates, self.losses, self.rate, folder / PICTURE)
-            progress.note(f"the loss fell fastest at learning rate {self.rate:g}; see {folder / PICTURE}")
-        else:
-            progress.note(f"the loss fell fastest at learning rate {self.rate:g}")
+            note += f"; see {folder / PICTURE}"
+        progress.note(note)
 
 
 def find_rate(task: AnyTask, data: Sequence[Encoded], processes: Group) -> RateSearch:
-    """Train a task's network for at most 100 steps in which the rate rises from 1e-5 to 1.
-
-    The caller must discard the network afterwards.
-
-    Raises:
-        OptionError: the loss diverges at the smallest rates, or there are several processes
-    """
+    """Train a task's network, to be discarded afterwards, for at most 100 steps in which the rate rises."""
     if processes.size > 1:
         raise OptionError(
             f"lr_find: expected one process, got {processes.size}; find the rate with one process, then pass it to all "

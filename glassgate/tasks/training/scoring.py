@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
 from glassgate.tasks.data.batches import ALL_ROWS, Batch, Encoded, Loader, Shard, is_idle, lengths, to_device
 from glassgate.tasks.data.batching import Batches, Piece
@@ -36,13 +35,9 @@ def score(
 def compute_metrics(
     task: AnyTask, encoded: Sequence[Encoded], at_a_glance: bool = False, shard: Shard = ALL_ROWS
 ) -> "MetricCollection":
-    """Return the task's metrics, updated with encoded examples; see `score`.
-
-    Args:
-        shard: the rows of each batch to count
-    """
+    """Return the task's metrics, updated with the rows of a shard of each batch of encoded examples; see `score`."""
     observe = task.glance if at_a_glance else task.observe
-    metrics = task.metrics().to(device_of_network(task.network))
+    metrics = task.metrics().to(_device(task))
     for output, batch, _ in outputs(task, encoded, shard=shard):
         metrics.update(**observe(output, batch))
     return metrics
@@ -59,7 +54,7 @@ def outputs(
         shard: the rows of each batch to read
     """
     batches = task.batching().evaluation(lengths(encoded)) if batches is None else batches
-    device = device_of_network(task.network)
+    device = _device(task)
     task.network.eval()
     for pieces, batch in zip(batches, Loader(encoded, batches, task.padding, shard=shard), strict=True):
         if not is_idle(batch):
@@ -67,26 +62,22 @@ def outputs(
             yield task.network(batch), batch, shard.of(pieces)
 
 
-def device_of_network(network: nn.Module) -> torch.device:
-    """Return the device of a network's parameters; the CPU if it has no parameters, only `FrozenLayer`s."""
-    return next((each.device for each in network.parameters()), torch.device("cpu"))
+def _device(task: AnyTask) -> torch.device:
+    """The device of the network's parameters; the CPU if it has no parameters, only `FrozenLayer`s."""
+    return next((each.device for each in task.network.parameters()), torch.device("cpu"))
 
 
 def scores_of(metrics: "MetricCollection", processes: Group | None = None) -> dict[str, float]:
     """Return the scores, computed from the metrics of all processes; scores that are NaN are left out."""
-    from glassgate.tasks.metrics.scores import not_distributed
-
     for each in metrics.values():
-        each.distributed_available_fn = not_distributed
-    if processes is None or processes.size == 1:
-        return _compute(metrics)
-    own_metrics = {name: copy.deepcopy(each).cpu() for name, each in metrics.items(keep_base=True)}
-    for other_metrics in processes.gather(own_metrics)[1:]:
-        for name, each in metrics.items(keep_base=True):
-            each.merge_state(other_metrics[name].to(each.device))
-    return processes.broadcast(_compute(metrics) if processes.is_main else {})
-
-
-def _compute(metrics: "MetricCollection") -> dict[str, float]:
+        each.distributed_available_fn = bool  # it returns False: torchmetrics does not communicate
+    if processes and processes.size > 1:
+        own_metrics = {name: copy.deepcopy(each).cpu() for name, each in metrics.items(keep_base=True)}
+        for other_metrics in processes.gather(own_metrics)[1:]:
+            for name, each in metrics.items(keep_base=True):
+                each.merge_state(other_metrics[name].to(each.device))
+        if not processes.is_main:
+            return processes.broadcast({})
     scores = {name: float(value) for name, value in metrics.compute().items()}
-    return {name: score for name, score in scores.items() if not math.isnan(score)}
+    scores = {name: score for name, score in scores.items() if not math.isnan(score)}
+    return processes.broadcast(scores) if processes else scores

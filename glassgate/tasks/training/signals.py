@@ -51,10 +51,10 @@ class StopRequest:
 
 def end_with_parent() -> None:
     """Terminate this process when its parent process ends, even if the parent was killed with SIGKILL."""
+
+    def end_after(sentinel: int) -> None:
+        wait([sentinel])
+        os._exit(1)  # safe: files are replaced atomically
+
     if parent := parent_process():
-        threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
-
-
-def _end_after(sentinel: int) -> None:
-    wait([sentinel])
-    os._exit(1)  # safe: files are replaced atomically
+        threading.Thread(target=end_after, args=(parent.sentinel,), daemon=True).start()

@@ -2,10 +2,10 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from copy import deepcopy
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,8 +27,7 @@ from glassgate.tasks.data.batches import (
 from glassgate.tasks.data.batching import Batches, padding_fraction
 from glassgate.tasks.loss import Loss, Mean, loss_value, totals_and_counts
 from glassgate.tasks.training.devices import device_of
-from glassgate.tasks.training.exponents import Exponents
-from glassgate.tasks.training.layer_statistics import LayerStatistics
+from glassgate.tasks.training.layer_statistics import Exponents, LayerStatistics
 from glassgate.tasks.training.processes.group import Group
 from glassgate.tasks.training.schedule import Schedule
 from glassgate.tasks.training.scoring import AnyTask, outputs, score, scores_of
@@ -40,13 +39,7 @@ _READ_EVERY = 10
 
 
 class Step(NamedTuple):
-    """The result of a step over all processes.
-
-    Attributes:
-        loss: the loss, as a mean over all processes
-        units: the number of tokens or time steps
-        requests: for each kind of request, its sum over all processes; see `Training.requests`
-    """
+    """The mean loss, the number of tokens or time steps, and the sums of requests, of a step over all processes."""
 
     loss: float
     units: int
@@ -58,17 +51,23 @@ class Training:
 
     Attributes:
         model: the network, wrapped in `DistributedDataParallel` if there are several processes
+        steps, units, seconds: the finished steps, their tokens or time steps, and the time that they took
+        loss: the sum of the losses of all tokens since the start of the epoch
+        unlogged: the sum of the losses of all tokens since the last row of the logs, and the number of these tokens
+        history: the mean loss and the dev scores of each epoch
         requests: returns the requests of this process, such as a stop, as numbers; their sums are in each `Step`
         scores: the scores of the last evaluation on dev data
         layer_values: statistics of the layers for the next row of the logs; None without logs
-        exponents: measures the Lyapunov exponents of the layers on dev data; None without --lyapunov
     """
+
+    saved = ("epoch", "batch", "steps", "units", "seconds", "loss", "unlogged", "history")
+    """The names of the attributes that checkpoints contain as JSON."""
 
     def __init__(self, task: AnyTask, data: Sequence[Encoded], dev: Sequence[Encoded], processes: Group):
         options = task.options
         self.task = task
         self.processes = processes
-        self.device = device_of(options, processes.world)
+        self.device = device_of(options, processes)
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)  # NCCL and pinned memory use the current device
         self.network = task.network.to(self.device)
@@ -82,11 +81,10 @@ class Training:
         self.dev = dev
         self.lengths = lengths(data)
         self.units_per_epoch = task.batching().count_units(self.lengths)
-        self.epoch = 0
-        self.batch = 0
-        self.steps = 0
-        self.units = 0
-        self.seconds = 0.0
+        self.epoch = self.batch = self.steps = self.units = 0
+        self.seconds = self.loss = 0.0
+        self.unlogged = {"loss": 0.0, "units": 0.0}
+        self.history: list[dict[str, Any]] = []
         self.batches: Batches = []
         self.requests: Callable[[], Sequence[float]] = tuple
         self._unread: list[Tensor] = []  # the results of steps, still on the device
@@ -101,7 +99,7 @@ class Training:
         self.schedule = Schedule(options.epochs, options.max_epochs if dev else 0, options.warmup, patience)
         self.layer_statistics = LayerStatistics(self.network)
         self.layer_values: dict[str, float] | None = None
-        self.exponents = Exponents(self.network, options.lyapunov) if options.lyapunov else None
+        self.exponents = Exponents(self.network, options.lyapunov)
 
     def batches_left(self) -> Iterator[Batch]:
         """The remaining batches of the current epoch, on the device."""
@@ -115,9 +113,9 @@ class Training:
 
     def set_rate(self) -> None:
         """Set the learning rate of the next batch."""
-        self.rate = self.task.options.learning_rate * self.schedule.rate(self.position())
+        self.rate = self.task.options.learning_rate * self.schedule.rate(self._position())
 
-    def position(self) -> float:
+    def _position(self) -> float:
         """The position of the middle of the next batch, in epochs since the start of training."""
         return self.epoch + (self.batch + 0.5) / max(1, len(self.batches))
 
@@ -128,13 +126,15 @@ class Training:
         if self.batch % accumulate == 0:
             self.optimizer.zero_grad()
         self._seed(batch)
-        self.task.begin_step(self.schedule.done(self.position()))
-        with self._averaging(complete):
+        self.task.begin_step(self.schedule.done(self._position()))
+        # Gradients are averaged over processes only in the last batch of an optimizer step.
+        model = self.model
+        with model.no_sync() if isinstance(model, DistributedDataParallel) and not complete else nullcontext():
             with (
                 self.layer_statistics.store_inputs() if self._is_logged(self.steps + 1) else nullcontext(),
                 self._autocast(),
             ):
-                loss = self._global_loss(self.task.loss(self.model(batch), batch), batch)
+                loss = self._global_loss(self.task.loss(model(batch), batch), batch)
             self.scaler.scale(loss / accumulate).backward()
         self.batch += 1
         self.steps += 1
@@ -153,9 +153,8 @@ class Training:
         self._unread.clear()
         steps = []
         for units, *numbers in rows:
-            requests, sums_of_parts = numbers[: len(self.requests())], numbers[len(self.requests()) :]
-            half = len(sums_of_parts) // 2
-            parts = zip(sums_of_parts[:half], sums_of_parts[half:], strict=True)
+            requests, sums = numbers[: len(self.requests())], numbers[len(self.requests()) :]
+            parts = zip(sums[: len(sums) // 2], sums[len(sums) // 2 :], strict=True)
             steps.append(Step(sum(total / max(1.0, count) for total, count in parts), int(units), requests))
         return steps
 
@@ -183,7 +182,7 @@ class Training:
         """Compute the scores and the loss on dev data."""
         self.metrics.reset()
         losses: list[Tensor] = []
-        with self.exponents.inputs() if self.exponents else nullcontext(), self._autocast():
+        with self.exponents.inputs(), self._autocast():
             for output, batch, _ in outputs(self.task, self.dev, shard=self.processes.shard):
                 self.metrics.update(**self.task.glance(output, batch))
                 if self.task.comparable_losses:
@@ -208,27 +207,24 @@ class Training:
         epoch_seconds = seconds * self.units_per_epoch / max(1, int(batch["lengths"].sum())) / self.processes.size
         schedule = self.schedule
         text = f"about {duration(epoch_seconds)} per epoch, {duration(epoch_seconds * schedule.total)} in all"
-        if schedule.max_epochs == schedule.epochs:
-            return text
-        return (
-            f"{text}; training continues while the dev score improves, up to {plural(schedule.max_epochs, 'epoch')} "
-            f"({duration(epoch_seconds * schedule.max_epochs)}; --max-epochs)"
-        )
+        if schedule.max_epochs > schedule.epochs:
+            text += (
+                f"; training continues while the dev score improves, up to {plural(schedule.max_epochs, 'epoch')} "
+                f"({duration(epoch_seconds * schedule.max_epochs)}; --max-epochs)"
+            )
+        return text
 
-    def dev_curves(self) -> dict[str, float]:
-        """The loss and the scores on dev data, for the logs."""
+    def curves(self) -> dict[str, float]:
+        """For the logs, the loss and the scores on dev data, and the monitored score on a sample of training data."""
         per_process = [each for each in self.processes.gather(self.dev_loss) if each is not None]
-        loss = {}
+        values = {f"dev_{name}": value for name, value in self.scores.items()}
         if per_process:
             totals, counts = np.sum(per_process, 0)
-            loss["loss"] = float((totals / counts.clip(1)).sum())
-        return {f"dev_{name}": value for name, value in (loss | self.scores).items()}
-
-    def sample_score(self) -> dict[str, float]:
-        """The monitored score on a sample of the training data, computed as on dev data."""
+            values = {"dev_loss": float((totals / counts.clip(1)).sum())} | values
         scores = score(self.task, self.sample, at_a_glance=True, processes=self.processes)
         self.network.train()
-        return {name: value for name, value in scores.items() if name == self.task.monitor}
+        monitor = self.task.monitor
+        return values | ({f"train_{monitor}": scores[monitor]} if monitor in scores else {})
 
     def _seed(self, batch: Batch) -> None:
         """Set the random state of a step: a function of the seed and the position."""
@@ -236,18 +232,12 @@ class Training:
         seed = int(words[0]) << 31 | int(words[1]) >> 1
         if self.processes.size > 1:
             batch["seed"] = torch.tensor(seed)
-        torch.manual_seed(seed + self.processes.world.rank)
+        torch.manual_seed(seed + self.processes.rank)
 
     def _autocast(self) -> torch.autocast:
         precision = self.task.options.precision
         dtype = torch.float16 if precision == "16-mixed" else torch.bfloat16
         return torch.autocast(self.device.type, dtype, enabled=precision != "32-true", cache_enabled=False)
-
-    def _averaging(self, complete: bool) -> AbstractContextManager[None]:
-        """Return a context that averages gradients over processes only in the last batch of an optimizer step."""
-        if isinstance(self.model, DistributedDataParallel) and not complete:
-            return self.model.no_sync()
-        return nullcontext()
 
     def _global_loss(self, loss: Loss, batch: Batch) -> Tensor:
         """The loss over the rows of all processes, scaled so that averaged gradients equal those of a single process.

@@ -44,10 +44,8 @@ class TranslationOptions(Options):
         None, "column of target sentences: a name, a number from 1, or a key", group="data", if_unset="detected"
     )
     reverse: bool = option(False, "translate the second side to the first, if no column is named", group="data")
-    source_tokens: str = option(SUBWORD, "kind of tokens", group="data", choices=TOKEN_KINDS, former_name="source_unit")
-    target_tokens: str = option(
-        SUBWORD, "kind of tokens of translations", group="data", choices=TOKEN_KINDS, former_name="target_unit"
-    )
+    source_tokens: str = option(SUBWORD, "kind of tokens", group="data", choices=TOKEN_KINDS)
+    target_tokens: str = option(SUBWORD, "kind of tokens of translations", group="data", choices=TOKEN_KINDS)
     subwords: int = option(4000, "maximum number of subwords per language", group="data", minimum=1)
     least_count: int = option(1, "minimum occurrences in training; rarer tokens are unknown", group="data", minimum=1)
     joint: bool = option(False, "one vocabulary and embedding for both sides", group="data")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,14 +25,12 @@ from glassgate.tasks.data.reading import Reading
 from glassgate.tasks.data.sniff import sniff
 from glassgate.tasks.data.toy.generated import dates_and_numbers
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN, Vocabulary
-from glassgate.tasks.errors import DataError, OptionError, RunError
+from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.loss import Loss, Mean, cross_entropy
 from glassgate.tasks.pictures.attention import AttentionWeights
 from glassgate.tasks.predictions import Record
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.runs import Run
 from glassgate.tasks.task import Split, Task, Vocabularies
-from glassgate.tasks.translation.attention import SCALED_KINDS
 from glassgate.tasks.translation.baselines import Copy, NearestSource
 from glassgate.tasks.translation.network import Output, Translator
 from glassgate.tasks.translation.options import SUBWORD, TranslationOptions, tokenizer_for
@@ -290,16 +288,6 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
                 raise OptionError(message)
             encoded["train"] = fitting
         return encoded
-
-    @classmethod
-    def from_run(cls, run: Run) -> Self:
-        task = super().from_run(run)
-        if run.content["format"] < 2 and task.options.attention in SCALED_KINDS:
-            raise RunError(
-                f"{run.path}: made by a version that scaled the scores of --attention {task.options.attention} "
-                "differently; train again"
-            )
-        return task
 
     @property
     def _token_kinds(self) -> tuple[str, str]:

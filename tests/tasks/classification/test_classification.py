@@ -16,7 +16,7 @@ from glassgate.tasks.data.batching import Piece
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.vocabulary import FIRST, UNKNOWN
 from glassgate.tasks.errors import DataError, OptionError
-from glassgate.tasks.metrics.confusion import LabelSummary
+from glassgate.tasks.metrics.summary import LabelSummary
 from glassgate.tasks.pictures import charts as pictures
 from glassgate.tasks.task import Split
 

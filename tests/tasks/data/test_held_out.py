@@ -12,8 +12,7 @@ from glassgate.tasks import TASKS, task_class
 from glassgate.tasks.data.held_out import ByContent, LastExamples, LastSteps
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.training.processes.group import group
-from glassgate.tasks.training.processes.same_data import fingerprints
+from glassgate.tasks.training.processes.group import Group
 
 BY_TEXT = ByContent[str](str)
 
@@ -92,7 +91,7 @@ def test_no_task_depends_on_the_seed(case: str, tmp_path: Path) -> None:
         split = task.read_split(Progress())
         assert all(len(part) for part in vars(split).values())
         task.vocabularies = task.collect(split.train)
-        seen.append(fingerprints(task.encode_split(split), group()))
+        seen.append(Group.from_environment().fingerprints(task.encode_split(split)))
     assert seen[0] == seen[1]
     assert len({*seen[0].values()}) == 3  # the parts differ
 

@@ -18,7 +18,6 @@ from glassgate.tasks.data.reading import Reading
 from glassgate.tasks.language_model import LanguageModel, LanguageModelOptions
 from glassgate.tasks.language_model.music import Roll
 from glassgate.tasks.tagging import Tagging, TaggingOptions
-from glassgate.tasks.task import Split
 
 ROLLS = json.dumps({"train": [[[60, 64], [62], []]] * 3, "valid": [[[60], [65]]], "test": [[[67], [60]]]})
 ROWS = [(f"{k % 4 + 1}\tword{k}", "B-x" if k % 2 else "O", "\n" * (k % 4 == 3)) for k in range(40)]
@@ -123,17 +122,6 @@ def test_a_task_follows_the_file_of_its_training(files: dict[str, Path], tmp_pat
     for task in (trained, loaded):
         assert task.reading == Reading.of(4, text_column="2", label_column="3")
         assert set(chain.from_iterable(each.labels for each in task.read(other))) == {"O"}
-
-
-def test_the_columns_of_older_runs(files: dict[str, Path], tmp_path: Path) -> None:
-    task = Tagging(TaggingOptions(**SMALL))
-    task.fit(Split(task.read(files["tagging"])), run=tmp_path / "run")
-    file = tmp_path / "run" / "run.json"
-    content = json.loads(file.read_text())
-    del content["reading"]
-    content["fitted"]["columns"] = {"width": 4, "unit": 1, "label": 2}
-    file.write_text(json.dumps(content))
-    assert Tagging.load(tmp_path / "run").reading == Reading.of(4, text_column="2", label_column="3")
 
 
 def test_a_file_is_read_again_after_a_change(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from glassgate.tasks.classification import Classification, ClassificationOptions
 from glassgate.tasks.data import store
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.tagged import Tagged
-from glassgate.tasks.metrics.confusion import LabelSummary
 from glassgate.tasks.metrics.scores import MacroF1
+from glassgate.tasks.metrics.summary import LabelSummary
 from glassgate.tasks.tagging import Tagging, TaggingOptions
 from glassgate.tasks.task import Split
 

@@ -1,6 +1,5 @@
 """Forecasts depend only on the past. Scores equal NumPy's. Saved and resumed runs give equal forecasts."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -201,19 +200,3 @@ def test_series_that_training_did_not_have_are_scaled_by_their_own_past() -> Non
     one, other = (task.predict([each])[0][0].values for each in (new, large))
     assert other == pytest.approx(1000 * np.array(one) + 5, rel=1e-4)
     assert torch.isfinite(torch.tensor(one)).all()
-
-
-def test_a_run_from_before_the_options_existed_loads(tmp_path: Path) -> None:
-    """Its options lack `linear` and `held_out`, and its weights have no linear map of the past."""
-    options = ForecastingOptions(horizon=3, hidden_size=4, epochs=1, linear=False)
-    task = Forecasting(options)
-    series = [series_of(np.sin(np.arange(60)), "wave")]
-    task.fit(task.split(series))
-    task.save(tmp_path / "run")
-    file = tmp_path / "run" / "run.json"
-    content = json.loads(file.read_text())
-    del content["options"]["linear"], content["options"]["held_out"]
-    file.write_text(json.dumps(content))
-    loaded = Forecasting.load(tmp_path / "run")
-    assert (loaded.options.linear, loaded.options.held_out) == (False, 0.0)
-    assert loaded.predict(series) == task.predict(series)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.errors import DataError, OptionError
@@ -151,16 +151,6 @@ def test_tied_weights_are_one() -> None:
     assert sum(name.endswith("embedding.weight") for name in names) == 1
     tied = trained(tied=True, embedding_size=8, epochs=1)
     assert tied.network.get_parameter("head.projection.weight").shape == (8, 16)
-
-
-def test_weights_of_an_older_run_load(tmp_path: Path) -> None:
-    model, path = trained(tied=True, embedding_size=8, epochs=1), tmp_path / "run"
-    model.save(path)
-    weights = load_file(path / "model.safetensors")
-    older = {name.replace("head.projection.", "head.narrow."): value for name, value in weights.items()}
-    assert "head.narrow.weight" in older
-    save_file(older, path / "model.safetensors")
-    assert LanguageModel.load(path).predict([COUNTING]) == model.predict([COUNTING])
 
 
 def test_generates_the_likeliest(counter: LanguageModel) -> None:

@@ -11,7 +11,7 @@ from glassgate.tasks.data.bio import is_valid
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.vocabulary import FIRST, UNKNOWN
 from glassgate.tasks.errors import DataError, OptionError, UserError
-from glassgate.tasks.metrics.confusion import LabelSummary
+from glassgate.tasks.metrics.summary import LabelSummary
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.tagging import Tagging, TaggingOptions
 from glassgate.tasks.tagging.network import Tagger

@@ -16,7 +16,7 @@ from glassgate.tasks.runs import Run
 from glassgate.tasks.tagging import Tagging, TaggingOptions
 from glassgate.tasks.task import Split
 from glassgate.tasks.training import rate_finder as rate
-from glassgate.tasks.training.by_size import by_size
+from glassgate.tasks.training.schedule import by_size
 from glassgate.tasks.translation import Translation
 from glassgate.tasks.translation.options import TranslationOptions
 from tests.tasks.corpus import sentences
@@ -50,7 +50,7 @@ def test_each_task_counts_the_elements_of_its_batches(name: str) -> None:
 
 
 def test_a_run_stores_chosen_values_and_options_override_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("glassgate.tasks.training.by_size._MIN_STEPS", 36)
+    monkeypatch.setattr("glassgate.tasks.training.schedule._MIN_STEPS", 36)
     options, notes = TaggingOptions.from_mapping(SMALL), Notes()
     split = Split(sentences(9))
     with pytest.raises(Interrupted):

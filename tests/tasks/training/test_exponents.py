@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import glassgate as gg
-from glassgate.tasks.training.exponents import Exponents
+from glassgate.tasks.training.layer_statistics import Exponents
 from tests.compare import noise
 
 

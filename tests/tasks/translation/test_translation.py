@@ -1,6 +1,5 @@
 """Translation learns, resumes bit for bit, reports its attention, and names errors in its input."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 
 from glassgate.cli import main
 from glassgate.tasks.data.pairs import Pair, read_pairs
-from glassgate.tasks.errors import RunError, UserError
+from glassgate.tasks.errors import UserError
 from glassgate.tasks.progress import Interrupted
 from glassgate.tasks.runs import CHECKPOINT, MODEL
 from glassgate.tasks.task import Split
@@ -82,14 +81,6 @@ def test_n_best_lists_are_sorted_and_greedy_has_one_entry(trained: tuple[Transla
 
 
 TINY = OPTIONS | {"hidden_size": 6, "embedding_size": 4, "epochs": 2, "batch_size": 8, "save_every": 0.0}
-
-
-def test_a_run_from_before_attention_was_divided_is_refused(trained: tuple[Translation, Path], tmp_path: Path) -> None:
-    content = json.loads((trained[1] / "run.json").read_text())
-    (tmp_path / "run.json").write_text(json.dumps(content | {"format": 1}))
-    message = ": made by a version that scaled the scores of --attention general differently; train again"
-    with pytest.raises(RunError, match=message):
-        Translation.load(tmp_path)
 
 
 def test_resumed_training_ends_with_the_same_weights(tmp_path: Path) -> None:

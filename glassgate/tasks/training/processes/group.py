@@ -1,21 +1,22 @@
 """Communication between the processes of a training; with a single process, values are returned unchanged."""
 
 import atexit
+import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import cache
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from glassgate.tasks.data.batches import Shard
+from glassgate.tasks.data.batches import Encoded, Shard
+from glassgate.tasks.data.corpus import Corpus
 from glassgate.tasks.errors import UserError
-from glassgate.tasks.training.processes.world import World, from_environment
+from glassgate.tasks.training.processes.world import World
 
 Value = TypeVar("Value")
 
@@ -23,65 +24,44 @@ _TIMEOUT = timedelta(minutes=30)  # of the connection, and of each collective op
 _CPU = torch.device("cpu")
 
 
-class ConnectionLostError(UserError):
-    """The connection to another process was lost."""
-
-
 class SharedError(UserError):
     """An error of one process that all processes raise."""
 
 
-class Group:
-    """The processes of a training. Call `group()` to get it.
-
-    Attributes:
-        world: the number of processes and the rank of this process
-        advice: the end of the message if another process is lost; empty, or begins with a semicolon
-    """
-
-    def __init__(self, world: World):
-        self.world = world
-        self.advice = ""
-
-    @property
-    def size(self) -> int:
-        """Number of processes."""
-        return self.world.size
+class Group(World):
+    """The processes of a training, for example `Group.from_environment()`."""
 
     def __str__(self) -> str:
-        machines = f" on {self.world.nodes} machines" if self.world.nodes > 1 else ""
-        return f"{self.size} processes{machines}"
+        machines = self.size // self.local_size
+        return f"{self.size} processes" + (f" on {machines} machines" if machines > 1 else "")
 
     @property
     def shard(self) -> Shard:
         """The rows of each batch that this process trains on."""
-        return Shard(self.world.rank, self.size)
+        return Shard(self.rank, self.size)
 
     @property
     def is_main(self) -> bool:
         """Whether this is process 0, which writes files and shows the progress."""
-        return self.world.rank == 0
+        return self.rank == 0
 
     @contextmanager
     def connected(self) -> Iterator[bool]:
         """Connect to the other processes; yield whether this is process 0.
 
-        Raises:
-            UserError: the processes did not connect
-            ConnectionLostError: the connection to another process was lost
+        If the connection to another process is lost, a UserError says so, with the notes of the original error.
         """
         self._connect()
         try:
             yield self.is_main
         except RuntimeError as error:
             if self.size > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error)):
-                raise ConnectionLostError(
-                    "another process is gone: it was killed, or its machine cannot be reached any more" + self.advice
-                ) from error
+                lost = "another process is gone: it was killed, or its machine cannot be reached any more"
+                raise UserError("; ".join([lost, *getattr(error, "__notes__", ())])) from error
             raise
         except UserError as error:
             if not (self.is_main or isinstance(error, SharedError)):  # only this process has the error
-                print(f"process {self.world.rank} of {self.size}: {error}", file=sys.__stderr__, flush=True)
+                print(f"process {self.rank} of {self.size}: {error}", file=sys.__stderr__, flush=True)
             raise
 
     def _connect(self) -> None:
@@ -91,7 +71,7 @@ class Group:
         try:
             dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo",
-                rank=self.world.rank,
+                rank=self.rank,
                 world_size=self.size,
                 timeout=_TIMEOUT,
             )
@@ -139,11 +119,7 @@ class Group:
 
     @contextmanager
     def shared_errors(self) -> Iterator[None]:
-        """Raise a UserError of one process in all processes.
-
-        Raises:
-            SharedError: another process has failed
-        """
+        """Raise a UserError of one process in all processes; it is a SharedError in the others."""
         own_error: UserError | None = None
         try:
             yield
@@ -158,15 +134,27 @@ class Group:
         if own_error is not None:
             raise own_error
 
+    def fingerprints(self, encoded: Mapping[str, Sequence[Encoded]]) -> dict[str, str]:
+        """Return the fingerprint of each split of the data, by name; raise a UserError if the processes differ."""
+        own = {name: _fingerprint(split) for name, split in encoded.items()}
+        with self.shared_errors():
+            for name, fingerprint in self.broadcast(own).items():
+                if own[name] != fingerprint:
+                    raise UserError(f"the {name} data is not what process 0 has read; give all machines the same files")
+        return own
+
 
 def _disconnect() -> None:
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
-_group_of = cache(Group)
-
-
-def group() -> Group:
-    """Return the group of processes that the environment describes."""
-    return _group_of(from_environment())
+def _fingerprint(encoded: Sequence[Encoded]) -> str:
+    if isinstance(encoded, Corpus) and encoded.digest:
+        return encoded.digest
+    digest = hashlib.blake2b(digest_size=16)
+    for fields in encoded:
+        for name in sorted(fields):
+            digest.update(f"{name}{fields[name].shape}".encode())
+            digest.update(fields[name].tobytes())
+    return digest.hexdigest()

@@ -199,7 +199,7 @@ def test_later_files_are_read_like_the_training_file(tmp_path: Path) -> None:
         task.read(later, labelled=False)
     reading = task.examine(train)
     assert dict(reading.options) == {"time": "Tag", "time_format": "%d.%m.%Y", "decimal": ","}
-    assert Reading.of_run({"reading": json.loads(json.dumps(reading.to_mapping())), "fitted": {}}) == reading
+    assert Reading.from_mapping(json.loads(json.dumps(reading.to_mapping()))) == reading
     task.follow(reading)
     (series,) = task.read(later, labelled=False)
     assert (series.values[:].tolist(), str(series.frequency)) == ([1250, 1251, 1252], "1 day")

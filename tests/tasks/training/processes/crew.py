@@ -20,7 +20,6 @@ from glassgate.tasks.errors import UserError
 from glassgate.tasks.progress import Interrupted
 from glassgate.tasks.task import Split, Task
 from glassgate.tasks.training.processes import group
-from glassgate.tasks.training.processes.world import World
 from tests.forked import forked
 from tests.tasks.test_every_task import SPLITS
 
@@ -138,7 +137,7 @@ def resume(name: str, run: Path) -> None:
 def wait_in_vain() -> None:
     """Connect to another process that is never started. End with 0 if the error names the address."""
     group._TIMEOUT = timedelta(seconds=1)
-    alone = group.Group(World(0, 2, 0, 2))
+    alone = group.Group(0, 2, 0, 2)
     try:
         alone._connect()
     except UserError as error:

@@ -13,7 +13,7 @@ from glassgate.cli import main
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.tagging import TaggingOptions
 from glassgate.tasks.training.devices import check_device, device_of
-from glassgate.tasks.training.processes.world import World, from_environment
+from glassgate.tasks.training.processes.world import World
 from tests.forked import run_python
 from tests.tasks.training.processes import crew
 
@@ -22,9 +22,9 @@ TORCHRUN |= {"MASTER_ADDR": "first", "MASTER_PORT": "29500"}
 
 
 def test_torchrun_and_a_single_process() -> None:
-    assert from_environment(TORCHRUN) == World(3, 4, 1, 2)
+    assert World.from_environment(TORCHRUN) == World(3, 4, 1, 2)
     for alone in ({}, TORCHRUN | {"WORLD_SIZE": "1"}, {"SLURM_NTASKS": "4", "SLURM_PROCID": "2"}):
-        assert from_environment(alone) == World()
+        assert World.from_environment(alone) == World()
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_torchrun_and_a_single_process() -> None:
 )
 def test_an_environment_that_contradicts_itself(given: dict[str, str], said: str) -> None:
     with pytest.raises(OptionError, match=said):
-        from_environment(given)
+        World.from_environment(given)
 
 
 @pytest.mark.parametrize(
@@ -54,11 +54,11 @@ def test_an_environment_that_contradicts_itself(given: dict[str, str], said: str
 def test_options_that_cannot_be_shared(options: dict[str, Any], said: str) -> None:
     check_device(TaggingOptions(device="cpu", **options), World())
     with pytest.raises(OptionError, match=said):
-        check_device(TaggingOptions(device="cpu", **options), from_environment(TORCHRUN))
+        check_device(TaggingOptions(device="cpu", **options), World.from_environment(TORCHRUN))
 
 
 def test_gpus_that_cannot_be_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    options, world = TaggingOptions(batch_size=8), from_environment(TORCHRUN)
+    options, world = TaggingOptions(batch_size=8), World.from_environment(TORCHRUN)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     check_device(options, world)
