@@ -1,14 +1,16 @@
 """Statistics of each recurrent layer for the log: gradients, forget bias, saturation of gates, Lyapunov exponents."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import contextmanager, suppress
+from functools import partial
 from statistics import mean
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 import glassgate as gg
-from glassgate.tasks.networks.inputs import direction_label, recurrent_layers, watch_inputs
 
 # Saturation is measured on this many sequences of a batch, and on this many of their first steps.
 _ROWS, _STEPS = 4, 16
@@ -16,7 +18,51 @@ _CLOSED, _OPEN = 0.1, 0.9  # a gate below or above these values is saturated
 _WARM_UP = 0.2  # fraction of the steps without exponents, because states have not reached their attractor
 
 
-class LayerStatistics:
+class _Watched:
+    """The recurrent layers of a network, and a part of the inputs that they read while `store_inputs` is open."""
+
+    def __init__(self, network: nn.Module):
+        self.layers = {name: each for name, each in network.named_modules() if isinstance(each, gg.Recurrent)}
+        self._inputs: dict[str, Tensor] = {}
+
+    @contextmanager
+    def store_inputs(self) -> Iterator[None]:
+        """A context in which a part of each layer's input is stored."""
+
+        def hook(name: str, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            assert isinstance(layer, gg.Recurrent)
+            self._keep(name, *_batch_first(layer, *args[:1], **kwargs))
+
+        hooks = [
+            each.register_forward_pre_hook(partial(hook, name), with_kwargs=True) for name, each in self.layers.items()
+        ]
+        try:
+            yield
+        finally:
+            for each in hooks:
+                each.remove()
+
+    def _keep(self, name: str, data: Tensor, lengths: Tensor) -> None:
+        """Store a part of the input `(N, L, H_in)` of a layer. `lengths`, `(N,)`, is on the CPU."""
+        raise NotImplementedError
+
+
+def _batch_first(
+    layer: gg.Recurrent, input: Tensor | PackedSequence, *, lengths: Any = None, **_: Any
+) -> tuple[Tensor, Tensor]:
+    if isinstance(input, PackedSequence):
+        return pad_packed_sequence(input, batch_first=True)
+    data = input[None] if input.dim() == 2 else input if layer.batch_first else input.transpose(0, 1)
+    full_lengths = torch.full(data.shape[:1], data.shape[1])
+    return data, full_lengths if lengths is None else torch.as_tensor(lengths).cpu().view(-1)
+
+
+def _label(name: str, direction: str) -> str:
+    """The name of a direction of a layer in logs, such as "decoder.layer0.forward". `encoder` adds no prefix."""
+    return direction if name == "encoder" else f"{name}.{direction}"
+
+
+class LayerStatistics(_Watched):
     """Measures the recurrent layers of a network. Training calls it only in the steps that are logged.
 
     - gradient_norm: the gradient norm of each direction of a layer, before clipping
@@ -26,15 +72,10 @@ class LayerStatistics:
     """
 
     def __init__(self, network: nn.Module):
-        self.layers = recurrent_layers(network)
+        super().__init__(network)
         self._gates = {name: _keeping_gates(layer) for name, layer in self.layers.items()}
-        self._inputs: dict[str, Tensor] = {}
 
-    def store_inputs(self) -> AbstractContextManager[None]:
-        """Return a context in which a small part of each layer's input is stored."""
-        return watch_inputs(self.layers, self._keep)
-
-    def _keep(self, name: str, data: Tensor, _: Tensor) -> None:
+    def _keep(self, name: str, data: Tensor, lengths: Tensor) -> None:
         self._inputs[name] = data.detach()[:_ROWS, :_STEPS].clone()
 
     def gradient_norms(self) -> dict[str, float]:
@@ -68,7 +109,7 @@ class LayerStatistics:
                 direction, _, gate = path.rpartition(".")
                 if gate in names:
                     saturation = ((values < _CLOSED) | (values > _OPEN)).float().mean()
-                    fractions.setdefault(direction_label(name, direction), []).append(float(saturation))
+                    fractions.setdefault(_label(name, direction), []).append(float(saturation))
             statistics |= {f"saturation/{label}": mean(values) for label, values in fractions.items()}
         self._inputs.clear()
         return statistics
@@ -78,7 +119,7 @@ class LayerStatistics:
         for name, layer in self.layers.items():
             for index, (cell, weights) in enumerate(layer.weights()):
                 depth, direction = divmod(index, layer.num_directions)
-                label = direction_label(name, f"layer{depth}.{('forward', 'reverse')[direction]}")
+                label = _label(name, f"layer{depth}.{('forward', 'reverse')[direction]}")
                 yield label, weights, cell, self._gates[name]
 
 
@@ -97,22 +138,15 @@ def _bias(cell: gg.Cell, weights: dict[str, Tensor], gate: gg.init.KeepingGate) 
     return gate.sign * torch.stack(added).sum(0).mean()
 
 
-class Exponents:
-    """Measures Lyapunov exponents on the longest sequences that a network reads while the context `inputs` is open.
+class Exponents(_Watched):
+    """Measures Lyapunov exponents on the longest sequences that a network reads while `store_inputs` is open.
 
-    Args:
-        network: the network that contains the layers
-        steps: the maximum number of steps of a sequence; 0 to measure nothing
+    `steps` is the maximum number of steps of a sequence; 0 to measure nothing.
     """
 
     def __init__(self, network: nn.Module, steps: int):
-        self.layers = recurrent_layers(network) if steps else {}
+        super().__init__(network if steps else nn.Module())
         self.steps = steps
-        self._inputs: dict[str, Tensor] = {}
-
-    def inputs(self) -> AbstractContextManager[None]:
-        """Return a context in which the longest inputs of each layer are kept."""
-        return watch_inputs(self.layers, self._keep)
 
     def _keep(self, name: str, data: Tensor, lengths: Tensor) -> None:
         steps = min(self.steps, max(lengths.tolist(), default=0))
@@ -122,12 +156,12 @@ class Exponents:
             self._inputs[name] = kept.detach().to("cpu", torch.float64, copy=True)
 
     def values(self) -> dict[str, float]:
-        """The largest exponent of each layer and direction in nats per step, for the inputs that `inputs` has kept."""
+        """The largest exponent of each layer and direction in nats per step, for the stored inputs."""
         exponents = {}
         with gg.engine("reference"):
             for name, data in self._inputs.items():
                 for label, layer, inputs in gg.dynamics.separate(self.layers[name], data):
                     measured = gg.dynamics.lyapunov(layer, inputs, warm_up=int(_WARM_UP * len(inputs)))
-                    exponents[f"lyapunov/{direction_label(name, label)}"] = float(measured.exponents[0])
+                    exponents[f"lyapunov/{_label(name, label)}"] = float(measured.exponents[0])
         self._inputs.clear()
         return exponents

@@ -182,7 +182,7 @@ class Training:
         """Compute the scores and the loss on dev data."""
         self.metrics.reset()
         losses: list[Tensor] = []
-        with self.exponents.inputs(), self._autocast():
+        with self.exponents.store_inputs(), self._autocast():
             for output, batch, _ in outputs(self.task, self.dev, shard=self.processes.shard):
                 self.metrics.update(**self.task.glance(output, batch))
                 if self.task.comparable_losses:

@@ -34,7 +34,7 @@ class Network(nn.Module):
 def test_each_direction_has_the_logarithm_of_its_factor(merge: str) -> None:
     network = Network(merge)
     exponents = Exponents(network, 12)
-    with exponents.inputs():
+    with exponents.store_inputs():
         network.encoder(noise(1, 3, 4, 3).float())
         network.encoder(noise(2, 3, 20, 3).float(), lengths=[20, 2, 11])
     wanted = {
@@ -51,7 +51,7 @@ def test_every_form_of_input_has_the_same_exponents(form: str) -> None:
     rows = noise(4, 1, 12, 3).float()
     layer = gg.GRU(3, 4, batch_first=form != "steps first")
     exponents = Exponents(nn.ModuleDict({"decoder": layer}), 12)
-    with exponents.inputs():
+    with exponents.store_inputs():
         if form == "packed":
             layer(nn.utils.rnn.pack_padded_sequence(rows, [12], batch_first=True))
         else:
@@ -63,7 +63,7 @@ def test_every_form_of_input_has_the_same_exponents(form: str) -> None:
 def test_sequences_without_steps_have_no_exponents() -> None:
     layer = gg.GRU(3, 4, batch_first=True)
     exponents = Exponents(nn.ModuleDict({"encoder": layer}), 12)
-    with exponents.inputs():
+    with exponents.store_inputs():
         layer(torch.zeros(2, 3, 3), lengths=[0, 0])
     assert exponents.values() == {}
 
@@ -71,7 +71,7 @@ def test_sequences_without_steps_have_no_exponents() -> None:
 def test_exponents_depend_only_on_the_longest_sequences() -> None:
     layer, rows = gg.GRU(3, 4, batch_first=True), noise(3, 3, 30, 3).float()
     exponents = Exponents(nn.ModuleDict({"encoder": layer}), 25)
-    with exponents.inputs():
+    with exponents.store_inputs():
         layer(rows, lengths=torch.tensor([30, 7, 25]))
         layer(rows[:, :9])
     exponent = exponents.values()["lyapunov/layer0.forward"]
