@@ -11,7 +11,7 @@ from glassgate.cli.progress import Bar, display
 from glassgate.cli.trained import load, run_parser
 from glassgate.extras import install_command
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.forecasting.output import MAX_DRAWN, fan_picture, header, rows
+from glassgate.tasks.forecasting.output import fan_picture, header, rows
 from glassgate.tasks.forecasting.task import Forecasting
 from glassgate.tasks.pictures.charts import has_matplotlib
 from glassgate.tasks.runs import write
@@ -43,7 +43,7 @@ def command(argv: list[str]) -> None:
     for origin in origins:
         writer.writerows(rows(origin.series, origin.start, origin.forecast))
     if arguments.picture:
-        fan_picture(origins[:MAX_DRAWN], task.options.levels, Path(arguments.picture))
+        fan_picture(origins, task.options.levels, Path(arguments.picture))
     if arguments.output:
         write(Path(arguments.output), content.getvalue().encode())
     else:

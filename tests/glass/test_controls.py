@@ -23,7 +23,7 @@ from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.forecasting.series import series_of
-from glassgate.tasks.forecasting.series.schema import TIME, Frequency
+from glassgate.tasks.forecasting.series.frequency import TIME, Frequency
 from glassgate.tasks.report.study import Excerpt, study
 from glassgate.tasks.report.task_view import view_of
 from glassgate.tasks.task import Split

@@ -17,7 +17,7 @@ from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.forecasting.series import series_of
-from glassgate.tasks.forecasting.series.schema import TIME, Frequency
+from glassgate.tasks.forecasting.series.frequency import TIME, Frequency
 from glassgate.tasks.options import Options
 from glassgate.tasks.progress import Interrupted
 from glassgate.tasks.runs import Run

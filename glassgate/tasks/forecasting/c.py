@@ -4,7 +4,7 @@ from torch import nn
 
 from glassgate.tasks.c.program import Parts, constants, numbers, strings, unsupported_error
 from glassgate.tasks.forecasting.heads import median_index, normal_quantiles
-from glassgate.tasks.forecasting.network import Direct, Forecaster, Recursive, Segments
+from glassgate.tasks.forecasting.network import Forecaster, Segments
 from glassgate.tasks.forecasting.task import Forecasting
 
 
@@ -21,7 +21,9 @@ def export(task: Forecasting) -> Parts:
         )
     network = task.network
     assert isinstance(network, Forecaster)
-    modules, embedding_size = _modules(network), network.embedding_size
+    modules, embedding_size = network.parts(), network.embedding_size
+    if isinstance(network, Segments):
+        modules["places"] = nn.Embedding.from_pretrained(network.places.detach())
     levels = options.levels if head.has_quantiles else []
     names = list(fitted["series"])
     tables = [
@@ -52,23 +54,3 @@ def export(task: Forecasting) -> Parts:
         tables += [constants(GAUSSIAN=1), numbers("deviations", normal_quantiles(levels))]
     reads = "the index of a series, the values of its look-back, and the covariates of each step up to the horizon"
     return Parts(modules, "forecast", tables, reads, "the value and the quantiles of each step")
-
-
-def _modules(network: Forecaster) -> dict[str, nn.Module]:
-    """The modules of the network, by their names in the program."""
-    modules: dict[str, nn.Module] = {}
-    match network:
-        case Direct():
-            modules |= {"encoder": network.encoder, "steps": network.steps}
-        case Recursive():
-            modules |= {"encoder": network.encoder, "steps": network.step}
-        case Segments():
-            places = nn.Embedding.from_pretrained(network.places.detach())
-            modules |= {"encoder": network.encoder, "steps": network.segment, "embed": network.embed, "places": places}
-    if isinstance(network, Direct | Segments) and network.sizes.known:
-        modules["ahead"] = network.ahead
-    if isinstance(network, Direct) and network.linear is not None:
-        modules["linear"] = network.linear
-    if network.series is not None:
-        modules["series"] = network.series
-    return modules

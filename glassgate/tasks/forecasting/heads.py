@@ -14,16 +14,12 @@ from torch.distributions import Gamma
 from glassgate.tasks.data.batches import move
 
 _MIN_SCALE = 1e-6
-"""Added to standard deviations and similar parameters, which a softplus alone could make zero."""
 
 
 class SharedDraws:
     """Random numbers for sampled paths. All rows get the same numbers, so a row's samples do not depend on other rows.
 
-    Args:
-        rows: the number of rows
-        seed: the seed of the random numbers
-        device: the device of the results
+    The parameters of the distributions are `(N, ...)`, for N = `rows`.
     """
 
     def __init__(self, rows: int, seed: int, device: torch.device):
@@ -31,16 +27,14 @@ class SharedDraws:
         self._row_generators = [Generator(device).manual_seed(seed) for _ in range(rows)]
 
     def normal(self, like: Tensor) -> Tensor:
-        """Return samples of the standard normal distribution, in the shape and dtype of `like`, `(N, ...)`."""
+        """Return samples of the standard normal distribution, in the shape and dtype of `like`."""
         drawn = torch.randn(like.shape[1:], generator=self._shared_generator, device=like.device, dtype=like.dtype)
         return drawn.expand_as(like)
 
     def gamma(self, shape: Tensor) -> Tensor:
-        """Return samples of gamma distributions with these shape parameters, `(N, ...)`."""
         return self._by_row(_standard_gamma, shape)
 
     def poisson(self, rate: Tensor) -> Tensor:
-        """Return samples of Poisson distributions with these rates, `(N, ...)`."""
         return self._by_row(torch.poisson, rate)
 
     def _by_row(self, draw: Callable[..., Tensor], parameters: Tensor) -> Tensor:
@@ -48,24 +42,10 @@ class SharedDraws:
         return torch.stack([draw(row, generator=generator) for row, generator in rows])
 
 
-def _standard_gamma(shape: Tensor, generator: Generator) -> Tensor:
-    """Return samples of gamma distributions.
-
-    The distribution of torch draws from the global generator, so this generator lends it its state.
-    """
-    on_gpu = shape.device.type == "cuda"
-    device: Any = torch.cuda if on_gpu else torch
-    with torch.random.fork_rng([shape.device] if on_gpu else []):
-        device.set_rng_state(generator.get_state())
-        drawn: Tensor = Gamma(shape, torch.ones_like(shape), validate_args=False).sample()
-        generator.set_state(device.get_rng_state())
-    return drawn
-
-
 class Head(ABC):
     """Maps raw outputs of a network to parameters per step, and the parameters to losses, forecasts and samples.
 
-    Values and parameters are in units of the standard deviation of the training data. The parameters of
+    Values and parameters are in units of the standard deviation of the training data, `scale`. The parameters of
     `NegativeBinomial` are in units of the data, because it is a distribution of whole numbers.
 
     Attributes:
@@ -85,12 +65,9 @@ class Head(ABC):
         return torch.zeros(len(deviation), self.size)
 
     def parameters(self, raw: Tensor, window_shift: Tensor, window_scale: Tensor, scale: Tensor) -> Tensor:
-        """Return the parameters of each step, `(..., size)`; by default, the outputs with the normalisation reversed.
+        """Return the parameters of each step for raw outputs, `(..., size)`; here, with the normalisation reversed.
 
-        Args:
-            raw: the outputs of the network, `(..., size)`
-            window_shift, window_scale: the offset and the divisor by which the window is normalised, `(...)`
-            scale: the standard deviation of the series in the training data, `(...)`
+        `window_shift` and `window_scale` are the offset and the divisor by which the window is normalised, `(...)`.
         """
         return raw * window_scale[..., None] + window_shift[..., None]
 
@@ -98,9 +75,9 @@ class Head(ABC):
     def loss(self, parameters: Tensor, target: Tensor, scale: Tensor) -> Tensor:
         """Return the loss of each step, `(...)`, for targets `(...)`."""
 
-    @abstractmethod
     def point(self, parameters: Tensor, scale: Tensor) -> Tensor:
         """Return the point forecast of each step, `(...)`."""
+        return parameters[..., 0]
 
     def quantiles(self, parameters: Tensor, levels: Sequence[float]) -> Tensor | None:
         """Return quantiles, `(..., Q)`; None for a distribution without a formula for them."""
@@ -112,32 +89,19 @@ class Head(ABC):
 
 
 class Point(Head):
-    """A point forecast, trained with the squared error, the absolute error or the Huber loss.
+    """A point forecast, trained with the squared error, the absolute error or the Huber loss."""
 
-    Args:
-        kind: "mse", "mae" or "huber"
-    """
+    has_quantiles = can_sample = False
 
-    has_quantiles = False
-    can_sample = False
-
-    def __init__(self, kind: str):
-        losses: dict[str, Callable[..., Tensor]] = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": F.huber_loss}
-        self.error = losses[kind]
+    def __init__(self, error: Callable[..., Tensor]):
+        self.error = error
 
     def loss(self, parameters: Tensor, target: Tensor, scale: Tensor) -> Tensor:
         return self.error(parameters[..., 0], target, reduction="none")
 
-    def point(self, parameters: Tensor, scale: Tensor) -> Tensor:
-        return parameters[..., 0]
-
 
 class Quantiles(Head):
-    """Quantiles, trained with the pinball loss; the point forecast is the quantile closest to the median.
-
-    Args:
-        levels: the levels of the quantiles, ascending
-    """
+    """Quantiles, trained with the pinball loss; the point forecast is the quantile closest to the median."""
 
     can_sample = False
 
@@ -168,15 +132,11 @@ class Gaussian(Head):
         return torch.stack([torch.zeros_like(deviation), _inverse_softplus(deviation)], -1)
 
     def parameters(self, raw: Tensor, window_shift: Tensor, window_scale: Tensor, scale: Tensor) -> Tensor:
-        mean = raw[..., 0] * window_scale + window_shift
-        return torch.stack([mean, (F.softplus(raw[..., 1]) + _MIN_SCALE) * window_scale], -1)
+        return torch.stack([raw[..., 0] * window_scale + window_shift, _positive(raw[..., 1]) * window_scale], -1)
 
     def loss(self, parameters: Tensor, target: Tensor, scale: Tensor) -> Tensor:
         mean, deviation = parameters.unbind(-1)
         return -distributions.Normal(mean, deviation, validate_args=False).log_prob(target)
-
-    def point(self, parameters: Tensor, scale: Tensor) -> Tensor:
-        return parameters[..., 0]
 
     def quantiles(self, parameters: Tensor, levels: Sequence[float]) -> Tensor:
         mean, deviation = parameters[..., :1], parameters[..., 1:]
@@ -202,7 +162,7 @@ class StudentT(Head):
     def parameters(self, raw: Tensor, window_shift: Tensor, window_scale: Tensor, scale: Tensor) -> Tensor:
         degrees = 2 + F.softplus(raw[..., 0]) + _MIN_SCALE  # above 2, so that the variance is finite
         location = raw[..., 1] * window_scale + window_shift
-        return torch.stack([degrees, location, (F.softplus(raw[..., 2]) + _MIN_SCALE) * window_scale], -1)
+        return torch.stack([degrees, location, _positive(raw[..., 2]) * window_scale], -1)
 
     def loss(self, parameters: Tensor, target: Tensor, scale: Tensor) -> Tensor:
         degrees, location, width = parameters.unbind(-1)
@@ -230,8 +190,7 @@ class NegativeBinomial(Head):
     locations = ()  # the mean is not linear in the raw output
 
     def parameters(self, raw: Tensor, window_shift: Tensor, window_scale: Tensor, scale: Tensor) -> Tensor:
-        mean = (F.softplus(raw[..., 0]) + _MIN_SCALE) * scale
-        return torch.stack([mean, (F.softplus(raw[..., 1]) + _MIN_SCALE) / scale.sqrt()], -1)
+        return torch.stack([_positive(raw[..., 0]) * scale, _positive(raw[..., 1]) / scale.sqrt()], -1)
 
     def loss(self, parameters: Tensor, target: Tensor, scale: Tensor) -> Tensor:
         mean, shape = parameters.unbind(-1)
@@ -248,10 +207,16 @@ class NegativeBinomial(Head):
 
 def make_head(name: str, levels: Sequence[float]) -> Head:
     """Return the head that the option `head` names."""
-    if name == "quantiles":
-        return Quantiles(levels)
-    heads: dict[str, type[Head]] = {"gaussian": Gaussian, "student-t": StudentT, "negative-binomial": NegativeBinomial}
-    return heads[name]() if name in heads else Point(name)
+    heads: dict[str, Callable[[], Head]] = {
+        "mse": lambda: Point(F.mse_loss),
+        "mae": lambda: Point(F.l1_loss),
+        "huber": lambda: Point(F.huber_loss),
+        "quantiles": lambda: Quantiles(levels),
+        "gaussian": Gaussian,
+        "student-t": StudentT,
+        "negative-binomial": NegativeBinomial,
+    }
+    return heads[name]()
 
 
 def median_index(levels: Sequence[float]) -> int:
@@ -264,12 +229,6 @@ def normal_quantiles(levels: Sequence[float]) -> list[float]:
     return [NormalDist().inv_cdf(level) for level in levels]
 
 
-def _inverse_softplus(values: Tensor) -> Tensor:
-    """The numbers whose softplus is `values`, which are positive."""
-    values = values.clamp(min=_MIN_SCALE)
-    return values + (-torch.expm1(-values)).log()
-
-
 def pinball(quantiles: Tensor, target: Tensor, levels: Sequence[float]) -> Tensor:
     """Return the pinball loss, `(..., Q)`, of quantiles, `(..., Q)`, for targets, `(...)`.
 
@@ -280,3 +239,28 @@ def pinball(quantiles: Tensor, target: Tensor, levels: Sequence[float]) -> Tenso
     errors = target[..., None] - quantiles
     weights = move(torch.tensor(levels, dtype=quantiles.dtype), quantiles.device)
     return torch.maximum(weights * errors, (weights - 1) * errors)
+
+
+def _positive(raw: Tensor) -> Tensor:
+    """A standard deviation or a similar parameter, which a softplus alone could make zero."""
+    return F.softplus(raw) + _MIN_SCALE
+
+
+def _inverse_softplus(values: Tensor) -> Tensor:
+    """The numbers whose softplus is `values`, which are positive."""
+    values = values.clamp(min=_MIN_SCALE)
+    return values + (-torch.expm1(-values)).log()
+
+
+def _standard_gamma(shape: Tensor, generator: Generator) -> Tensor:
+    """Samples of gamma distributions.
+
+    The distribution of torch draws from the global generator, so this generator lends it its state.
+    """
+    on_gpu = shape.device.type == "cuda"
+    device: Any = torch.cuda if on_gpu else torch
+    with torch.random.fork_rng([shape.device] if on_gpu else []):
+        device.set_rng_state(generator.get_state())
+        drawn: Tensor = Gamma(shape, torch.ones_like(shape), validate_args=False).sample()
+        generator.set_state(device.get_rng_state())
+    return drawn

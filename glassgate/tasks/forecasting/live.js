@@ -54,7 +54,7 @@ models.forecasting = (info, run) => {
       const count = back + horizon - 1;
       const x = concatenate(values.slice(0, -1).map((value, t) => concatenate([[value], rowOf(known, counts.known, t + 1), vector])));
       const { output, parts } = run(info.encoder, x, count, { edits });
-      return { raw: rowsOf(linear(info.step, output, count), count).slice(back - 1), parts, count };
+      return { raw: rowsOf(linear(info.steps, output, count), count).slice(back - 1), parts, count };
     },
     segments(window, edits) {
       const width = info.segment;
@@ -68,7 +68,7 @@ models.forecasting = (info, run) => {
       };
       const segments = cut(window.values.map((value, t) => concatenate([[value], rowOf(past, counts.past, t), rowOf(known, counts.known, t)])));
       const count = segments.length;
-      const x = linear(info.embed, concatenate(segments), count).map((value) => Math.max(0, value));
+      const x = linear(info.embed[0], concatenate(segments), count).map((value) => Math.max(0, value));
       const { parts } = run(info.encoder, x, count, { edits });
       const start = Object.fromEntries(Object.entries(parts).map(([label, { last }]) => [label, last]));
       const ahead = counts.known ? cut(Array.from({ length: horizon }, (_, k) => rowOf(known, counts.known, back + k))) : [];

@@ -3,13 +3,14 @@
 from typing import Any, cast
 
 import torch
+from torch import nn
 
 import glassgate as gg
 from glassgate.glass.live.network import Network
 from glassgate.tasks.data.batches import collate
 from glassgate.tasks.data.batching import Piece
 from glassgate.tasks.forecasting.heads import median_index, normal_quantiles
-from glassgate.tasks.forecasting.network import Direct, Forecaster, Recursive, Segments
+from glassgate.tasks.forecasting.network import Forecaster, Segments
 from glassgate.tasks.forecasting.task import Forecasting
 from glassgate.tasks.report.study import Excerpt
 from glassgate.tasks.report.task_view import view_of
@@ -24,6 +25,14 @@ def page_data(task: Forecasting, network: Network, excerpt: Excerpt) -> dict[str
         window = model.window(batch)
     shift, scale = float(batch["shift"][0]), float(batch["scale"][0])
     values = (batch["values"][0, -model.back - model.horizon :] * scale + shift).tolist()
+    output_layers: dict[str, Any] = {}
+    for name, part in model.parts().items():
+        if isinstance(part, nn.Linear):
+            output_layers[name] = network.add_linear(part)
+        elif isinstance(part, nn.Sequential):
+            output_layers[name] = [network.add_linear(layer) for layer in part if isinstance(layer, nn.Linear)]
+    if isinstance(model, Segments):
+        output_layers["places"] = network.add_array(model.places)
     layer_input = view_of(task).layer_input(excerpt.example, excerpt.start, excerpt.stop)
     return {
         "model": options.model,
@@ -45,7 +54,7 @@ def page_data(task: Forecasting, network: Network, excerpt: Excerpt) -> dict[str
         "target": values[model.back :],
         "times": list(layer_input.times[model.back :]),
         "encoder": network.add_layer(cast(gg.Recurrent, model.encoder), "encoder"),
-        **_output_layers(model, network),
+        **output_layers,
         "initial_input": {
             "rows": [[value] for value in values[: model.back]],
             "target": values[model.back :],
@@ -53,21 +62,3 @@ def page_data(task: Forecasting, network: Network, excerpt: Excerpt) -> dict[str
             "rowsPerStep": layer_input.rows_per_step,
         },
     }
-
-
-def _output_layers(model: Forecaster, network: Network) -> dict[str, Any]:
-    match model:
-        case Direct():
-            ahead = [network.add_linear(model.ahead[k]) for k in (0, 2)] if model.sizes.known else None
-            linear = network.add_linear(model.linear) if model.linear is not None else None
-            return {"steps": network.add_linear(model.steps), "ahead": ahead, "linear": linear}
-        case Recursive():
-            return {"step": network.add_linear(model.step)}
-        case Segments():
-            return {
-                "embed": network.add_linear(model.embed[0]),
-                "places": network.add_array(model.places),
-                "ahead": network.add_linear(model.ahead) if model.sizes.known else None,
-                "steps": network.add_linear(model.segment),
-            }
-    raise AssertionError(f"unknown network {type(model).__name__}")

@@ -1,7 +1,6 @@
 """Forecasting networks. They read the past recurrently and forecast all steps at once, step by step, or by segments."""
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,13 +17,7 @@ _CHUNK_ELEMENTS = 2**22  # maximum number of elements of a chunk's output; the a
 
 
 class Sizes(NamedTuple):
-    """The sizes of a data set that determine the shapes of a network's weights.
-
-    Attributes:
-        known: the number of covariates known ahead
-        past: the number of covariates known up to the present
-        series: the number of series
-    """
+    """The numbers of covariates known ahead and up to the present, and of series. They determine shapes of weights."""
 
     known: int = 0
     past: int = 0
@@ -67,12 +60,9 @@ class Window(NamedTuple):
 
 
 class LinearMap(NamedTuple):
-    """A linear map of the normalised look-back, of B steps, to the horizon, of H steps.
+    """A linear map of the normalised look-back to the horizon, with the root mean squared error of each of its steps.
 
-    Attributes:
-        weight: `(H, B)`
-        bias: `(H,)`
-        deviation: the root mean squared error of each step of the horizon, `(H,)`
+    The shapes are `(H, B)`, `(H,)` and `(H,)`.
     """
 
     weight: Tensor
@@ -81,7 +71,12 @@ class LinearMap(NamedTuple):
 
 
 class Forecaster(nn.Module):
-    """The common part of the networks: normalised windows, and embeddings of the series."""
+    """The common part of the networks: normalised windows, and embeddings of the series.
+
+    The inputs of `forward` are `values`, `(N, L)`, `known` and `past`, `(N, L, C)`, `series` and `scale`, `(N,)`.
+    """
+
+    output_layer: ClassVar[str]
 
     def __init__(self, options: ForecastingOptions, sizes: Sizes, head: Head):
         super().__init__()
@@ -92,9 +87,15 @@ class Forecaster(nn.Module):
         self.series = nn.Embedding(sizes.series, options.embedding_size) if embeds else None
         self.embedding_size = options.embedding_size if embeds else 0
 
+    def parts(self) -> dict[str, nn.Module]:
+        """Return the layers in the order of their use, with the same names in all networks."""
+        layers = {"encoder": self.encoder, "steps": getattr(self, self.output_layer)}
+        found = {name: getattr(self, name, None) for name in ("embed", "ahead", "linear", "series")}
+        return layers | {name: layer for name, layer in found.items() if layer is not None}
+
     def window(self, batch: Batch) -> Window:
         """Return the windows of a batch: the last B + H steps, normalised by the past values."""
-        values = batch["values"][:, -self.back - self.horizon :]
+        values, series = batch["values"][:, -self.back - self.horizon :], batch["series"]
         past = values[:, : self.back]
         shift, scale = torch.zeros_like(past[:, :1]), torch.ones_like(past[:, :1])
         if self.options.head != "negative-binomial":
@@ -106,22 +107,11 @@ class Forecaster(nn.Module):
         empty = values[:, :, None][:, :, :0]
         known = batch["known"][:, -self.back - self.horizon :] if self.sizes.known else empty
         covariates = batch["past"][:, -self.back - self.horizon : -self.horizon] if self.sizes.past else empty
-        return Window(
-            (values - shift) / scale,
-            known,
-            covariates[:, : self.back],
-            self._series_vectors(batch["series"]),
-            shift,
-            scale,
-            batch["scale"][:, None],
-        )
-
-    def _series_vectors(self, indices: Tensor) -> Tensor:
-        """The embeddings of series, `(N, E)`; the mean embedding for a series that the training data lacks (-1)."""
-        if self.series is None:
-            return torch.zeros(indices.shape[0], 0, device=indices.device)
-        embedded = self.series(indices.clamp(min=0))
-        return torch.where(indices[:, None] < 0, self.series.weight.mean(0), embedded)
+        vectors = torch.zeros(len(values), 0, device=values.device)
+        if self.series is not None:  # the mean embedding for a series that the training data lacks (-1)
+            vectors = torch.where(series[:, None] < 0, self.series.weight.mean(0), self.series(series.clamp(min=0)))
+        scaled = (values - shift) / scale
+        return Window(scaled, known, covariates[:, : self.back], vectors, shift, scale, batch["scale"][:, None])
 
     def head_parameters(self, raw: Tensor, window: Window) -> Tensor:
         """Return the parameters of the head for raw outputs, `(N, S, size)`."""
@@ -134,6 +124,8 @@ class Direct(Forecaster):
     Covariates known ahead are inputs of the encoder at past steps, and of a second network at each step of the horizon.
     With the option `linear`, a linear map of the past values is added to the output. Its weights are initially zero.
     """
+
+    output_layer = "steps"
 
     def __init__(self, options: ForecastingOptions, sizes: Sizes, head: Head):
         super().__init__(options, sizes, head)
@@ -155,7 +147,8 @@ class Direct(Forecaster):
         """Replace the output by `share` times the output plus (1 - `share`) times a fitted linear map."""
         assert self.linear is not None
         locations = list(self.head.locations)
-        for parameter in (*self.steps.parameters(), *self.linear.parameters(), *self._last_ahead()):
+        layers = [self.steps, self.linear, *([self.ahead[-1]] if self.sizes.known else [])]
+        for parameter in nn.ModuleList(layers).parameters():
             parameter.mul_(share)
         bias = self.head.spread(fitted.deviation)
         bias[:, locations] += fitted.bias[:, None]
@@ -163,11 +156,7 @@ class Direct(Forecaster):
         weight = self.linear.weight.view(self.horizon, self.head.size, self.back)
         weight[:, locations] += (1 - share) * fitted.weight[:, None]
 
-    def _last_ahead(self) -> Iterable[nn.Parameter]:
-        return self.ahead[-1].parameters() if self.sizes.known else ()
-
     def forward(self, batch: Batch) -> Output:
-        """Forecast from `values`, `(N, L)`, `known` and `past`, `(N, L, C)`, `series` and `scale`, `(N,)`."""
         window = self.window(batch)
         vectors = window.series[:, None].expand(-1, self.back, -1)
         parts = [window.values[:, : self.back, None], window.past, window.known[:, : self.back], vectors]
@@ -191,13 +180,14 @@ class Recursive(Forecaster):
     previous value is a sample, or the point forecast if the head cannot sample.
     """
 
+    output_layer = "step"
+
     def __init__(self, options: ForecastingOptions, sizes: Sizes, head: Head):
         super().__init__(options, sizes, head)
         self.encoder = encoder(options, 1 + sizes.known + self.embedding_size)
         self.step = nn.Linear(options.hidden_size, head.size)
 
     def forward(self, batch: Batch) -> Output:
-        """Forecast from `values`, `(N, L)`, `known`, `(N, L, C)`, `series` and `scale`, `(N,)`."""
         window = self.window(batch)
         inputs = self._inputs(window.values[:, :-1], window.known[:, 1:], window.series)
         state = None
@@ -252,6 +242,8 @@ class Segments(Forecaster):
     divided into segments, too. A linear map of the covariates known ahead is added to the query.
     """
 
+    output_layer = "segment"
+
     def __init__(self, options: ForecastingOptions, sizes: Sizes, head: Head):
         super().__init__(options, sizes, head)
         size, self.length = options.hidden_size, options.segment
@@ -264,7 +256,6 @@ class Segments(Forecaster):
         self.segment = nn.Linear(size, self.length * head.size)
 
     def forward(self, batch: Batch) -> Output:
-        """Forecast from `values`, `(N, L)`, `known` and `past`, `(N, L, C)`, `series` and `scale`, `(N,)`."""
         window = self.window(batch)
         steps = torch.cat([window.values[:, : self.back, None], window.past, window.known[:, : self.back]], -1)
         _, state = self.encoder(self.embed(self._cut(steps)))
@@ -333,5 +324,5 @@ class Segments(Forecaster):
 
 def network(options: ForecastingOptions, sizes: Sizes, head: Head) -> Forecaster:
     """Return the network that the option `model` selects."""
-    networks: dict[str, type[Forecaster]] = {"direct": Direct, "recursive": Recursive, "segments": Segments}
+    networks = {"direct": Direct, "recursive": Recursive, "segments": Segments}
     return networks[options.model](options, sizes, head)

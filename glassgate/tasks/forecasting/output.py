@@ -1,19 +1,27 @@
-"""Converts forecasts to rows, data frames and pictures."""
+"""Forecasts as rows, data frames and pictures, and their scores as tables."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from glassgate.tasks.forecasting.series import Series
-from glassgate.tasks.forecasting.series.zones import with_zone
-from glassgate.tasks.pictures.charts import save_figure
+from glassgate.tasks.data.batches import Encoded
+from glassgate.tasks.data.corpus import Corpus
+from glassgate.tasks.forecasting.series import Series, with_zone
+from glassgate.tasks.metrics.summary import Summary
+from glassgate.tasks.pictures.charts import has_matplotlib, save_figure
 
-PICTURE = "forecasts.png"
 MAX_DRAWN = 4
 """The maximum number of series in a picture."""
+PREFIXES = ("", "naive_", "seasonal_")
+"""The prefixes of score names for the model, the naive forecast and the seasonal naive forecast."""
+DATA_SCORES = ("data_mae", "data_rmse", "mape", "smape")
+"""Scores in the units of the data, and in percent."""
+_SCALED_SCORES = ("mse", "mae", "mase", "rmsse", "wql", "coverage")
+_TITLES = dict(zip(PREFIXES, ("model", "last value", "seasonal naive"), strict=True))
+_TITLE_WIDTH = max(map(len, _TITLES.values()))
 
 
 class Forecast(NamedTuple):
@@ -49,12 +57,21 @@ class OriginForecast(NamedTuple):
     naive: list[float]
     seasonal: list[float]
 
+    @property
+    def times(self) -> np.ndarray:
+        """The time stamps of the forecast steps."""
+        return self.series.times(self.start, self.start + len(self.forecast.values))
+
+    @property
+    def columns(self) -> list[np.ndarray]:
+        """The forecast values, and the values of each quantile."""
+        return [np.array(self.forecast.values), *np.array(self.forecast.quantiles or []).T]
+
 
 def header(origins: Sequence[OriginForecast], levels: Sequence[float]) -> list[str]:
     """Return the names of the columns of `rows`."""
-    series, time = origins[0].series.columns
     shown_levels = levels if origins[0].forecast.quantiles else ()
-    return [series, time, "forecast", *(f"q{level:g}" for level in shown_levels)]
+    return [*origins[0].series.columns, "forecast", *(f"q{level:g}" for level in shown_levels)]
 
 
 def rows(series: Series, start: int, forecast: Forecast) -> Iterator[list[str]]:
@@ -65,72 +82,56 @@ def rows(series: Series, start: int, forecast: Forecast) -> Iterator[list[str]]:
         yield [series.name, series.frequency.text(time), *(f"{each:.6g}" for each in (value, *quantiles))]
 
 
-def long_frame(origins: Sequence[OriginForecast], levels: Sequence[float]) -> Any:
-    """Return a pandas frame with a row for each forecast step, and the columns of `header`."""
-    blocks = [
-        [np.repeat(each.series.name, len(each.forecast.values)), _times(each), *_columns(each)] for each in origins
-    ]
+def long_frame(origins: Sequence[OriginForecast], levels: Sequence[float]) -> pd.DataFrame:
+    """Return a frame with a row for each forecast step, and the columns of `header`."""
+    blocks = [[np.repeat(each.series.name, len(each.times)), each.times, *each.columns] for each in origins]
     columns: list[Any] = [np.concatenate(column) for column in zip(*blocks, strict=True)]
-    columns[1] = _in_zone(columns[1], origins[0].series)
+    columns[1] = with_zone(columns[1], origins[0].series.frequency)
     return pd.DataFrame(dict(zip(header(origins, levels), columns, strict=True)))
 
 
-def wide_frame(origins: Sequence[OriginForecast], levels: Sequence[float]) -> Any:
-    """Return a pandas frame with a column of time stamps, and for each series its forecast and quantiles as columns.
+def wide_frame(origins: Sequence[OriginForecast], levels: Sequence[float]) -> pd.DataFrame:
+    """Return a frame with a column of time stamps, and for each series its forecast and quantiles as columns.
 
     The columns of quantiles are named as in darts, "load_q0.100". If a series ends before others, its missing forecasts
     are NaN.
     """
-    times = np.unique(np.concatenate([_times(each) for each in origins]))
-    columns: dict[str, Any] = {origins[0].series.columns[1]: _in_zone(times, origins[0].series)}
+    times = np.unique(np.concatenate([each.times for each in origins]))
+    columns: dict[str, Any] = {origins[0].series.columns[1]: with_zone(times, origins[0].series.frequency)}
     for origin in origins:
-        rows_of_series = np.searchsorted(times, _times(origin))
-        names = [origin.series.name, *(f"{origin.series.name}_q{level:.3f}" for level in levels)]
-        for name, values in zip(names, _columns(origin), strict=False):
-            columns[name] = np.full(len(times), np.nan)
-            columns[name][rows_of_series] = values
+        name, places = origin.series.name, np.searchsorted(times, origin.times)
+        for suffix, values in zip(["", *(f"_q{level:.3f}" for level in levels)], origin.columns, strict=False):
+            columns[name + suffix] = np.full(len(times), np.nan)
+            columns[name + suffix][places] = values
     return pd.DataFrame(columns)
 
 
-def _in_zone(times: np.ndarray, series: Series) -> Any:
-    """Time stamps in the time zone of a series, if it has one."""
-    frequency = series.frequency
-    return with_zone(times, frequency.zone, frequency.is_local) if frequency.zone else times
-
-
-def _times(origin: OriginForecast) -> np.ndarray:
-    return origin.series.times(origin.start, origin.start + len(origin.forecast.values))
-
-
-def _columns(origin: OriginForecast) -> list[np.ndarray]:
-    """The columns of a forecast: its values and its quantiles, if any."""
-    return [np.array(origin.forecast.values), *np.array(origin.forecast.quantiles or []).T]
-
-
 def fan_picture(origins: Sequence[OriginForecast], levels: Sequence[float], path: Path) -> None:
-    """Draw fan charts: the past, the true values if known, the forecast, and both naive forecasts.
+    """Draw the past, the true values if known, the forecast, and both naive forecasts, to a PNG or SVG file.
 
-    Args:
-        origins: one origin per series
-        levels: the levels of the quantiles
-        path: the path of the picture, PNG or SVG
+    Each of the first `MAX_DRAWN` origins has a panel.
     """
     from matplotlib.figure import Figure
 
+    origins = origins[:MAX_DRAWN]
     figure = Figure((9, 0.5 + 2.4 * len(origins)), layout="constrained")
     panels = figure.subplots(len(origins), 1, squeeze=False)[:, 0]
     for origin, axes in zip(origins, panels, strict=True):
         count = len(origin.forecast.values)
         past = origin.past[-4 * count :]
         times = origin.series.times(origin.start - len(past), origin.start + count)
-        before, after = times[: len(past)], times[len(past) - 1 :]
         last = past[-1:]  # every line after the origin begins at this point
+        before, after = times[: len(past)], times[len(past) - 1 :]
+        lines = {
+            "actual values": (origin.target, {"color": "black", "linewidth": 1.0, "linestyle": ":"}),
+            "last value": (origin.naive, {"color": "tab:gray", "linewidth": 0.9, "linestyle": "--"}),
+            "seasonal naive": (origin.seasonal, {"color": "tab:green", "linewidth": 0.9, "alpha": 0.8}),
+            "model": (origin.forecast.values, {"color": "tab:blue", "linewidth": 1.4}),
+        }
         axes.plot(before, past, color="black", linewidth=1.0, label="past")
-        if origin.target:
-            axes.plot(after, last + origin.target, color="black", linewidth=1.0, linestyle=":", label="actual values")
-        axes.plot(after, last + origin.naive, color="tab:gray", linewidth=0.9, linestyle="--", label="last value")
-        axes.plot(after, last + origin.seasonal, color="tab:green", linewidth=0.9, alpha=0.8, label="seasonal naive")
-        axes.plot(after, last + origin.forecast.values, color="tab:blue", linewidth=1.4, label="model")
+        for label, (values, style) in lines.items():
+            if values:
+                axes.plot(after, last + values, label=label, **style)
         if origin.forecast.quantiles:
             quantiles = np.array(origin.forecast.quantiles).T
             for k in range(len(levels) // 2):
@@ -146,3 +147,69 @@ def fan_picture(origins: Sequence[OriginForecast], levels: Sequence[float], path
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8, frameon=False)
     save_figure(figure, path)
+
+
+class ForecastingSummary(Summary):
+    """Tables of scores, and `forecasts.png`."""
+
+    def epoch_scores(self, scores: Mapping[str, float]) -> dict[str, float]:
+        omitted = (*PREFIXES[1:], *DATA_SCORES)
+        return {name: value for name, value in scores.items() if not name.startswith(omitted)}
+
+    def table(self, scores: Mapping[str, float]) -> str:
+        return score_table(scores, self.task.options.levels)
+
+    def write(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
+        if not isinstance(encoded, Corpus) or not has_matplotlib():
+            return []
+        task, path = self.task, folder / "forecasts.png"
+        size = task.context + task.options.horizon
+        drawn = [each for each in encoded.examples if len(each) >= size][:MAX_DRAWN]
+        origins = list(task.backtest([each.part(len(each) - size, len(each)) for each in drawn]))
+        fan_picture(origins, task.options.levels, path)
+        return [path]
+
+
+def score_table(scores: Mapping[str, float], levels: Sequence[float]) -> str:
+    """Return tables that compare the model with the naive forecasts: scaled scores, and scores in the data's units.
+
+    A sentence below the table names each naive forecast that the model does not beat.
+
+    Example:
+        >>> print(score_table({"mse": 2.0, "naive_mse": 1.0, "seasonal_mse": 4.0, "mape": 0.25}, []))
+                            mse
+        model            2.0000
+        last value       1.0000
+        seasonal naive   4.0000
+        The model does not beat the last value forecast (mse 2.0000 vs. 1.0000): train longer, or use that one.
+        <BLANKLINE>
+        in the units of the data, and in percent
+                           mape
+        model            25.00%
+        last value
+        seasonal naive
+    """
+    lines = _rows(scores, _SCALED_SCORES)
+    if "coverage" in scores:
+        lines.append(f"coverage: of the interval that should hold {levels[-1] - levels[0]:.0%} of the values")
+    score = "wql" if "wql" in scores else "mse"
+    for prefix, title in list(_TITLES.items())[1:]:
+        if prefix + score in scores and not scores[score] < scores[prefix + score]:
+            comparison = f"{score} {scores[score]:.4f} vs. {scores[prefix + score]:.4f}"
+            lines.append(f"The model does not beat the {title} forecast ({comparison}): train longer, or use that one.")
+    if not any(name in scores for name in DATA_SCORES):
+        return "\n".join(lines)
+    return "\n".join([*lines, "", "in the units of the data, and in percent", *_rows(scores, DATA_SCORES)])
+
+
+def _rows(scores: Mapping[str, float], names: Sequence[str]) -> list[str]:
+    """A header, and a row for the model and for each naive forecast, with the scores that exist."""
+    columns = []
+    for name in names:
+        if name in scores:
+            form = ".2%" if name in ("mape", "smape") else ".4g" if name in DATA_SCORES else ".4f"
+            cells = [format(scores[prefix + name], form) if prefix + name in scores else "" for prefix in PREFIXES]
+            width = max(9, *(len(cell) + 2 for cell in cells))
+            columns.append([f"{cell:>{width}}" for cell in (name.removeprefix("data_"), *cells)])
+    titles = [f"{title:{_TITLE_WIDTH}}" for title in ("", *_TITLES.values())]
+    return ["".join(row).rstrip() for row in zip(titles, *columns, strict=True)]

@@ -1,40 +1,39 @@
-"""Ridge regression of the horizon on the look-back window, and its average with a trained network."""
+"""Ridge regression of the horizon on the look-back: averaged with a trained network, and as a baseline."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import sqrt
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from glassgate.tasks.baselines.baseline import Baseline
 from glassgate.tasks.data.batches import Batch, Encoded, Loader, lengths
-from glassgate.tasks.forecasting.network import Direct, LinearMap
+from glassgate.tasks.forecasting.network import Direct, LinearMap, Output
 from glassgate.tasks.forecasting.windows import Windows, window_counts
 
 _PENALTIES = (0.1, 1.0, 10.0, 100.0)  # the dev data chooses one of them
 _STANDARD_ERRORS = 2.0  # an interval of 95 %
 _ROWS = 256  # windows that are read at once
 _MAX_VALUES = 2**24  # values of all windows; of more windows, evenly spaced ones are read
+_MAX_STEPS = 1024  # steps of the look-back that the baseline reads
+_LEVELS = np.linspace(0.025, 0.975, 20)
+
+Rows = tuple[Tensor, Tensor, Tensor]
+"""Windows: their look-back, `(M, B)`, their horizon, `(M, H)`, and the weights of their squared errors, `(M, 1)`."""
 
 
 class Products:
-    """Sums over windows of products of 1, the B values of the look-back and the H values of the horizon, in float64.
+    """Sums over windows of products of 1, the B values of the look-back and the H values of the horizon, in float64."""
 
-    Args:
-        back, horizon: B and H
-    """
-
-    def __init__(self, back: int, horizon: int):
-        self.inputs = torch.zeros(1 + back, 1 + back, dtype=torch.float64)
-        self.cross = torch.zeros(1 + back, horizon, dtype=torch.float64)
-        self.squares = torch.zeros(horizon, dtype=torch.float64)
-
-    def add(self, past: Tensor, future: Tensor, weights: Tensor) -> None:
-        """Add windows: `past`, `(M, B)`, `future`, `(M, H)`, and the weights of their squared errors, `(M, 1)`."""
-        inputs = torch.cat([torch.ones_like(past[:, :1]), past], 1).double()
-        weighted, targets = inputs * weights, future.double()
-        self.inputs += weighted.T @ inputs
-        self.cross += weighted.T @ targets
-        self.squares += (targets**2 * weights).sum(0)
+    def __init__(self, windows: Iterable[Rows]):
+        self.inputs = self.cross = self.squares = torch.zeros((), dtype=torch.float64)
+        for past, future, weights in windows:
+            inputs = torch.cat([torch.ones_like(past[:, :1]), past], 1).double()
+            weighted, targets = inputs * weights, future.double()
+            self.inputs = self.inputs + weighted.T @ inputs
+            self.cross = self.cross + weighted.T @ targets
+            self.squares = self.squares + (targets**2 * weights).sum(0)
 
     def ridge(self, penalty: float) -> Tensor:
         """Return the weights of a constant, which has no penalty, and of the inputs, `(1 + B, H)`."""
@@ -48,12 +47,21 @@ class Products:
         return total.clamp(min=0) / self.inputs[0, 0]
 
 
-def fit(network: Direct, train: Sequence[Encoded], dev: Sequence[Encoded], padding: Mapping[str, int]) -> LinearMap:
-    """Return the ridge regression of the training windows whose penalty has the smallest error on the dev windows."""
-    products, dev_products = (_products(network, _batches(network, encoded, padding)) for encoded in (train, dev))
-    weights = min(map(products.ridge, _PENALTIES), key=lambda weights: float(dev_products.errors(weights).mean()))
-    deviation = dev_products.errors(weights).sqrt()
-    return LinearMap(*(each.float() for each in (weights[1:].T, weights[0], deviation)))
+def fit(train: Iterable[Rows], dev: Iterable[Rows] | None) -> LinearMap:
+    """Return the ridge regression of training windows with the smallest error on dev windows, if there are any."""
+    products = Products(train)
+    checked = products if dev is None else Products(dev)
+    fitted = map(products.ridge, _PENALTIES if dev is not None else (1.0,))
+    weights = min(fitted, key=lambda weights: float(checked.errors(weights).mean()))
+    return LinearMap(*(each.float() for each in (weights[1:].T, weights[0], checked.errors(weights).sqrt())))
+
+
+def windows_of(network: Direct, encoded: Sequence[Encoded], padding: Mapping[str, int]) -> Iterator[Rows]:
+    """Yield the windows of encoded series, normalised as the network reads them."""
+    for batch in _batches(encoded, network.back + network.horizon, padding):
+        window = network.window(batch)
+        past, future = window.values.split([network.back, network.horizon], 1)
+        yield past, future, window.scale**2
 
 
 @torch.no_grad()
@@ -65,7 +73,7 @@ def share_of_network(network: Direct, fitted: LinearMap, dev: Sequence[Encoded],
     """
     total = torch.zeros(3, dtype=torch.float64)
     count = 0
-    for batch in _batches(network, dev, padding):
+    for batch in _batches(dev, network.back + network.horizon, padding):
         window, scale = network.window(batch), batch["scale"][:, None]
         past, future = window.values.split([network.back, network.horizon], 1)
         forecast = network(batch).forecast
@@ -82,17 +90,52 @@ def share_of_network(network: Direct, fitted: LinearMap, dev: Sequence[Encoded],
     return min(1.0, max(0.0, slope - _STANDARD_ERRORS * standard_error))
 
 
-def _products(network: Direct, batches: Iterator[Batch]) -> Products:
-    products = Products(network.back, network.horizon)
-    for batch in batches:
-        window = network.window(batch)
-        past, future = window.values.split([network.back, network.horizon], 1)
-        products.add(past, future, window.scale**2)
-    return products
+class RidgeOnLookBack(Baseline):
+    """Forecasts the differences of the horizon from the last value, linearly in those of the look-back.
+
+    All series have the same weights. Quantiles are the forecast plus the quantiles of its errors on dev data, or else
+    on training data.
+    """
+
+    name = "ridge regression on the look-back"
+
+    def learn(self, train: Sequence[Encoded], dev: Sequence[Encoded]) -> None:
+        every = _stride(train, self.task.options.steps_back + self.task.options.horizon)
+        if every > 1:
+            self.note = f"trained on every {every}th window"
+        self.map = fit(self._windows(train), self._windows(dev) if len(dev) else None)
+        residuals = [future - self._forecast(past) for past, future, _ in self._windows(dev if len(dev) else train)]
+        self.spread = torch.from_numpy(np.quantile(torch.cat(residuals).numpy(), _LEVELS, axis=0)).float()
+
+    def forward(self, batch: Batch) -> Output:
+        """Return paths, `(N, P, H)`: the forecast plus each of P quantiles of its errors, or one path without them."""
+        past, last, _ = self._split(batch["values"])
+        paths = (self._forecast(past) + last)[:, None]
+        if self.task.head.has_quantiles:
+            paths = paths + (self.spread - self.spread.mean(0))
+        return Output(paths, None, paths)
+
+    def _forecast(self, past: Tensor) -> Tensor:
+        return past @ self.map.weight.T + self.map.bias
+
+    def _windows(self, encoded: Sequence[Encoded]) -> Iterator[Rows]:
+        options = self.task.options
+        for batch in _batches(encoded, options.steps_back + options.horizon, self.task.padding):
+            past, last, future = self._split(batch["values"])
+            yield past, future - last, torch.ones_like(last)
+
+    def _split(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The inputs, the last value before the horizon, and the horizon of windows, `(M, L)`."""
+        options = self.task.options
+        past, future = values[:, : -options.horizon], values[:, -options.horizon :]
+        last = past[:, -1:]
+        return past[:, -min(options.steps_back, _MAX_STEPS) :] - last, last, future
 
 
-def _batches(network: Direct, encoded: Sequence[Encoded], padding: Mapping[str, int]) -> Iterator[Batch]:
-    """The windows of encoded series, as batches of the network."""
-    size = network.back + network.horizon
-    every = max(1, -(-int(window_counts(lengths(encoded), size).sum()) * size // _MAX_VALUES))
-    yield from Loader(encoded, Windows(lengths(encoded), size, _ROWS, every), padding)
+def _batches(encoded: Sequence[Encoded], size: int, padding: Mapping[str, int]) -> Iterator[Batch]:
+    """The windows of encoded series, in batches."""
+    yield from Loader(encoded, Windows(lengths(encoded), size, _ROWS, _stride(encoded, size)), padding)
+
+
+def _stride(encoded: Sequence[Encoded], size: int) -> int:
+    return max(1, -(-int(window_counts(lengths(encoded), size).sum()) * size // _MAX_VALUES))

@@ -1,55 +1,37 @@
 """Statistics of the training data: scales, categories of static covariates, and errors of the naive forecast."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from glassgate.tasks.data.batches import Encoded
-from glassgate.tasks.data.store import Column
+from glassgate.tasks.data.store import Column, LazyArray
 from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.forecasting.series import Frequency, Series, calendar_features
-from glassgate.tasks.forecasting.windows import ColumnReader, array_of
-
-_CHUNK = 2**20  # the number of steps that are in memory at once
 
 
 class TrainingStatistics:
-    """The statistics of the training data, and the encoding of series with them.
-
-    Args:
-        options: the options of the task
-        fitted: the result of `learn`, as stored in a run
-    """
+    """The statistics of the training data, `fitted` as `learn` returns them, and the encoding of series with them."""
 
     def __init__(self, options: ForecastingOptions, fitted: dict[str, Any]):
-        self.options = options
-        self.fitted = fitted
+        self.options, self.fitted = options, fitted
         self.frequency = Frequency(**fitted["frequency"])
         self.season = int(fitted["season"])
-
-    @cached_property
-    def indices(self) -> dict[str, int]:
-        """The index of each series of the training data, by its name."""
-        return {name: number for number, name in enumerate(self.fitted["series"])}
+        self.indices = {name: number for number, name in enumerate(fitted["series"])}
 
     @cached_property
     def num_known(self) -> int:
         """The number of covariates known ahead, including calendar and static ones."""
-        calendar_count = (
-            calendar_features(self.frequency, np.zeros(1, "datetime64[us]")).shape[1] if self.options.calendar else 0
-        )
+        times = np.zeros(1, "datetime64[us]")
+        calendar_count = calendar_features(self.frequency, times).shape[1] if self.options.calendar else 0
         static_count = sum(len(each) if isinstance(each, dict) else 1 for each in self.fitted["static"])
         return len(self.fitted["known"]) + calendar_count + static_count
 
     def encode(self, series: Series, ahead: int = 0) -> Encoded:
-        """Return the fields of a series, extended by `ahead` steps whose values are 0.
-
-        Raises:
-            DataError: the series has another frequency, or its covariates known ahead end too early
-        """
+        """Return the fields of a series, extended by `ahead` steps whose values are 0."""
         if series.frequency != self.frequency:
             raise series.fault(
                 f"expected steps of {self.frequency}, as in training, got {series.frequency}; bring them to that "
@@ -60,39 +42,38 @@ class TrainingStatistics:
                 f"expected covariates known ahead for {ahead} steps after the last value, got {series.ahead}; add rows "
                 "with their time stamps and covariates, and leave the target empty"
             )
-        statistics = self.fitted["series"].get(series.name)
+        fitted, length = self.fitted, len(series) + ahead
+        statistics = fitted["series"].get(series.name)
         if statistics is None:
-            statistics = series_statistics(series, self.options, self.season, training=False)
+            statistics = _series_statistics(series, self.options, self.season, training=False)
         shift, scale, naive_mae, naive_mse = statistics
-        length = len(series) + ahead
         digest = f"{series.digest} {series.name} {series.values.start} {series.start}" if series.digest else ""
-        fields = {"values": array_of([_scaled_reader(series.values, shift, scale)], length, digest, 1)}
+        columns = zip(series.static, fitted["static"], strict=True)
+        static = np.concatenate([_encode_static(*each) for each in columns] or [np.zeros(0)])
+
+        def array(read: Callable[[int, int], np.ndarray]) -> np.ndarray:
+            """The values as float32, `(L, C)` or `(L,)`; those of a series on disk are read when they are sliced."""
+            lazy = LazyArray(lambda start, stop: read(start, stop).astype(np.float32), length, digest.encode())
+            return cast(np.ndarray, lazy) if digest else lazy[0:length]
+
+        def known(start: int, stop: int) -> np.ndarray:
+            parts = [_scaled(series.known, fitted["known"], start, stop)]
+            if self.options.calendar:
+                parts.append(calendar_features(self.frequency, series.times(start, stop)))
+            return np.concatenate([*parts, np.broadcast_to(static, (stop - start, len(static)))], 1)
+
+        fields = {"values": array(lambda *span: _scaled([series.values], [(shift, scale)], *span)[:, 0])}
         if self.num_known:
-            fields["known"] = array_of(self._known_readers(series), length, digest)
+            fields["known"] = array(known)
         if series.past:
-            fields["past"] = array_of(_scaled_readers(series.past, self.fitted["past"]), length, digest)
+            fields["past"] = array(lambda *span: _scaled(series.past, fitted["past"], *span))
         fields["series"] = np.array(self.indices.get(series.name, -1))
         scalars = {"shift": shift, "scale": scale, "naive_mae": naive_mae / scale, "naive_mse": naive_mse / scale**2}
         return fields | {name: np.array(value, np.float32) for name, value in scalars.items()}
 
-    def _known_readers(self, series: Series) -> list[ColumnReader]:
-        readers = _scaled_readers(series.known, self.fitted["known"])
-        if self.options.calendar:
-            readers.append(lambda start, stop: calendar_features(self.frequency, series.times(start, stop)))
-        if series.static:
-            columns = zip(series.static, self.fitted["static"], strict=True)
-            row = np.concatenate([_encode_static(value, statistics) for value, statistics in columns])
-            readers.append(lambda start, stop: np.broadcast_to(row, (stop - start, len(row))))
-        return readers
-
 
 def learn(examples: Sequence[Series], options: ForecastingOptions) -> dict[str, Any]:
-    """Return the statistics of training series, as JSON values.
-
-    Raises:
-        DataError: two series have the same name or different frequencies, a series is constant, or its values do not
-            fit the head
-    """
+    """Return the statistics of training series, as JSON values."""
     first = examples[0]
     if options.calendar and not first.frequency.has_dates:
         raise first.fault("calendar: expected time stamps, got whole numbers; leave --calendar out, or see --time")
@@ -103,30 +84,21 @@ def learn(examples: Sequence[Series], options: ForecastingOptions) -> dict[str, 
             raise series.fault("two series have this name; rename one of them")
         if series.frequency != first.frequency:
             raise series.fault(f"expected steps of {first.frequency}, as in {first.name!r}, got {series.frequency}")
-        by_series[series.name] = series_statistics(series, options, season)
+        by_series[series.name] = _series_statistics(series, options, season)
+    known = ([each.known[k].part(0, len(each)) for each in examples] for k in range(len(first.known)))
+    past = ([each.past[k] for each in examples] for k in range(len(first.past)))
     return {
         "season": season,
         "frequency": asdict(first.frequency),
         "series": by_series,
-        "known": [
-            list(_moments([each.known[k].part(0, len(each)) for each in examples])) for k in range(len(first.known))
-        ],
-        "past": [list(_moments([each.past[k] for each in examples])) for k in range(len(first.past))],
-        "static": [_static_statistics([each.static[k] for each in examples]) for k in range(len(first.static))],
+        "known": [_moments([each[:] for each in columns]) for columns in known],
+        "past": [_moments([each[:] for each in columns]) for columns in past],
+        "static": [_static_statistics(values) for values in zip(*(each.static for each in examples), strict=True)],
     }
 
 
 def season_of(examples: Sequence[Series], options: ForecastingOptions, steps: int) -> int:
-    """Return the number of steps of a season: the option, or the season of the frequency.
-
-    The season of the frequency is replaced by 1 step if `steps` is less than two seasons.
-
-    Args:
-        steps: the number of steps of the shortest training part
-
-    Raises:
-        DataError: `steps` is less than two seasons of the option
-    """
+    """Return the steps of a season: the option; or that of the frequency, if the shortest training part has two."""
     if options.season and 2 * options.season > steps:
         raise examples[0].fault(
             f"season: expected two seasons of {options.season} steps in the training part, got {steps} steps; choose a "
@@ -136,63 +108,43 @@ def season_of(examples: Sequence[Series], options: ForecastingOptions, steps: in
     return options.season or (usual if 2 * usual <= steps else 1)
 
 
-def series_statistics(series: Series, options: ForecastingOptions, season: int, training: bool = True) -> list[float]:
-    """Return the shift and scale of a series, and the mean absolute and squared errors of its seasonal naive forecast.
+def _series_statistics(series: Series, options: ForecastingOptions, season: int, training: bool = True) -> list[float]:
+    """The shift and scale of a series, and the mean absolute and squared errors of its seasonal naive forecast.
 
     If the seasonal naive forecast has no errors, or the series has no second season, the naive forecast replaces it.
-
-    Args:
-        training: whether all values are used, and a constant series is an error. Otherwise only the first look-back
-            is used, because later values are unknown when the first forecast is made
-
-    Raises:
-        DataError: values do not fit the head, or the training series is constant
+    Outside of training, only the first look-back is used, because later values are unknown when the first forecast is
+    made, and a constant series is not an error.
     """
-    values = series.values if training else series.values.part(0, options.steps_back)
+    values = series.values[: len(series) if training else options.steps_back]
     shift, scale = _moments([values])
     is_count = options.head == "negative-binomial"
-    absolute_sum = 0.0
-    absolute_errors, squared_errors = np.zeros(2), np.zeros(2)  # of the seasonal naive and of the naive forecast
-    for start in range(0, len(values), _CHUNK):
-        chunk = values[start : start + _CHUNK]
-        absolute_sum += float(np.abs(chunk).sum())
-        if is_count and (is_wrong := (chunk < 0) | (chunk != chunk.round())).any():
-            raise series.fault(
-                "head: negative-binomial expects counts, 0, 1, 2 and so on, got "
-                f"{chunk[is_wrong.argmax()]:g}; choose another --head"
-            )
-        for k, lag in enumerate((season, 1)):
-            if len(values) > lag:
-                extended = values[max(0, start - lag) : start + len(chunk)]
-                errors = extended[lag:] - extended[:-lag]
-                absolute_errors[k] += np.abs(errors).sum()
-                squared_errors[k] += (errors**2).sum()
-    if scale == 0:
-        if training:
-            raise series.fault(
-                f"the training part is constant, {shift:g} at all {len(series)} steps; nothing can be learned from it; "
-                "leave the series out, naming the others with --target"
-            )
-        scale = 1.0
+    if is_count and (is_wrong := (values < 0) | (values != values.round())).any():
+        raise series.fault(
+            "head: negative-binomial expects counts, 0, 1, 2 and so on, got "
+            f"{values[is_wrong.argmax()]:g}; choose another --head"
+        )
+    if scale == 0 and training:
+        raise series.fault(
+            f"the training part is constant, {shift:g} at all {len(series)} steps; nothing can be learned from it; "
+            "leave the series out, naming the others with --target"
+        )
+    scale = scale or 1.0
     if is_count:
-        shift, scale = 0.0, 1 + absolute_sum / max(1, len(values))
-    k, lag = (0, season) if absolute_errors[0] > 0 else (1, 1)
-    count = max(1, len(values) - lag)
-    mean_absolute, mean_squared = float(absolute_errors[k] / count), float(squared_errors[k] / count)
-    return [shift, scale, mean_absolute or scale, mean_squared or scale**2]
+        shift, scale = 0.0, 1 + float(np.abs(values).mean())
+    errors = values[season:] - values[:-season]
+    if not errors.any():
+        errors = np.diff(values)
+    if not errors.any():
+        return [shift, scale, scale, scale**2]
+    return [shift, scale, float(np.abs(errors).mean()), float((errors**2).mean())]
 
 
-def _moments(columns: Sequence[Column]) -> tuple[float, float]:
+def _moments(columns: Sequence[np.ndarray]) -> list[float]:
     """The mean and the standard deviation of all numbers of columns; a deviation due to rounding errors becomes 0."""
     count = max(1, sum(map(len, columns)))
-
-    def mean_of(function: Any) -> float:
-        chunks = (column[start : start + _CHUNK] for column in columns for start in range(0, len(column), _CHUNK))
-        return float(sum(function(chunk).sum() for chunk in chunks)) / count
-
-    mean = mean_of(lambda chunk: chunk)
-    deviation = mean_of(lambda chunk: (chunk - mean) ** 2) ** 0.5
-    return mean, deviation if deviation > 1e-12 * max(1.0, abs(mean)) else 0.0
+    mean = float(sum(column.sum() for column in columns)) / count
+    deviation = (float(sum(((column - mean) ** 2).sum() for column in columns)) / count) ** 0.5
+    return [mean, deviation if deviation > 1e-12 * max(1.0, abs(mean)) else 0.0]
 
 
 def _static_statistics(values: Sequence[float | str]) -> Any:
@@ -212,17 +164,10 @@ def _encode_static(value: float | str, statistics: Any) -> np.ndarray:
     return np.array([(number - mean) / (deviation or 1.0)])
 
 
-def _scaled_readers(columns: Sequence[Column], statistics: Sequence[Sequence[float]]) -> list[ColumnReader]:
-    return [
-        _scaled_reader(column, mean, deviation) for column, (mean, deviation) in zip(columns, statistics, strict=True)
-    ]
-
-
-def _scaled_reader(steps: Column, shift: float, scale: float) -> ColumnReader:
-    """A reader of a standardised column; it returns 0 after the end of the column."""
-
-    def read(start: int, stop: int) -> np.ndarray:
-        values = (steps[start : min(stop, len(steps))] - shift) / (scale or 1.0)
-        return np.pad(values, (0, stop - start - len(values)))[:, None]
-
-    return read
+def _scaled(columns: Sequence[Column], moments: Sequence[Sequence[float]], start: int, stop: int) -> np.ndarray:
+    """Steps of standardised columns, `(stop - start, C)`; 0 after the end of a column."""
+    values = np.zeros((stop - start, len(columns)))
+    for k, (column, (mean, deviation)) in enumerate(zip(columns, moments, strict=True)):
+        part = column[start : min(stop, len(column))]
+        values[: len(part), k] = (part - mean) / (deviation or 1.0)
+    return values

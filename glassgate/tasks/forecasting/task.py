@@ -11,38 +11,39 @@ from torch import Tensor
 from glassgate.tasks.baselines.baseline import Baseline
 from glassgate.tasks.data.batches import Batch, Encoded, lengths
 from glassgate.tasks.data.held_out import Rule
-from glassgate.tasks.data.lines import decoded_as
 from glassgate.tasks.data.reading import Reading
 from glassgate.tasks.data.toy.generated import hourly_series
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.forecasting.baselines import RidgeOnLookBack
+from glassgate.tasks.forecasting import ridge
 from glassgate.tasks.forecasting.heads import SharedDraws, make_head
-from glassgate.tasks.forecasting.held_out import LastHorizons, check_length
 from glassgate.tasks.forecasting.network import Direct, Forecaster, Output, Sizes, network
 from glassgate.tasks.forecasting.options import ForecastingOptions
-from glassgate.tasks.forecasting.output import Forecast, OriginForecast, long_frame, rows, wide_frame
-from glassgate.tasks.forecasting.ridge import fit, share_of_network
+from glassgate.tasks.forecasting.output import (
+    Forecast,
+    ForecastingSummary,
+    OriginForecast,
+    long_frame,
+    rows,
+    wide_frame,
+)
 from glassgate.tasks.forecasting.series import (
     Frame,
     Series,
-    Table,
     has_time_index,
     infer_frequency,
     read_series,
     reading_of,
-    resolve_schema,
     series_of,
 )
 from glassgate.tasks.forecasting.statistics import TrainingStatistics, learn
-from glassgate.tasks.forecasting.summary import ForecastingSummary
-from glassgate.tasks.forecasting.windows import WindowBatching, Windows, naive_forecasts
+from glassgate.tasks.forecasting.windows import LastHorizons, WindowBatching, Windows, check_length, naive_forecasts
 from glassgate.tasks.loss import Loss, Mean
 from glassgate.tasks.predictions import Record
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Split, Task, Vocabularies
 
 if TYPE_CHECKING:
-    from torchmetrics import Metric, MetricCollection
+    from torchmetrics import MetricCollection
 
 
 class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
@@ -99,8 +100,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         return max(self.options.steps_back, self.statistics.season)
 
     def examine(self, path: str | Path) -> Reading:
-        table = Table(path, self.options.schema.decimal)
-        return reading_of(table, resolve_schema(table, self.options.schema))
+        return reading_of(path, self.options.schema)
 
     def read(
         self, path: "str | Path | Frame", labelled: bool = True, progress: Progress | None = None
@@ -119,13 +119,14 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         options = self.options
         if options.target or options.past or options.known or options.static:
             raise OptionError("target, past, known, static: these name columns of a table; give a table with --data")
-        return self.split([self._toy_series()])
+        return self.split(self.read_for_forecast(None))
 
     def read_for_forecast(self, path: str | None, progress: Progress | None = None) -> Sequence[Series]:
         """Read the series of a file, to forecast from their ends. None reads the series that the run was trained on."""
         if path or self.options.data:
             return self.read(path or str(self.options.data), labelled=False, progress=progress)
-        return [self._toy_series()]
+        times, values = hourly_series()
+        return [series_of(values, "generated", times[0], infer_frequency(times))]
 
     @property
     def held_out_rule(self) -> Rule[Series]:
@@ -163,12 +164,12 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     def refine(self, train: Sequence[Encoded], dev: Sequence[Encoded]) -> str:
         """Average the trained network with a ridge regression, by the share of `share_of_network`."""
         network = self.network
-        if not (self.options.ridge and isinstance(network, Direct) and network.linear is not None and len(dev)):
+        if not (isinstance(network, Direct) and network.linear is not None and self.options.ridge):
             return ""
-        if not self.head.locations:
+        if not (len(dev) and self.head.locations):
             return ""
-        fitted = fit(network, train, dev, self.padding)
-        share = share_of_network(network, fitted, dev, self.padding)
+        fitted = ridge.fit(*(ridge.windows_of(network, part, self.padding) for part in (train, dev)))
+        share = ridge.share_of_network(network, fitted, dev, self.padding)
         network.blend(fitted, share)
         if share == 0:
             return (
@@ -187,12 +188,9 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     def metrics(self) -> "MetricCollection":
         from torchmetrics import MetricCollection
 
-        from glassgate.tasks.forecasting.scores import DataErrors, QuantileScores, ScaledErrors
+        from glassgate.tasks.forecasting.scores import ForecastScores
 
-        metrics: dict[str, Metric | MetricCollection] = {"errors": ScaledErrors(), "data_errors": DataErrors()}
-        if self.head.has_quantiles:
-            metrics["quantiles"] = QuantileScores(self.options.levels)
-        return MetricCollection(metrics)
+        return MetricCollection([ForecastScores(self.options.levels if self.head.has_quantiles else ())])
 
     def observe(self, output: Output, batch: Batch) -> dict[str, Tensor]:
         values, horizon = batch["values"], self.options.horizon
@@ -212,7 +210,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         return [[Forecast(*row)] for row in zip(values, quantile_lists, strict=True)]
 
     def baselines(self) -> Sequence[Baseline]:
-        return [RidgeOnLookBack(self)]
+        return [ridge.RidgeOnLookBack(self)]
 
     def predict(self, examples: Sequence[Series]) -> list[list[Forecast]]:
         """Return for each series a list of one forecast, from the end of the series."""
@@ -269,9 +267,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
             each series, followed by its quantiles
         """
         origins = list(self.forecast_from_end(self.read(source, labelled=False)))
-        with decoded_as(self.options.encoding):
-            is_long = resolve_schema(Table(source, self.options.decimal or ""), self.options.schema).series is not None
-        if is_long:
+        if origins[0].series.is_long:
             return long_frame(origins, self.options.levels)
         frame = wide_frame(origins, self.options.levels)
         return frame.set_index(frame.columns[0]) if has_time_index(source) else frame
@@ -284,18 +280,13 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         """Return the series and, for each step, its time, value and quantiles."""
         (forecast,), start = prediction, len(example)
         times = example.times(start, start + len(forecast.values))
-        steps = []
-        for k, (time, value) in enumerate(zip(times, forecast.values, strict=True)):
-            step: Record = {"time": example.frequency.text(time), "value": value}
-            if forecast.quantiles:
-                levels = map(str, self.options.levels)
-                step["quantiles"] = dict(zip(levels, forecast.quantiles[k], strict=True))
-            steps.append(step)
+        steps: list[Record] = [
+            {"time": example.frequency.text(time), "value": value}
+            for time, value in zip(times, forecast.values, strict=True)
+        ]
+        for step, quantiles in zip(steps, forecast.quantiles or (), strict=False):
+            step["quantiles"] = dict(zip(map(str, self.options.levels), quantiles, strict=True))
         return {"series": example.name, "steps": steps}
-
-    def _toy_series(self) -> Series:
-        times, values = hourly_series()
-        return series_of(values, "generated", times[0], infer_frequency(times))
 
     def _point_and_quantiles(self, output: Output, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """The point forecasts, `(N, horizon)`, and quantiles, `(N, horizon, Q)`; no quantiles if the head has none."""

@@ -20,9 +20,7 @@ class View(TaskView[Forecasting]):
     """Shows one forecast per step of the horizon."""
 
     def run(self, network: Any, batch: Batch) -> Any:
-        return (
-            network.forecast_from_true_values(batch) if isinstance(network, Recursive) else super().run(network, batch)
-        )
+        return (network.forecast_from_true_values if isinstance(network, Recursive) else network)(batch)
 
     def answers(self, output: Output, batch: Batch) -> BatchAnswers:
         """Return an answer per step of the horizon. The recursive model reads the true values before each step."""
@@ -37,15 +35,10 @@ class View(TaskView[Forecasting]):
         first_step = options.steps_back - 1
         steps = range(first_step, first_step + count) if options.model == "recursive" else [None] * count
         answers = number_answers(predicted, actual, steps)
-        group = AnswerGroup.of_losses(
-            (point - target).abs() * scale, (point - target.roll(target.shape[1] // 2, 1)).abs() * scale
-        )
-        name, unit, score = (
-            say("quantity.forecast"),
-            say("quantity.series_units"),
-            say("quantity.forecast_in_deviations"),
-        )
-        return BatchAnswers(answers, point, name, (group,), point, unit, score)
+        other_target = target.roll(target.shape[1] // 2, 1)
+        group = AnswerGroup.of_losses((point - target).abs() * scale, (point - other_target).abs() * scale)
+        name, unit = say("quantity.forecast"), say("quantity.series_units")
+        return BatchAnswers(answers, point, name, (group,), point, unit, say("quantity.forecast_in_deviations"))
 
     def steps(self, example: Series) -> Sequence[str]:
         return [str(step) for step in range(1, len(example) + 1)]

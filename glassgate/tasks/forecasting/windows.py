@@ -1,29 +1,22 @@
-"""Batches of windows of time series. The encoded series are in memory, or are read from disk when they are sliced."""
+"""The windows of series: their batches, the steps that are held out, and the naive forecasts in them."""
 
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from glassgate.tasks.data.batching import Batches, Batching, Cuts, Lengths
-from glassgate.tasks.data.store import LazyArray
+from glassgate.tasks.data.held_out import LastSteps, held_out_size
+from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.options import ForecastingOptions
-
-ColumnReader = Callable[[int, int], np.ndarray]
-"""A function of `start` and `stop` that returns these steps of some columns, `(stop - start, C)`."""
+from glassgate.tasks.forecasting.series import Series
+from glassgate.tasks.forecasting.statistics import season_of
 
 
 class Windows(Cuts):
-    """All windows of `size` steps, in batches.
-
-    Args:
-        lengths: the number of steps of each series
-        size: the number of steps of a window
-        batch_size: the number of windows in a batch
-        every: the stride, in steps from the start of a window to the start of the next one
-        random: shuffles the windows; if None, they are in the order of the series
+    """All windows of `size` steps of series with these lengths, in batches: every `every`th one, in order or shuffled.
 
     Example:
         >>> [[(piece.index, piece.start) for piece in batch] for batch in Windows([4, 3, 2], 3, 2)]
@@ -53,10 +46,8 @@ def window_counts(lengths: Lengths, size: int, every: int = 1) -> np.ndarray:
 class WindowBatching(Batching):
     """Batches of windows that consist of a look-back and a horizon.
 
-    Args:
-        options: the options of the task
-        context: the number of steps before the horizon in the windows of evaluation. It is at least the look-back, and
-            longer if the seasonal naive forecast reads more steps
+    In evaluation, `context` steps are before the horizon: the look-back, or more if the seasonal naive forecast reads
+    more.
     """
 
     def __init__(self, options: ForecastingOptions, context: int):
@@ -78,33 +69,50 @@ class WindowBatching(Batching):
         return Windows(lengths, self.evaluation_size, self.rows, self.every)
 
 
-def array_of(readers: Sequence[ColumnReader], length: int, digest: str, ndim: int = 2) -> np.ndarray:
-    """Return the columns of all readers as one array of float32, `(L, C)`, or `(L,)` if `ndim` is 1.
+@dataclass(frozen=True)
+class LastHorizons(LastSteps[Series]):
+    """Holds out the last steps of each series. By default, dev and test each get a fraction, but at least one horizon.
 
-    Args:
-        readers: the readers of the columns
-        length: L
-        digest: identifies a series on disk. The result is then a `LazyArray`, which reads values when it is sliced. If
-            empty, all values are read now
-        ndim: 2, or 1 for a single column
+    The dev and the test part begin with the steps that their first forecast reads. These steps also belong to the
+    previous part.
     """
 
-    def read(start: int, stop: int) -> np.ndarray:
-        values = np.concatenate([each(start, stop) for each in readers], 1).astype(np.float32)
-        return values[:, 0] if ndim == 1 else values
+    options: ForecastingOptions
 
-    return cast(np.ndarray, LazyArray(read, length, digest.encode())) if digest else read(0, length)
+    def sizes(self, example: Series, fraction: float) -> tuple[int, int, int]:
+        options = self.options
+        back, horizon = options.steps_back, options.horizon
+        default = max(horizon, held_out_size(len(example), fraction)) if fraction else 0
+        dev, test = options.dev_steps or default, options.test_steps or default
+        train = options.train_steps or len(example) - dev - test
+        if any(0 < steps < horizon for steps in (dev, test)) or train < back + horizon:
+            raise OptionError(
+                f"horizon: expected at least {back + horizon} training steps (look-back + horizon), {horizon} dev "
+                f"steps and {horizon} test steps, got {max(0, train)} training, {dev} dev and {test} test steps in "
+                f"series {example.name!r} of {len(example)} steps; choose a shorter --horizon or --look-back"
+            )
+        check_length(example, train + dev + test, options)
+        return train, dev, test
+
+    def overlap(self, examples: Sequence[Series], train_sizes: Sequence[int]) -> int:
+        """Return the number of steps before an origin that the model or the seasonal naive forecast reads."""
+        return max(self.options.steps_back, season_of(examples, self.options, min(train_sizes)))
+
+
+def check_length(series: Series, min_steps: int, options: ForecastingOptions, reason: str = "") -> None:
+    """Check that a series has enough steps; `reason` explains why more than look-back + horizon are required."""
+    if len(series) < min_steps:
+        raise series.fault(
+            f"expected {min_steps} steps or more for a look-back of {options.steps_back} and a horizon of "
+            f"{options.horizon}, got {len(series)}{reason}; give a longer series, or choose a shorter "
+            "--horizon or --look-back"
+        )
 
 
 def naive_forecasts(values: Tensor, horizon: int, season: int) -> tuple[Tensor, Tensor]:
-    """Return the naive and the seasonal naive forecast, `(N, H)` each.
+    """Return forecasts that repeat the last value, and the last season, before the horizon, `(N, horizon)` each.
 
-    The naive forecast repeats the last value before the horizon. The seasonal naive forecast repeats the last season.
-
-    Args:
-        values: windows whose last H steps are the horizon, `(N, L)`
-        horizon: H
-        season: the number of steps of a season
+    The last steps of the windows `values`, `(N, L)`, are the horizon.
 
     Example:
         >>> [each.tolist() for each in naive_forecasts(torch.tensor([[1.0, 2.0, 3.0, 0.0, 0.0, 0.0]]), 3, 2)]

@@ -10,9 +10,9 @@ import torch
 
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.forecasting.options import HEADS, MODELS
-from glassgate.tasks.forecasting.scores import DataErrors
+from glassgate.tasks.forecasting.scores import ForecastScores
 from glassgate.tasks.forecasting.series import Series, series_of
-from glassgate.tasks.forecasting.series.schema import TIME, Frequency
+from glassgate.tasks.forecasting.series.frequency import TIME, Frequency
 from glassgate.tasks.forecasting.task import Forecasting, ForecastingOptions
 from glassgate.tasks.progress import Interrupted
 from glassgate.tasks.runs import CHECKPOINT, MODEL
@@ -137,11 +137,11 @@ def test_scores_are_those_of_numpy() -> None:
 
 def test_percentages_leave_zeros_out() -> None:
     """Values 0, 10 and 0 after scaling; a forecast of 0, 5 and 10. Only 10 has a relative error."""
-    metric = DataErrors()
+    metric = ForecastScores()
     values, said = torch.tensor([[0.0, 10.0, 0.0]]), torch.tensor([[0.0, 5.0, 10.0]])
     shift, scale = torch.tensor([3.0]), torch.tensor([7.0])
     values, said = (values - shift) / scale, (said - shift) / scale
-    metric.update(said.expand(3, 1, 3), values, shift, scale)
+    metric.update(said.expand(3, 1, 3), values, torch.ones(1), torch.ones(1), shift, scale)
     scores = {name: float(value) for name, value in metric.compute().items()}
     assert scores["mape"] == pytest.approx(0.5)
     assert scores["smape"] == pytest.approx((0 + 5 / 7.5 + 2) / 3)

@@ -10,7 +10,7 @@ from sklearn.linear_model import Ridge
 
 from glassgate.tasks.forecasting import Forecasting, ForecastingOptions
 from glassgate.tasks.forecasting.network import Direct, LinearMap, Sizes
-from glassgate.tasks.forecasting.ridge import Products, fit, share_of_network
+from glassgate.tasks.forecasting.ridge import Products, fit, share_of_network, windows_of
 from glassgate.tasks.forecasting.series import series_of
 from glassgate.tasks.task import Split
 from tests.tasks.forecasting.test_network import batch, built
@@ -29,9 +29,8 @@ def test_the_regression_is_that_of_scikit_learn() -> None:
     random = np.random.default_rng(1)
     past, future = random.normal(size=(50, 6)), random.normal(size=(50, 3))
     weights = random.uniform(0.5, 2.0, (50, 1))
-    products = Products(6, 3)
-    for rows in (slice(0, 20), slice(20, 50)):
-        products.add(*(torch.tensor(each[rows]) for each in (past, future, weights)))
+    arrays = [torch.tensor(each) for each in (past, future, weights)]
+    products = Products((each[rows] for each in arrays) for rows in (slice(0, 20), slice(20, 50)))
     model = Ridge(alpha=10.0).fit(past, future, sample_weight=weights[:, 0])
     ours = products.ridge(10.0)
     np.testing.assert_allclose(ours.numpy(), np.vstack([model.intercept_, model.coef_.T]), atol=1e-10)
@@ -69,7 +68,7 @@ def test_the_dev_data_determines_the_share() -> None:
     task.fit(split)
     network, parts = task.network, task.encode_split(split)
     assert isinstance(network, Direct)
-    fitted = fit(network, parts["train"], parts["dev"], task.padding)
+    fitted = fit(*(windows_of(network, parts[name], task.padding) for name in ("train", "dev")))
     nothing = LinearMap(*(torch.zeros_like(each) for each in fitted))
     network.blend(fitted, 0.0)  # now the network forecasts as the map, which is better than none
     assert 0.5 < share_of_network(network, nothing, parts["dev"], task.padding) <= 1

@@ -16,7 +16,7 @@ from glassgate.cli import main
 from glassgate.tasks.data import store
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.forecasting.series import series_of
-from glassgate.tasks.forecasting.series.schema import MONTH, Frequency
+from glassgate.tasks.forecasting.series.frequency import MONTH, Frequency
 from glassgate.tasks.forecasting.task import Forecasting, ForecastingOptions
 from glassgate.tasks.runs import MODEL
 from tests.tasks.forecasting.test_forecasting import HOUR, SMALL, made, trained

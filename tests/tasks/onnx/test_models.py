@@ -19,7 +19,7 @@ from glassgate.tasks.data.texts import Text
 from glassgate.tasks.data.vocabulary import FIRST, UNKNOWN
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.series import series_of
-from glassgate.tasks.forecasting.series.schema import TIME, Frequency
+from glassgate.tasks.forecasting.series.frequency import TIME, Frequency
 from glassgate.tasks.language_model.music import NUM_KEYS, Roll
 from glassgate.tasks.onnx.models import write
 from glassgate.tasks.translation.search import Search

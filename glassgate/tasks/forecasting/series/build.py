@@ -5,6 +5,7 @@ The numbers of all series are in arrays, in memory or, for a large file, in the 
 
 import json
 from dataclasses import asdict, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,11 @@ from glassgate.storage import cache_folder, temporary_folder
 from glassgate.tasks.data.reading import NO_READING, Reading
 from glassgate.tasks.data.store import Arrays, Column, Store, is_large, open_cached
 from glassgate.tasks.errors import DataError
-from glassgate.tasks.forecasting.series.columns import Numbers, resolve_schema
-from glassgate.tasks.forecasting.series.reader import Frame, Table
-from glassgate.tasks.forecasting.series.schema import Frequency, Schema, format_time, infer_frequency
-from glassgate.tasks.forecasting.series.stamps import Stamps
-from glassgate.tasks.forecasting.series.steps import Series
+from glassgate.tasks.forecasting.series.columns import Numbers, Schema, resolve_schema
+from glassgate.tasks.forecasting.series.frequency import Frequency, format_time, infer_frequency
+from glassgate.tasks.forecasting.series.series import Series
+from glassgate.tasks.forecasting.series.table import Frame, Table
+from glassgate.tasks.forecasting.series.times import Stamps
 from glassgate.tasks.progress import Progress
 
 _SAMPLE_SIZE = 2**17  # time stamps from which the frequency is inferred
@@ -31,7 +32,7 @@ def read_series(
     progress: Progress | None = None,
     reading: Reading = NO_READING,
 ) -> list[Series]:
-    """Read the series of a table.
+    """Read the series of a file or a data frame.
 
     Args:
         source: a CSV, TSV, Excel or Parquet file, or a data frame
@@ -67,11 +68,12 @@ def _load_series(store: Store, table: Table, schema: Schema, progress: Progress)
     for group in content["groups"]:
         start = np.int64(group["start"])
         time: Any = start.view("datetime64[us]") if frequency.has_dates else start
-        for name, (first, stop) in zip(schema.target, group["targets"], strict=True):
+        for target, (first, stop) in zip(schema.target, group["targets"], strict=True):
             begin, end, known_end = (group["first"] + offset for offset in (first, stop, group["length"]))
+            name = target if has_several_targets or not group["name"] else ""
             series = Series(
-                columns[name].part(begin, end),
-                "/".join(filter(None, [group["name"], name if has_several_targets or not group["name"] else ""])),
+                columns[target].part(begin, end),
+                "/".join(filter(None, [group["name"], name])),
                 frequency.times(time, np.array([first]))[0] if first else time,
                 frequency,
                 tuple(columns[covariate].part(begin, end) for covariate in schema.past),
@@ -80,6 +82,7 @@ def _load_series(store: Store, table: Table, schema: Schema, progress: Progress)
                 table.source,
                 group["line"],
                 (schema.series or "series", schema.time or "time"),
+                schema.series is not None,
             )
             all_series.append(series)
     if table.path is not None:
@@ -93,11 +96,7 @@ class _Rows:
     """All R rows of a table. `order` and `bounds` group them by series.
 
     Args:
-        table: the table
-        schema: the roles of its columns
         arrays: an empty store for the columns of the table, in memory or in a temporary folder
-        progress: receives the progress of a large file
-        reading: the reading of the training file
 
     Attributes:
         names: the names of the series; one empty name if the table has no column of series names
@@ -107,26 +106,24 @@ class _Rows:
         static: the static properties of each series
         order: a permutation of the rows in which the rows of each series are adjacent
         bounds: the bounds of the series in `order`: series k is from `bounds[k]` to `bounds[k + 1]`
-        stamps: the parsed column of time stamps, with their zone and form
         notes: remarks for the user, such as a detected number format
     """
 
     def __init__(self, table: Table, schema: Schema, arrays: Arrays, progress: Progress, reading: Reading) -> None:
         self.table, self.schema = table, schema
         self.notes: list[str] = []
-        roles = [*([schema.series] if schema.series else []), *([schema.time] if schema.time else [])]
-        columns = list(dict.fromkeys([*roles, *schema.numbers, *schema.static]))
+        columns = dict.fromkeys(filter(None, [schema.series, schema.time, *schema.numbers, *schema.static]))
         numbers = Numbers(table, schema.numbers, schema.decimal, reading.get("decimal"))
         if numbers.decimal == ",":
             self.notes.append("decimal commas")
-        stamps = Stamps(table, schema.time or "", schema.time_format, reading.get("time_format") or "")
+        self.stamps = Stamps(table.fault, schema.time or "", schema.time_format, reading.get("time_format") or "")
         progress.converting(table.source, 0.0)
         index_of_series: dict[str, int] = {}
         self.static: list[list[float | str]] = []
         has_rows = False
-        for row_numbers, part in table.parts(columns):
+        for part in table.parts(list(columns)):
             has_rows = True
-            arrays.add("row numbers", row_numbers)
+            arrays.add("row numbers", part.index.to_numpy())
             series = part[schema.series].astype("string").fillna("") if schema.series else pd.Series("", part.index)
             local_indices, names = pd.factorize(series)
             for name, first in zip(map(str, names), np.unique(local_indices, return_index=True)[1], strict=True):
@@ -135,9 +132,9 @@ class _Rows:
                     self.static.append([_number_or_text(part[column].iloc[first]) for column in schema.static])
             arrays.add("series", np.array([index_of_series[str(name)] for name in names], np.int64)[local_indices])
             if schema.time:
-                stamps.add(row_numbers, part[schema.time])
+                self.stamps.add(part[schema.time])
             for name in schema.numbers:
-                arrays.add(f"values of {name}", numbers.read(name, row_numbers, part[name]))
+                arrays.add(f"values of {name}", numbers.read(part[name]))
         if not has_rows:
             raise table.fault(None, "the file holds no row of data; give one with a row for each time step")
         progress.converting(table.source, 1.0)
@@ -146,9 +143,8 @@ class _Rows:
         self.bounds = np.concatenate([[0], np.cumsum(np.bincount(series_of_row, minlength=len(self.names)))])
         self.order = np.argsort(series_of_row, kind="stable")
         self.values = {name: arrays[f"values of {name}"] for name in schema.numbers}
-        self.stamps = stamps
         if schema.time:
-            self.times, chosen_format = stamps.finish()
+            self.times, chosen_format = self.stamps.finish()
             if chosen_format:
                 self.notes.append(f"time stamps read as {chosen_format}, in which they are regular")
         else:
@@ -158,14 +154,12 @@ class _Rows:
 
     def _reverse_descending(self) -> None:
         """Reverse the series whose rows are in descending order of time."""
-        reversed_series = 0
-        for start, stop in zip(self.bounds[:-1], self.bounds[1:], strict=True):
-            times = self.times[self.order[start:stop]]
-            if len(times) > 1 and (np.diff(times).astype(np.int64) < 0).all():
+        note = "rows sorted by time, as the newest came first"
+        for start, stop in pairwise(self.bounds):
+            distances = np.diff(self.times[self.order[start:stop]]).astype(np.int64)
+            if len(distances) and (distances < 0).all():
                 self.order[start:stop] = self.order[start:stop][::-1]
-                reversed_series += 1
-        if reversed_series:
-            self.notes.append("rows sorted by time, as the newest came first")
+                self.notes += [] if note in self.notes else [note]
 
     def frequency(self) -> Frequency:
         """The distance between the time stamps of the longest series."""
@@ -294,24 +288,18 @@ class _Rows:
     def _fill_missing(
         self, name: str, values: np.ndarray, row_numbers: np.ndarray, is_past: bool = False
     ) -> np.ndarray:
-        """Replace missing values of a column by the value before, or raise an error, as the schema requires.
+        """Replace missing values, `(L,)`, by the value before, or raise an error, as the schema requires.
 
-        Args:
-            name: the name of the column
-            values: the values of a series, `(L,)`
-            row_numbers: the row number of each value, for messages
-            is_past: whether the column is a covariate known up to the present; it may end where the target ends
+        A covariate known up to the present (`is_past`) may end where the target ends.
         """
         is_present = ~np.isnan(values)
         if is_present.all():
             return values
-        first_missing = int(is_present.argmin())
-        if self.schema.missing == "error":
-            if is_past and self.schema.known and not is_present[first_missing:].any():
-                return values  # only the values after the end of the target are missing
+        first_missing, is_error = int(is_present.argmin()), self.schema.missing == "error"
+        if is_error and is_past and self.schema.known and not is_present[first_missing:].any():
+            return values
+        if is_error or first_missing == 0:  # a later value would leak information from the future
             raise self._missing_value_error(name, int(row_numbers[first_missing]))
-        if first_missing == 0:  # a later value would leak information from the future
-            raise self._missing_value_error(name, int(row_numbers[0]))
         return pd.Series(values).ffill().to_numpy()
 
     def _missing_value_error(self, name: str, row: int, remedy: str = "") -> DataError:

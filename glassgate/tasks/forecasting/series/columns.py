@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,19 +15,21 @@ from glassgate.tasks.data.marked_numbers import GROUP_MARK, LARGEST, MARK, first
 from glassgate.tasks.data.reading import NO_READING, Reading
 from glassgate.tasks.data.roles import Found, Role, assign
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.forecasting.series.reader import Table
-from glassgate.tasks.forecasting.series.schema import TIME_NAMES, Schema
-from glassgate.tasks.forecasting.series.stamps import Stamps, is_date
-from glassgate.tasks.forecasting.series.time_columns import (
+from glassgate.tasks.forecasting.series.layouts import SERIES as SERIES_NAME
+from glassgate.tasks.forecasting.series.table import TIME_NAMES, Table
+from glassgate.tasks.forecasting.series.times import (
     CLOCK,
-    are_decimal_years,
+    Stamps,
+    are_second_times,
     are_times,
+    count_parts,
     counts_steps,
-    find_parts,
     find_time_columns,
+    is_date,
 )
-from glassgate.tasks.forecasting.series.tsf import SERIES as SERIES_NAME
 
+MISSING = ("error", "last")
+"""How gaps in a series are handled; see `Schema.missing`."""
 _ROW_NUMBER_NAMES = ("", "no", "nr", "id", "index", "row", "rownames", "unnamed: 0", "instant", "1")
 _MIN_COLUMNS_WITH_PARTS = 3  # a year, a month and a value
 _STEP_NAMES = ("", "t", "time", "step", "steps", "sec", "second", "seconds", "s", "ms", "frame")
@@ -39,15 +42,42 @@ _UNAMBIGUOUS_NUMBERS = {
 }
 
 
+@dataclass(frozen=True)
+class Schema:
+    """The role of each column of a table.
+
+    Attributes:
+        target: the columns to forecast, each of which is a series; all columns without another role if empty
+        time: the column of time stamps; detected if None
+        series: the column with the name of each row's series, in a table that contains several series; detected if None
+        past: the columns of covariates that are known only up to the present
+        known: the columns of covariates that are also known for the future
+        static: the columns of numbers or texts that are constant for a series
+        time_format: the format of the time stamps, as in `strptime`; detected if empty
+        missing: how gaps are handled: "error" raises an error, "last" repeats the value before the gap
+        decimal: the decimal mark, "." or ","; detected if empty
+    """
+
+    target: tuple[str, ...] = ()
+    time: str | None = None
+    series: str | None = None
+    past: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
+    static: tuple[str, ...] = ()
+    time_format: str = ""
+    missing: str = "error"
+    decimal: str = ""
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The columns of numbers."""
+        return (*self.target, *self.past, *self.known)
+
+
 def resolve_schema(table: Table, schema: Schema, reading: Reading = NO_READING) -> Schema:
     """Detect the columns that a schema does not name, and check that the named columns exist.
 
-    Args:
-        reading: the reading of the training file; a table that has its columns follows it
-
-    Raises:
-        DataError: a named column does not exist, or no column is left to forecast
-        OptionError: a target column has a second role
+    A table that has the columns of the training file follows its reading.
     """
     names = table.names
     if table.has_header or reading.width == len(names):
@@ -79,7 +109,7 @@ def resolve_schema(table: Table, schema: Schema, reading: Reading = NO_READING) 
     target = schema.target or tuple(name for name in names if name not in other_columns)
     if not schema.target and len(target) > 1:
         target = tuple(name for name in target if not _numbers_rows(table, name))
-        counters |= {name for name in target if _is_second_time(table.beginning(name))}
+        counters |= {name for name in target if are_second_times(table.beginning(name))}
         target = tuple(name for name in target if name not in counters)
     if counters and table.path is not None:
         table.note += f", without {', '.join(map(repr, sorted(counters)))}, which counts steps or times"
@@ -94,12 +124,14 @@ def resolve_schema(table: Table, schema: Schema, reading: Reading = NO_READING) 
     return replace(schema, time=time, series=series, target=target)
 
 
-def reading_of(table: Table, schema: Schema) -> Reading:
-    """Return the reading of a training file, given its resolved schema: time stamps, series and decimal mark."""
+def reading_of(path: str | Path, schema: Schema) -> Reading:
+    """Return the reading of a training file: its columns of time stamps and series, and its decimal mark."""
+    table = Table(path, schema.decimal)
+    schema = resolve_schema(table, schema)
     mark = _find_decimal_mark([table.first_part], schema.numbers)[0] if not table.is_typed else ""
-    stamps = Stamps(table, schema.time or "", schema.time_format)
+    stamps = Stamps(table.fault, schema.time or "", schema.time_format)
     if schema.time is not None and len(head := table.beginning(schema.time)):
-        stamps.add(table.first_part[0], head)
+        stamps.add(head)
     return Reading.of(
         0 if table.has_header else len(table.names),
         time=",".join(table.joined.get(schema.time or "", (schema.time or "",))),
@@ -134,20 +166,11 @@ def _numbers_rows(table: Table, name: str) -> bool:
     return len(numbers) > 1 and bool((numbers.diff().iloc[1:] == 1).all())
 
 
-def _is_second_time(values: pd.Series) -> bool:
-    """Whether a column contains dates, times of day or decimal years, in addition to the column of time stamps."""
-    if not len(values):
-        return False
-    return bool(values.str.fullmatch(CLOCK.replace("[:.]", ":")).all()) or (
-        (not is_number(values.iloc[0]) and is_date(values.iloc[0])) or are_decimal_years(values.astype("string"))
-    )
-
-
 def _parts_without_names(table: Table) -> tuple[str, ...]:
     """The first columns of a table without a header, if they contain years, months, and possibly days and hours."""
     if table.has_header or len(table.names) < _MIN_COLUMNS_WITH_PARTS:
         return ()
-    return tuple(table.names[: find_parts([table.beginning(name) for name in table.names[:4]])])
+    return tuple(table.names[: count_parts([table.beginning(name) for name in table.names[:4]])])
 
 
 def _times(columns: Sequence[Column], _: Found) -> list[Column]:
@@ -170,96 +193,75 @@ SERIES = Role("names of series", "--series", (SERIES_NAME,), lambda columns, _: 
 
 
 class Numbers:
-    """Parses columns of numbers, with one decimal mark for all columns.
+    """Parses columns of numbers, with one decimal mark for all columns: the given one, or one that a number requires.
 
-    Args:
-        table: the table
-        names: the names of the columns of numbers
-        decimal: the decimal mark; detected if empty
-        preferred: the decimal mark if the numbers can have both
-
-    Raises:
-        DataError: the decimal mark is ambiguous
+    If the numbers can have both, it is the `preferred` one. If they are whole, it is a point.
     """
 
     def __init__(self, table: Table, names: Sequence[str], decimal: str = "", preferred: str | None = None):
         self.table = table
-        self.decimal = decimal or (self._detect_decimal(names, preferred) if not table.is_typed else ".")
+        self.decimal = decimal or ("." if table.is_typed else "")
+        if self.decimal:
+            return
+        self.decimal, ambiguous = _find_decimal_mark(table.parts(names), names)
+        self.decimal = self.decimal or (preferred or "" if ambiguous else ".")
+        if ambiguous and not self.decimal:
+            name, text, row = ambiguous
+            whole_number = text.replace(".", "").replace(",", "")
+            mark, other_mark = (",", ".") if "," in text else (".", ",")
+            raise table.fault(
+                row,
+                f"column {name!r}: {text} can be {whole_number} or {text.replace(mark, '.')}, and the other numbers do "
+                f"not show which; choose --decimal {other_mark} for the first, --decimal {mark} for the second",
+            )
 
-    def _detect_decimal(self, names: Sequence[str], preferred: str | None) -> str:
-        """The decimal mark that some number requires; a point if all numbers are whole."""
-        mark, first_ambiguous = _find_decimal_mark(self.table.parts(names), names)
-        if mark or first_ambiguous is None:
-            return mark or "."
-        if preferred:
-            return preferred
-        name, text, row = first_ambiguous
-        whole_number = text.replace(".", "").replace(",", "")
-        mark, other_mark = ("," if "," in text else "."), ("." if "," in text else ",")
-        raise self.table.fault(
-            row,
-            f"column {name!r}: {text} can be {whole_number} or {text.replace(mark, '.')}, and the other numbers do not "
-            f"show which; choose --decimal {other_mark} for the first, --decimal {mark} for the second",
-        )
-
-    def read(self, name: str, rows: np.ndarray, values: pd.Series) -> np.ndarray:
-        """Return the numbers of a column, `(R,)`, with NaN for missing values.
-
-        Args:
-            name: the name of the column, for messages
-            rows: the numbers of the rows in the table, `(R,)`, for messages
-            values: the numbers, or texts of numbers
-
-        Raises:
-            DataError: a value is not a number, or is infinite
-        """
-        is_numeric = pd.api.types.is_numeric_dtype(values)
-        numbers = values.to_numpy(np.float64, na_value=np.nan) if is_numeric else self._parse(name, rows, values)
+    def read(self, values: pd.Series) -> np.ndarray:
+        """Return the numbers of a part of a column, `(R,)`, with NaN for missing values."""
+        if pd.api.types.is_numeric_dtype(values):
+            numbers = values.to_numpy(np.float64, na_value=np.nan)
+        else:
+            numbers = self._parse(values)
         is_too_large = np.abs(numbers) > LARGEST
         if is_too_large.any():
             index = int(is_too_large.argmax())
             got = "infinity" if np.isinf(numbers[index]) else f"{numbers[index]:g}"
-            raise self.table.fault(int(rows[index]), f"column {name!r}: expected a number, got {got}")
+            raise self.table.fault(int(values.index[index]), f"column {values.name!r}: expected a number, got {got}")
         return numbers
 
-    def _parse(self, name: str, rows: np.ndarray, values: pd.Series) -> np.ndarray:
+    def _parse(self, values: pd.Series) -> np.ndarray:
         texts = values.astype("string").str.strip()
         texts = texts.mask(texts.isin(MISSING_NUMBERS))
         bare, factors = _without_marks(texts)
         other = first_in_another_unit(texts.fillna("")) if bare is not texts else None
         if other is not None:
             raise self.table.fault(
-                int(rows[other]),
-                f"column {name!r}: {texts.iloc[other]!r} is in another unit than the numbers above; convert the column "
-                "to one unit",
+                int(values.index[other]),
+                f"column {values.name!r}: {texts.iloc[other]!r} is in another unit than the numbers above; convert the "
+                "column to one unit",
             )
         if not self.table.is_typed:
-            thousands_mark = "." if self.decimal == "," else ","
-            bare = _without_spaces(bare).str.replace(
-                rf"(?<=\d){re.escape(thousands_mark)}(?=\d{{3}}(?!\d))", "", regex=True
-            )
+            thousands = rf"(?<=\d){'[.]' if self.decimal == ',' else ','}(?=\d{{3}}(?!\d))"
+            bare = _without_spaces(bare).str.replace(thousands, "", regex=True)
             bare = bare.str.replace(self.decimal, ".", regex=False)
         numbers = pd.to_numeric(bare, errors="coerce").to_numpy(np.float64, na_value=np.nan) * factors
         is_invalid = np.isnan(numbers) & texts.notna().to_numpy(bool)
         if is_invalid.any():
             index = int(is_invalid.argmax())
             raise self.table.fault(
-                int(rows[index]),
-                f"column {name!r}: expected a number, got {texts.iloc[index]!r}; correct it, or name the columns of "
-                "numbers to forecast with --target, and a column of the series' names with --series",
+                int(values.index[index]),
+                f"column {values.name!r}: expected a number, got {texts.iloc[index]!r}; correct it, or name the "
+                "columns of numbers to forecast with --target, and a column of the series' names with --series",
             )
         return numbers
 
 
-def _find_decimal_mark(
-    parts: Iterable[tuple[np.ndarray, pd.DataFrame]], names: Sequence[str]
-) -> tuple[str, tuple[str, str, int] | None]:
+def _find_decimal_mark(parts: Iterable[pd.DataFrame], names: Sequence[str]) -> tuple[str, tuple[str, str, int] | None]:
     """The decimal mark that some number requires, or an empty string; and the first number that can have both.
 
     The number is returned with the name of its column and the number of its row.
     """
     first_ambiguous: tuple[str, str, int] | None = None
-    for rows, part in parts:
+    for part in parts:
         for name in names:
             texts = _without_spaces(_without_marks(part[name])[0])
             is_ambiguous = texts.str.fullmatch(_AMBIGUOUS_NUMBER).to_numpy(bool)
@@ -267,8 +269,8 @@ def _find_decimal_mark(
                 if texts[~is_ambiguous].str.fullmatch(pattern, case=False).any():
                     return mark, None
             if first_ambiguous is None and is_ambiguous.any():
-                index = int(is_ambiguous.argmax())
-                first_ambiguous = name, texts.iloc[index], int(rows[index])
+                text = texts[is_ambiguous].iloc[:1]
+                first_ambiguous = name, text.iloc[0], int(text.index[0])
     return "", first_ambiguous
 
 

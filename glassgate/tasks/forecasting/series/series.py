@@ -7,7 +7,7 @@ import numpy as np
 
 from glassgate.tasks.data.store import Column
 from glassgate.tasks.errors import DataError
-from glassgate.tasks.forecasting.series.schema import STEP, Frequency
+from glassgate.tasks.forecasting.series.frequency import STEP, Frequency
 
 _STEPS = Frequency(STEP)
 
@@ -27,6 +27,7 @@ class Series:
         source: the file that contains the series
         line: the line of `source` at which the series begins; None if `source` is not a text file
         columns: the names of two columns: the one that identifies the series, and the one with the time stamps
+        is_long: whether the table has a column that identifies the series
     """
 
     values: Column
@@ -39,6 +40,7 @@ class Series:
     source: str = "given series"
     line: int | None = None
     columns: tuple[str, str] = ("series", "time")
+    is_long: bool = False
 
     def __len__(self) -> int:
         return len(self.values)

@@ -1,13 +1,12 @@
 """Reads a table of time series in parts: CSV, TSV, Excel, Parquet or a data frame. Errors name the line or the row."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from glassgate.tasks.data.detect import detect_kind
@@ -17,12 +16,11 @@ from glassgate.tasks.data.kinds import NUMBER, TEXT, WORD, Column, kind_of, name
 from glassgate.tasks.data.records import TABLE_KINDS, load_arrays
 from glassgate.tasks.data.sniff import Source, sniff
 from glassgate.tasks.errors import DataError, OptionError
-from glassgate.tasks.forecasting.series.json_tables import read_json_table
-from glassgate.tasks.forecasting.series.schema import TIME_NAMES
-from glassgate.tasks.forecasting.series.time_columns import join_columns
-from glassgate.tasks.forecasting.series.tsf import read_tsf
-from glassgate.tasks.forecasting.series.wide import find_wide, long_table
+from glassgate.tasks.forecasting.series.layouts import find_wide, long_table, read_json_table, read_tsf
+from glassgate.tasks.forecasting.series.times import join_columns
 
+TIME_NAMES = ("ds", "date", "time", "timestamp", "datetime", "ts", "epoch", "__index_level_0__")
+"""The usual names of the column of time stamps. Parquet files call the index of a pandas frame `__index_level_0__`."""
 _EXAMINED_ROWS = 1000
 _MAX_HEADER_ROWS = 3  # below the first
 _MIN_ROWS = 3  # rows from which numbers may have decimal commas
@@ -39,8 +37,6 @@ class Table:
         names: the names of the columns
         path: the path of the file; None for a frame
         source: the origin of the rows, for messages
-        kind: "csv", "tsv", "tsf", "json", "jsonl", "xlsx", "parquet" or "frame"
-        is_text: whether the cells are texts: those of CSV, TSV and Excel
         has_lines: whether rows are lines of text
         is_typed: whether the numbers have types, as in Excel, so that their decimal mark is known
         has_header: whether the first row names the columns; a text table of numbers may have no header. Its columns are
@@ -52,41 +48,38 @@ class Table:
     def __init__(self, source: "str | Path | Frame", decimal: str = ""):
         self.path = source if isinstance(source, str | Path) else None
         self.source = "given frame" if self.path is None else str(self.path)
-        self.kind = "frame" if self.path is None else _kind_of_file(self.path)
-        self.is_text = self.kind in TABLE_KINDS
-        self.has_lines = self.is_text and self.kind != "xlsx"
+        kind = "frame" if self.path is None else _kind_of_file(self.path)
+        self.has_lines = kind in TABLE_KINDS and kind != "xlsx"
         self.is_typed = not self.has_lines
-        self._frame: pd.DataFrame | None = None
         self.note = ""
         self.has_header = True
         self.joined: dict[str, tuple[str, ...]] = {}
-        self._skipped_rows = 0  # below the header
-        if self.path is None:
-            self._frame = _to_pandas(source)
-        elif self.kind == "npy":
-            self._frame = _read_array(self.source)
-        elif self.kind == "tsf":
-            self._frame = read_tsf(self.source)
-        elif self.kind in ("json", "jsonl"):
-            self._frame = read_json_table(self.source, self.kind)
-        elif self.is_text:
-            self._read_beginning(decimal)
-        if self._frame is not None:
-            self.names = [str(name) for name in self._frame.columns]
-            self._frame = self._frame.set_axis(self.names, axis=1)
-        elif self.kind == "parquet":
+        self._read: Callable[[list[str]], Iterator[pd.DataFrame]]
+        if kind in TABLE_KINDS:
+            self._read_beginning(kind, decimal)
+        elif kind == "parquet":
             schema = self._open_parquet().schema_arrow  # the index of a pandas frame comes last in the file
             index = [name for name in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(name, str)]
             self.names = [*index, *(name for name in schema.names if name not in index)]
-        self._check_names()
+            self._read = self._read_parquet
+        elif kind == "frame":
+            self._set_frame(_to_pandas(source))
+        elif kind == "npy":
+            self._set_frame(_read_array(self.source))
+        else:
+            self._set_frame(read_tsf(self.source) if kind == "tsf" else read_json_table(self.source, kind))
+        repeated = next((name for name in self.names if self.names.count(name) > 1), None)
+        if repeated is not None:
+            raise self.fault(None, f"expected columns with different names, got {repeated!r} twice; rename one of them")
 
-    def _read_beginning(self, decimal: str) -> None:
-        """Find the header of a table of texts, and convert a table with a series per row.
+    def _set_frame(self, frame: pd.DataFrame) -> None:
+        self.names = [str(name) for name in frame.columns]
+        frame = frame.set_axis(self.names, axis=1).set_axis(range(1, len(frame) + 1))
+        self._read = lambda names: iter([frame[names]] if len(frame) else [])
 
-        Raises:
-            DataError: all lines have two whole numbers, or one number with a decimal comma, and `decimal` is empty
-        """
-        found = sniff(self.source, self.kind)
+    def _read_beginning(self, kind: str, decimal: str) -> None:
+        """Find the header of a table of texts, and convert a table with a series per row."""
+        found = sniff(self.source, kind)
         if _may_be_decimals(found, list(islice(found.rows(), _EXAMINED_ROWS))):
             if not decimal:
                 raise self.fault(
@@ -94,23 +87,21 @@ class Table:
                     f"{','.join(found.header)} can be one number or two; choose --decimal , for one number, "
                     "--decimal . for two",
                 )
-            found = sniff(self.source, self.kind, separator=" " if decimal == "," else ",")
-        self._rows = found.rows
+            found = sniff(self.source, kind, separator=" " if decimal == "," else ",")
         self.names = found.header
         self.note = found.encoding if self.has_lines else read_excel(self.source)[1]
         below = [row for _, row in islice(found.rows(1), _EXAMINED_ROWS) if row]
-        self._skipped_rows = _count_rows_without_numbers(below)
-        if self._skipped_rows:
-            self.names = _joined_names(self.names, below[: self._skipped_rows])
-            below = below[self._skipped_rows :]
-            skipped = "a row of units" if self._skipped_rows == 1 else f"{self._skipped_rows} rows of names"
-            self.note += f", {skipped} below the header"
+        skipped = _count_rows_without_numbers(below)
+        if skipped:
+            self.names = _joined_names(self.names, below[:skipped])
+            below = below[skipped:]
+            rows = "a row of units" if skipped == 1 else f"{skipped} rows of names"
+            self.note += f", {rows} below the header"
         wide = find_wide(self.names, below)
         if wide is not None:
-            self.is_text = self.has_lines = False
-            self._frame = long_table(wide, found.rows(1))
-            per = "year" if wide.has_months else "series"
-            self.note += f", a {per} in each row"
+            self.has_lines = False
+            self.note += f", a {'year' if wide.has_months else 'series'} in each row"
+            self._set_frame(long_table(wide, found.rows(1)))
             return
         while len(self.names) > 1 and not self.names[-1] and not any(row[len(self.names) - 1].strip() for row in below):
             self.names.pop()
@@ -118,18 +109,17 @@ class Table:
         self.has_header = self.names == numbered or names_columns(self.names, below, needs_numbers=True)
         if not self.has_header:
             self.note += ", no header, columns named by number"
-        for index, name in enumerate(self.names):
-            self.names[index] = name if name and self.has_header else str(index + 1)
+        named = enumerate(self.names, 1)
+        self.names = [name if name and self.has_header else str(number) for number, name in named]
 
-    def _check_names(self) -> None:
-        """Check that the columns have different names.
+        def read(names: list[str]) -> Iterator[pd.DataFrame]:
+            indices = [self.names.index(name) for name in names]
+            rows = islice(((number, row) for number, row in found.rows() if row), self.has_header + skipped, None)
+            while part := list(islice(rows, _PART_SIZE)):
+                cells = {name: [row[index] for _, row in part] for name, index in zip(names, indices, strict=True)}
+                yield pd.DataFrame(cells, [number for number, _ in part])
 
-        Raises:
-            DataError: two columns have one name
-        """
-        repeated = next((name for name in self.names if self.names.count(name) > 1), None)
-        if repeated is not None:
-            raise self.fault(None, f"expected columns with different names, got {repeated!r} twice; rename one of them")
+        self._read = read
 
     def fault(self, row: int | None, message: str) -> DataError:
         """Return the error for a row, numbered as in `parts`, or for the whole table if `row` is None."""
@@ -137,21 +127,21 @@ class Table:
             return DataError(self.source, row, message)
         return DataError(f"{self.source}, row {row}", None, message)
 
+    def describe_row(self, row: int) -> str:
+        """Return a row's number for the middle of a message, such as "line 3" or "row 3"."""
+        return f"line {row}" if self.has_lines else f"row {row}"
+
     def join(self, names: tuple[str, ...]) -> str:
         """Add a column of time stamps that consists of other columns, and return its name."""
         name = " ".join(names)
         self.joined[name] = names
         return name
 
-    def describe_row(self, row: int) -> str:
-        """Return a row's number for the middle of a message, such as "line 3" or "row 3"."""
-        return f"line {row}" if self.has_lines else f"row {row}"
-
     def beginning(self, name: str) -> pd.Series:
         """Return the first rows of a column as text without blanks at the ends."""
-        if name in self.joined:
-            return join_columns([self.beginning(each) for each in self.joined[name]], self.joined[name])
-        return self.first_part[1][name].iloc[:_EXAMINED_ROWS].astype(str).str.strip()
+        if names := self.joined.get(name):
+            return join_columns([self.beginning(each) for each in names], names)
+        return self.first_part[name].iloc[:_EXAMINED_ROWS].astype(str).str.strip()
 
     @property
     def columns(self) -> list[Column]:
@@ -159,45 +149,29 @@ class Table:
         return [Column(name, tuple(self.beginning(name))) for name in (*self.names, *self.joined)]
 
     @cached_property
-    def first_part(self) -> tuple[np.ndarray, pd.DataFrame]:
-        """The numbers of the first rows, and their cells."""
-        return next(self.parts(self.names), (np.arange(0), pd.DataFrame(columns=self.names, dtype=str)))
+    def first_part(self) -> pd.DataFrame:
+        """The cells of the first rows."""
+        return next(self.parts(self.names), pd.DataFrame(columns=self.names, dtype=str))
 
-    def parts(self, names: Sequence[str]) -> Iterator[tuple[np.ndarray, pd.DataFrame]]:
-        """Yield the rows in parts: the number of each row, `(R,)`, and the columns with these names.
+    def parts(self, names: Sequence[str]) -> Iterator[pd.DataFrame]:
+        """Yield the rows in parts: the columns with these names, indexed by the number of each row.
 
         In a text file, a row has the number of its line, and blank lines are skipped. In other files and frames, rows
         are counted from 1.
         """
-        if joined := [name for name in names if name in self.joined]:
-            plain = [name for name in names if name not in joined]
-            read = list(dict.fromkeys([*plain, *chain.from_iterable(self.joined[name] for name in joined)]))
-            for numbers, part in self.parts(read):
-                for name in joined:
-                    part[name] = join_columns([part[each] for each in self.joined[name]], self.joined[name])
-                yield numbers, part[list(names)]
-            return
-        if self.is_text:
-            indices = {name: self.names.index(name) for name in names}
-            skipped = self.has_header + self._skipped_rows
-            rows = islice(((number, row) for number, row in self._rows() if row), skipped, None)
-            while part := list(islice(rows, _PART_SIZE)):
-                columns = {name: [row[index] for _, row in part] for name, index in indices.items()}
-                yield np.array([number for number, _ in part]), pd.DataFrame(columns)
-            return
-        first = 1
-        for part in self._frames(list(names)):
-            yield np.arange(first, first + len(part)), part
-            first += len(part)
+        plain = dict.fromkeys(chain.from_iterable(self.joined.get(name, (name,)) for name in names))
+        for part in self._read(list(plain)):
+            joined = {name: self.joined[name] for name in names if name in self.joined}
+            texts = {name: join_columns([part[each] for each in parts], parts) for name, parts in joined.items()}
+            yield part.assign(**texts)[list(names)] if texts else part
 
-    def _frames(self, names: list[str]) -> Iterator[pd.DataFrame]:
-        if self._frame is None:
-            file = self._open_parquet()
-            with _loading_parquet(self.source):
-                for batch in file.iter_batches(columns=names, batch_size=_PART_SIZE):
-                    yield batch.to_pandas(ignore_metadata=True)[names]  # an index of pandas stays a column
-        elif len(self._frame):
-            yield self._frame[names]
+    def _read_parquet(self, names: list[str]) -> Iterator[pd.DataFrame]:
+        file, first = self._open_parquet(), 1
+        with _loading_parquet(self.source):
+            for batch in file.iter_batches(columns=names, batch_size=_PART_SIZE):
+                frame = batch.to_pandas(ignore_metadata=True)[names]  # an index of pandas stays a column
+                yield frame.set_axis(range(first, first + len(frame)))
+                first += len(frame)
 
     def _open_parquet(self) -> Any:
         import pyarrow.parquet
@@ -273,10 +247,9 @@ def has_time_index(frame: Frame) -> bool:
 
 
 def _to_pandas(data: Frame) -> pd.DataFrame:
-    """Convert a frame to a pandas frame. A meaningful index becomes columns.
+    """Convert a frame to a pandas frame. An index of time stamps, steps, names or several levels becomes columns.
 
-    An index is meaningful if it has time stamps, names or several levels, or numbers the steps of a series. A level of
-    the index is dropped if a column has the same name.
+    A level of the index is dropped if a column has the same name.
     """
     try:
         if hasattr(data, "to_dataframe"):  # darts

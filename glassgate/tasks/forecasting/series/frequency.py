@@ -1,4 +1,4 @@
-"""The roles of the columns of a table of time series, and the frequency of its time stamps."""
+"""The frequency of the time stamps of a series, with their time zone and the form in which they are printed."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,56 +6,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from glassgate.tasks.forecasting.series.zones import text_of
+from glassgate.tasks.forecasting.series.zones import as_tzinfo, text_of
 from glassgate.tasks.wording import plural
 
-MISSING = ("error", "last")
-"""How gaps in a series are handled; see `Schema.missing`."""
-TIME_NAMES = ("ds", "date", "time", "timestamp", "datetime", "ts", "epoch", "__index_level_0__")
-"""The usual names of the column of time stamps. Parquet files call the index of a pandas frame `__index_level_0__`."""
 TIME, MONTH, WEEKDAY, STEP = "time", "month", "weekday", "step"
 
 _SECOND = 1_000_000  # time stamps are counted in microseconds
 _DAY = 24 * 3600 * _SECOND
-_DURATIONS = (
-    (7 * _DAY, "week"),
-    (_DAY, "day"),
-    (3600 * _SECOND, "hour"),
-    (60 * _SECOND, "minute"),
-    (_SECOND, "second"),
-)
-
-
-@dataclass(frozen=True)
-class Schema:
-    """The role of each column of a table.
-
-    Attributes:
-        target: the columns to forecast, each of which is a series; all columns without another role if empty
-        time: the column of time stamps; detected if None
-        series: the column with the name of each row's series, in a table that contains several series; detected if None
-        past: the columns of covariates that are known only up to the present
-        known: the columns of covariates that are also known for the future
-        static: the columns of numbers or texts that are constant for a series
-        time_format: the format of the time stamps, as in `strptime`; detected if empty
-        missing: how gaps are handled: "error" raises an error, "last" repeats the value before the gap
-        decimal: the decimal mark, "." or ","; detected if empty
-    """
-
-    target: tuple[str, ...] = ()
-    time: str | None = None
-    series: str | None = None
-    past: tuple[str, ...] = ()
-    known: tuple[str, ...] = ()
-    static: tuple[str, ...] = ()
-    time_format: str = ""
-    missing: str = "error"
-    decimal: str = ""
-
-    @property
-    def numbers(self) -> tuple[str, ...]:
-        """The columns of numbers."""
-        return (*self.target, *self.past, *self.known)
+_DURATIONS = {7 * _DAY: "week", _DAY: "day", 3600 * _SECOND: "hour", 60 * _SECOND: "minute", _SECOND: "second"}
 
 
 @dataclass(frozen=True)
@@ -87,7 +45,7 @@ class Frequency:
     def __str__(self) -> str:
         if self.unit != TIME:
             return plural(self.count, self.unit)
-        for length, name in _DURATIONS:
+        for length, name in _DURATIONS.items():
             if self.count % length == 0:
                 return plural(self.count // length, name)
         return f"{self.count / _SECOND:g} seconds"
@@ -113,12 +71,7 @@ class Frequency:
         return steps or (_DAY // self.count if self.count < _DAY and _DAY % self.count == 0 else 1)
 
     def text(self, time: Any) -> str:
-        """Return a time stamp as text, in the form of the input. In the ISO form, steps of days have no time of day.
-
-        Example:
-            >>> Frequency(MONTH).text(np.datetime64("2024-01-31", "us"))
-            '2024-01-31'
-        """
+        """Return a time stamp as text, in the form of the input. In the ISO form, steps of days have no time of day."""
         if not self.has_dates:
             return str(time)
         if self.form:
@@ -127,13 +80,9 @@ class Frequency:
         return text.removesuffix(" 00:00:00") if self.has_whole_days else text
 
     def steps(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the number of steps from the first time stamp to each time stamp.
+        """Return the steps from the first of some time stamps to each, rounded down, and whether they are exact.
 
-        Args:
-            times: `(L,)`, datetime64[us], or whole numbers
-
-        Returns:
-            the numbers of steps, rounded down, and whether they are exact, both `(L,)`
+        The time stamps are datetime64[us], or whole numbers; all shapes are `(L,)`.
         """
         if self.unit in (TIME, STEP):
             distances = (times - times[0]).astype(np.int64)
@@ -148,20 +97,20 @@ class Frequency:
 
     def times(self, start: np.generic, steps: np.ndarray) -> np.ndarray:
         """Return the time stamps that are `steps` steps after `start`."""
+        distances = steps * self.count
         if self.unit == STEP:
-            return np.asarray(start + steps * self.count)
+            return np.asarray(start + distances)
         if self.unit == TIME:
-            return np.asarray(start + (steps * self.count).astype("timedelta64[us]"))
+            return np.asarray(start + distances.astype("timedelta64[us]"))
         day = start.astype("datetime64[D]")
-        time_of_day = start - day
         if self.unit == WEEKDAY:
-            return np.busday_offset(day, steps * self.count, roll="forward") + time_of_day
-        months = day.astype("datetime64[M]") + (steps * self.count).astype("timedelta64[M]")
-        last_days = (months + 1).astype("datetime64[D]") - 1
-        if self.last_day:
-            return np.asarray(last_days + time_of_day)
-        same_days = months.astype("datetime64[D]") + (day - day.astype("datetime64[M]"))
-        return np.minimum(same_days, last_days) + time_of_day
+            days = np.busday_offset(day, distances, roll="forward")
+        else:
+            months = day.astype("datetime64[M]") + distances.astype("timedelta64[M]")
+            days = (months + 1).astype("datetime64[D]") - 1  # the last of each month
+            if not self.last_day:
+                days = np.minimum(months.astype("datetime64[D]") + (day - day.astype("datetime64[M]")), days)
+        return np.asarray(days + (start - day))
 
 
 def format_time(time: Any) -> str:
@@ -169,11 +118,18 @@ def format_time(time: Any) -> str:
     return str(time.astype("datetime64[s]")).replace("T", " ") if time.dtype.kind == "M" else str(time)
 
 
-def infer_frequency(times: np.ndarray) -> Frequency:
-    """Return the frequency: the most common distance between adjacent time stamps.
+def with_zone(times: np.ndarray, frequency: Frequency) -> Any:
+    """Return time stamps, `(R,)`, as an index with the time zone of a frequency, if it has one."""
+    if not frequency.zone:
+        return times
+    index, zone = pd.DatetimeIndex(times), as_tzinfo(frequency.zone)
+    if not frequency.is_local:
+        return index.tz_localize("UTC").tz_convert(zone)
+    return index.tz_localize(zone, ambiguous=np.ones(len(index), bool), nonexistent="shift_forward")
 
-    Args:
-        times: `(L,)`, datetime64[us], or whole numbers
+
+def infer_frequency(times: np.ndarray) -> Frequency:
+    """Return the frequency: the most common distance between adjacent time stamps, datetime64[us] or whole numbers.
 
     Raises:
         ValueError: no time stamp is later than the previous one
@@ -185,10 +141,9 @@ def infer_frequency(times: np.ndarray) -> Frequency:
         '1 step'
     """
     distances = np.diff(times).astype(np.int64)
-    lengths, counts = np.unique(distances[distances > 0], return_counts=True)
-    if not len(lengths):
+    if not (distances > 0).any():
         raise ValueError("no time stamp is later than the one before it")
-    step = int(lengths[counts.argmax()])
+    step = _most_common(distances)
     if times.dtype.kind != "M":
         return Frequency(STEP, step)
     stamps = pd.DatetimeIndex(times)
@@ -197,12 +152,16 @@ def infer_frequency(times: np.ndarray) -> Frequency:
         return Frequency(TIME, step)
     all_last_days = bool(stamps.is_month_end.all())
     if step >= 28 * _DAY and (all_last_days or stamps.day.nunique() == 1):
-        months = np.diff(times.astype("datetime64[M]").astype(np.int64))
-        lengths, counts = np.unique(months[months > 0], return_counts=True)
-        return Frequency(MONTH, int(lengths[counts.argmax()]), all_last_days)
+        return Frequency(MONTH, _most_common(np.diff(times.astype("datetime64[M]").astype(np.int64))), all_last_days)
     if step == _DAY and (stamps.day_of_week < 5).all() and (distances == 3 * _DAY).any():
         return Frequency(WEEKDAY)
     return Frequency(TIME, step)
+
+
+def _most_common(distances: np.ndarray) -> int:
+    """The most common of the positive distances."""
+    lengths, counts = np.unique(distances[distances > 0], return_counts=True)
+    return int(lengths[counts.argmax()])
 
 
 def calendar_features(frequency: Frequency, times: np.ndarray) -> np.ndarray:
