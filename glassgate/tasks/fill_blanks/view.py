@@ -7,8 +7,7 @@ from glassgate.tasks.data.texts import Text
 from glassgate.tasks.data.vocabulary import UNKNOWN
 from glassgate.tasks.fill_blanks.network import BlankScores
 from glassgate.tasks.fill_blanks.task import FillBlanks
-from glassgate.tasks.report.answers import BatchAnswers, answers_of, visible
-from glassgate.tasks.report.task_view import TaskView
+from glassgate.tasks.report.task_view import BatchAnswers, TaskView, answers_of, visible
 
 
 class View(TaskView[FillBlanks]):

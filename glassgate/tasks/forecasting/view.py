@@ -12,8 +12,7 @@ from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.forecasting.network import Output, Recursive
 from glassgate.tasks.forecasting.series import Series, series_of
 from glassgate.tasks.forecasting.task import Forecasting
-from glassgate.tasks.report.answers import AnswerGroup, BatchAnswers, number_answers
-from glassgate.tasks.report.task_view import TaskView
+from glassgate.tasks.report.task_view import AnswerGroup, BatchAnswers, TaskView, number_answers
 
 
 class View(TaskView[Forecasting]):

@@ -13,8 +13,7 @@ from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.labelled.network import Output
 from glassgate.tasks.labelled.task import LabelledTask
 from glassgate.tasks.loss import to_float
-from glassgate.tasks.report.answers import AnswerGroup, BatchAnswers, answers_of, number_answers
-from glassgate.tasks.report.task_view import TaskView
+from glassgate.tasks.report.task_view import AnswerGroup, BatchAnswers, TaskView, answers_of, number_answers
 
 
 class View(TaskView[LabelledTask[Any, Any]]):

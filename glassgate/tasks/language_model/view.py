@@ -13,8 +13,7 @@ from glassgate.tasks.data.vocabulary import UNKNOWN
 from glassgate.tasks.language_model.music import Roll, parse_roll
 from glassgate.tasks.language_model.options import NOTES
 from glassgate.tasks.language_model.task import LanguageModel, notes_of, surprise
-from glassgate.tasks.report.answers import AnswerGroup, BatchAnswers, answers_of, visible
-from glassgate.tasks.report.task_view import TaskView
+from glassgate.tasks.report.task_view import AnswerGroup, BatchAnswers, TaskView, answers_of, visible
 
 
 class View(TaskView[LanguageModel]):

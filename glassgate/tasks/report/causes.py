@@ -18,8 +18,7 @@ from glassgate.glass.edit import editable_values
 from glassgate.glass.languages import say
 from glassgate.glass.study import Cause, Study, WindowCause
 from glassgate.tasks.data.batches import Batch
-from glassgate.tasks.report.answers import BatchAnswers
-from glassgate.tasks.report.task_view import LAYER, TaskView
+from glassgate.tasks.report.task_view import LAYER, BatchAnswers, TaskView
 
 # If all passages together have at most this many steps, summed over the directions, the reference engine runs them.
 _MAX_REFERENCE_STEPS = 600

@@ -15,9 +15,8 @@ from glassgate.glass.study import Study
 from glassgate.tasks.data.batching import Piece
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.report.answers import visible
 from glassgate.tasks.report.study import Excerpt, read_data
-from glassgate.tasks.report.task_view import LAYER, TaskView, view_of
+from glassgate.tasks.report.task_view import LAYER, TaskView, view_of, visible
 from glassgate.tasks.runs import MODEL, Run
 from glassgate.tasks.task import Split, Task
 

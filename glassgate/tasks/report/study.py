@@ -23,11 +23,10 @@ from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.batching import Piece
 from glassgate.tasks.errors import DataError, OptionError, UserError
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.report.answers import BatchAnswers, visible
 from glassgate.tasks.report.causes import add_causes
 from glassgate.tasks.report.dynamics import add_dynamics
 from glassgate.tasks.report.relevance import add_relevances
-from glassgate.tasks.report.task_view import LAYER, TaskView, view_of
+from glassgate.tasks.report.task_view import LAYER, BatchAnswers, TaskView, view_of, visible
 from glassgate.tasks.runs import Run
 from glassgate.tasks.task import Split, Task
 from glassgate.tasks.training.logs import read_rows

@@ -8,8 +8,7 @@ from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.raw_text import raw_tokeniser, starts_of
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.toy import python_code
-from glassgate.tasks.report.answers import BatchAnswers, answers_of
-from glassgate.tasks.report.task_view import TaskView
+from glassgate.tasks.report.task_view import BatchAnswers, TaskView, answers_of
 from glassgate.tasks.tagging.network import Scores
 from glassgate.tasks.tagging.task import Tagging
 

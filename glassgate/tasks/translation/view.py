@@ -8,8 +8,7 @@ from glassgate.glass.languages import say
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.vocabulary import UNKNOWN
-from glassgate.tasks.report.answers import BatchAnswers, answers_of, visible
-from glassgate.tasks.report.task_view import TaskView
+from glassgate.tasks.report.task_view import BatchAnswers, TaskView, answers_of, visible
 from glassgate.tasks.translation.network import Output
 from glassgate.tasks.translation.task import Translation
 

@@ -11,9 +11,8 @@ from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.forecasting.task import Forecasting
 from glassgate.tasks.language_model.music import parse_roll
 from glassgate.tasks.regression import Regression
-from glassgate.tasks.report.answers import answers_of
 from glassgate.tasks.report.study import study
-from glassgate.tasks.report.task_view import view_of
+from glassgate.tasks.report.task_view import answers_of, view_of
 from tests.tasks.live.runs import excerpts, trained
 
 
