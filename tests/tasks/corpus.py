@@ -1,7 +1,10 @@
-"""A small generated corpus: sentences of a toy grammar whose tags depend on the words on both sides."""
+"""A small generated corpus, in which tags depend on the words on both sides, and the tokens that a network embeds."""
 
 import random
 from pathlib import Path
+from typing import Any
+
+from torch import Tensor
 
 from glassgate.tasks.data.tagged import Tagged
 
@@ -36,3 +39,12 @@ def write_conllu(path: Path, examples: list[Tagged]) -> Path:
         lines += ["8.1\tempty\t" + "\t".join("_" * 8), ""]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
+
+
+def embedded(network: Any, batch: dict[str, Tensor]) -> Tensor:
+    """Return the tokens that a network embeds for a batch; in training, some of them are the unknown token."""
+    seen: list[Tensor] = []
+    handle = network.embedding.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0]))
+    network(batch)
+    handle.remove()
+    return seen[0]

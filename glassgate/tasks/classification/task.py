@@ -14,7 +14,7 @@ from glassgate.tasks.data.labelled import Labelled, LabelledOptions
 from glassgate.tasks.data.raw_text import starts_of
 from glassgate.tasks.data.toy.python_code import package_lines
 from glassgate.tasks.data.vocabulary import FIRST, Vocabulary
-from glassgate.tasks.errors import DataError, OptionError
+from glassgate.tasks.errors import OptionError
 from glassgate.tasks.labelled.network import POOLINGS, Output
 from glassgate.tasks.labelled.task import LabelledTask
 from glassgate.tasks.loss import Loss, Mean, cross_entropy
@@ -81,14 +81,7 @@ class Classification(LabelledTask[ClassificationOptions, Answer]):
 
     def collect(self, examples: Sequence[Labelled]) -> Vocabularies:
         corpus = self.corpus(examples)
-        labels = Vocabulary.of(corpus.counts("label"))
-        if len(labels.symbols) < 2:
-            raise DataError(
-                examples[0].source,
-                None,
-                f"expected at least 2 different labels, got {labels.symbols or 'none'}; "
-                "add rows with another label, or choose another --label-column",
-            )
+        labels = Vocabulary.of_labels(corpus.counts("label"), examples[0].source)
         self.fitted = {}
         self.vocabularies = {"labels": labels, **self.collect_inputs(corpus)}
         # Weights of attention would explain less of the answer if a regression gave most of it.

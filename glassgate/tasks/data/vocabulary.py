@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast, overload
 import numpy as np
 
 from glassgate.tasks.data.store import Column, LazyArray
+from glassgate.tasks.errors import DataError
 
 PADDING = 0
 """The index of padding."""
@@ -137,6 +138,16 @@ class Vocabulary:
         counts = symbols if isinstance(symbols, Mapping) else Counter(symbols)
         frequent = [symbol for symbol, count in counts.items() if count >= min_count]
         return cls(sorted(frequent, key=lambda symbol: (-counts[symbol], symbol)))
+
+    @classmethod
+    def of_labels(cls, counts: Mapping[str, int], source: object) -> "Vocabulary":
+        """Return the vocabulary of the labels of a training file; at least two are required."""
+        vocabulary = cls.of(counts)
+        if len(vocabulary.symbols) < 2:
+            got = ", ".join(vocabulary.symbols) or "none"
+            remedy = "add examples with another label, or choose another --label-column"
+            raise DataError(source, None, f"expected at least 2 different labels, got {got}; {remedy}")
+        return vocabulary
 
     def __len__(self) -> int:
         """The number of indices, including those of padding and of unknown symbols."""

@@ -1,10 +1,9 @@
 """The data of filling blanks for the script of the interactive report."""
 
-from typing import Any, cast
+from typing import Any
 
 from glassgate.glass.languages import say
 from glassgate.glass.live.network import Network
-from glassgate.tasks.fill_blanks.network import BlankNetwork
 from glassgate.tasks.fill_blanks.task import FillBlanks
 from glassgate.tasks.live.page import tokeniser_rules
 from glassgate.tasks.report.study import Excerpt
@@ -12,7 +11,7 @@ from glassgate.tasks.report.study import Excerpt
 
 def page_data(task: FillBlanks, network: Network, excerpt: Excerpt) -> dict[str, Any]:
     """Return the data that `live.js` reads."""
-    model, vocabulary = cast(BlankNetwork, task.network), task.vocabularies["units"]
+    model, vocabulary = task.network, task.vocabularies["units"]
     return {
         "tokens": tokeniser_rules(vocabulary, task.options.tokens),
         "names": [say("answers.unknown"), *vocabulary.symbols],

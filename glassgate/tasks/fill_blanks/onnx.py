@@ -57,7 +57,6 @@ class _Before(Function[BlankNetwork]):
 def export(task: FillBlanks) -> list[Model]:
     """Return the models. A network of one direction has no model for the text after a blank."""
     network = task.network
-    assert isinstance(network, BlankNetwork)
     layer, vocabulary_size = network.encoder, len(task.vocabularies["units"])
     text_axes = {"units": "N L", "lengths": "N"}
     axes = text_axes | dict.fromkeys(state_names(layer, "0"), "* N *") | {"missing": "N"}

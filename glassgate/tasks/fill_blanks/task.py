@@ -82,6 +82,7 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
     try_next = (f'fill {{run}} "some words {BLANK} and more"', "evaluate {run} {file}")
     padding = {"units": PADDING}
     target_field = "units"
+    network: BlankNetwork
     builtin_data = "Python's documentation"
     builtin_options = {"hidden_size": 192, "dropout": 0.0, "epochs": 4, "learning_rate": 5e-3}
 
@@ -219,7 +220,6 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
     def _search(self, before: Sequence[str], after: Sequence[str], lengths: list[int], n_best: int) -> list[Candidate]:
         """Find the most probable contents of a blank between two texts, by a beam search for each of the `lengths`."""
         network, vocabulary = self.network.eval(), self.vocabularies["units"]
-        assert isinstance(network, BlankNetwork)
         device = next(network.parameters()).device
         before_indices, after_indices = (
             torch.from_numpy(vocabulary.encode(tokens))[None].to(device) for tokens in (before, after)

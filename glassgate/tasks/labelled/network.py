@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from glassgate.tasks.data.batches import Batch, draw_for
+from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.labelled import LabelledOptions
-from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
-from glassgate.tasks.networks.encoder import encoder, last_outputs, step_mask
+from glassgate.tasks.data.vocabulary import FIRST, PADDING
+from glassgate.tasks.networks.encoder import drop_tokens, encoder, last_outputs, step_mask
 from glassgate.tasks.networks.maps import InputMap
 
 POOLINGS = ("concat", "last", "mean", "max", "attention")
@@ -82,7 +82,7 @@ class SequenceNetwork(nn.Module):
             steps = batch["series"]
             inputs = steps, batch["lengths"]
         else:
-            inputs = (self._drop_words(batch),)
+            inputs = (drop_tokens(batch, self.word_dropout if self.training else 0.0, FIRST),)
             steps = self.dropout(self.embedding(*inputs))
         linear: Tensor | float = 0.0
         if "linear" in batch and self.training:
@@ -91,14 +91,6 @@ class SequenceNetwork(nn.Module):
             linear = self.linear(*inputs).sum(1)
         output, state = self.encoder(steps, lengths=batch["lengths"])
         return output, state, linear
-
-    def _drop_words(self, batch: Batch) -> Tensor:
-        """The tokens; in training, the unknown token, whose embedding is trained in this way, replaces some of them."""
-        tokens = batch["units"]
-        if not (self.training and self.word_dropout):
-            return tokens
-        drawn = draw_for(batch, lambda shape: torch.rand(shape, device=tokens.device))
-        return tokens.masked_fill((tokens >= FIRST) & (drawn < self.word_dropout), UNKNOWN)
 
     def _pool(self, output: Tensor, state: Any, mask: Tensor) -> tuple[Tensor, Tensor | None]:
         """The pooled outputs, `(N, H)` or, with concat pooling, `(N, 3 H)`, and the weights of attention pooling."""

@@ -1,11 +1,10 @@
 """The data of a language model for the script of the interactive report."""
 
-from typing import Any, cast
+from typing import Any
 
 from glassgate.glass.languages import say
 from glassgate.glass.live.network import Network
 from glassgate.tasks.language_model.music import LOWEST_KEY, NUM_KEYS
-from glassgate.tasks.language_model.network import LanguageNetwork
 from glassgate.tasks.language_model.task import LanguageModel, notes_of
 from glassgate.tasks.live.page import output_layer, tokeniser_rules
 from glassgate.tasks.report.study import Excerpt
@@ -13,7 +12,7 @@ from glassgate.tasks.report.study import Excerpt
 
 def page_data(task: LanguageModel, network: Network, excerpt: Excerpt) -> dict[str, Any]:
     """Return the data that `live.js` reads."""
-    model = cast(LanguageNetwork, task.network)
+    model = task.network
     if model.embedding is None:
         steps = excerpt.example.steps[excerpt.start : excerpt.stop]
         return {

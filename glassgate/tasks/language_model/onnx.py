@@ -27,7 +27,6 @@ class _Next(Function[LanguageNetwork]):
 def export(task: LanguageModel) -> list[Model]:
     """Return the model. The caller passes the returned states to the next call."""
     network = task.network
-    assert isinstance(network, LanguageNetwork)
     layer = network.encoder
     reads_notes = network.embedding is None
     axes = {"notes": "N L *"} if reads_notes else {"units": "N L"}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from glassgate.tasks.baselines.baseline import Baseline
 from glassgate.tasks.baselines.ngrams import TokenModel
@@ -61,6 +61,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
     padding = {"inputs": PADDING, "targets": PADDING}
     # "targets" has the tokens; "inputs" has the tokens of the steps before, and begins with padding.
     input_field = target_field = "targets"
+    network: LanguageNetwork
     builtin_data = "Python's documentation"
     builtin_options = {"dropout": 0.0, "epochs": 3, "batch_size": 16, "learning_rate": 5e-3}
 
@@ -243,7 +244,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
         return tokens
 
     def _generate_text(
-        self, network: nn.Module, prompt: list[str], length: int, sample: Callable[[Tensor], int]
+        self, network: LanguageNetwork, prompt: list[str], length: int, sample: Callable[[Tensor], int]
     ) -> Iterator[str]:
         vocabulary, token_kind = self.vocabularies["units"], self.options.tokens
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -262,7 +263,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
                 inputs, state = [PADDING], None
 
     def _generate_music(
-        self, network: nn.Module, length: int, temperature: float, random: torch.Generator
+        self, network: LanguageNetwork, length: int, temperature: float, random: torch.Generator
     ) -> Iterator[str]:
         notes, state = torch.zeros(NUM_KEYS), None
         for _ in range(length):
@@ -281,9 +282,8 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
 
 
 @torch.inference_mode()
-def _advance(network: nn.Module, inputs: Tensor, state: object) -> tuple[Tensor, object]:
+def _advance(network: LanguageNetwork, inputs: Tensor, state: object) -> tuple[Tensor, object]:
     """Read inputs, and return the scores after the last input and the final state."""
-    assert isinstance(network, LanguageNetwork)
     logits, state = network.advance(inputs.to(next(network.parameters()).device), None, state)
     return logits[0, -1].float().cpu(), state
 

@@ -7,7 +7,8 @@ from torch import Tensor
 
 import glassgate as gg
 from glassgate.tasks import cells
-from glassgate.tasks.data.batches import move
+from glassgate.tasks.data.batches import Batch, draw_for, move
+from glassgate.tasks.data.vocabulary import UNKNOWN
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.options import Options
 
@@ -76,6 +77,18 @@ def select_rows(state: Tensor | States | None, rows: Tensor) -> Tensor | States 
 def repeat_rows(state: Tensor | States | None, count: int) -> Tensor | States | None:
     """Repeat each row of the states `count` times."""
     return None if state is None else as_hx(tuple(each.repeat_interleave(count, 1) for each in as_tuple(state)))
+
+
+def drop_tokens(batch: Batch, fraction: float, first: int) -> Tensor:
+    """Return the tokens of a batch, `(N, L)`; a fraction of those from index `first` on become the unknown token.
+
+    Networks train the embedding of the unknown token in this way.
+    """
+    tokens = batch["units"]
+    if not fraction:
+        return tokens
+    drawn = draw_for(batch, lambda shape: torch.rand(shape, device=tokens.device))
+    return tokens.masked_fill((tokens >= first) & (drawn < fraction), UNKNOWN)
 
 
 def step_mask(lengths: Tensor, steps: Tensor) -> Tensor:

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from glassgate.tasks.data.batches import Batch, draw_for, move
-from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN, Vocabulary
-from glassgate.tasks.networks.encoder import encoder, last_outputs
+from glassgate.tasks.data.batches import Batch, move
+from glassgate.tasks.data.vocabulary import PADDING, Vocabulary
+from glassgate.tasks.networks.encoder import drop_tokens, encoder, last_outputs
 from glassgate.tasks.tagging.crf import CRF, best_paths, bio_penalties, marginals
 from glassgate.tasks.tagging.options import TaggingOptions
 
@@ -75,7 +75,9 @@ class Tagger(nn.Module):
 
         The batch has `units`, `(N, L)`, and for a character network `characters`, `(N, L, W)`, of words of length W.
         """
-        vectors = self.embedding(self._replace_singletons(batch))
+        has_singletons = self.first_singleton < self.embedding.num_embeddings
+        fraction = self.singleton_dropout if self.training and has_singletons else 0.0
+        vectors = self.embedding(drop_tokens(batch, fraction, self.first_singleton))
         if self.spelling is not None:
             vectors = torch.cat([vectors, self.spelling(batch["characters"])], -1)
         output, _ = self.encoder(self.dropout(vectors), lengths=batch["lengths"])
@@ -108,14 +110,6 @@ class Tagger(nn.Module):
         if self.requires_bio:
             start, transitions = start + self.start_penalties, transitions + self.transition_penalties
         return start, transitions, end
-
-    def _replace_singletons(self, batch: Batch) -> Tensor:
-        """The tokens; in training, the unknown token, which is trained in this way, replaces some that occur once."""
-        tokens = batch["units"]
-        if not (self.training and self.singleton_dropout and self.first_singleton < self.embedding.num_embeddings):
-            return tokens
-        drawn = draw_for(batch, lambda shape: torch.rand(shape, device=tokens.device))
-        return tokens.masked_fill((tokens >= self.first_singleton) & (drawn < self.singleton_dropout), UNKNOWN)
 
 
 class CharacterEncoder(nn.Module):

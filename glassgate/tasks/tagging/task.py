@@ -201,14 +201,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             raise DataError(first.source, first.line(), "expected labels to train on, one for each token, got none")
         token_counts = corpus.counts("tokens")
         tokens = Vocabulary.of(token_counts, self.options.least_count)
-        labels = Vocabulary.of(corpus.counts("labels"))
-        if len(labels.symbols) < 2:
-            raise DataError(
-                examples[0].source,
-                None,
-                f"expected at least 2 different labels, got {', '.join(labels.symbols) or 'none'}; add examples "
-                "with another label, or choose another --label-column",
-            )
+        labels = Vocabulary.of_labels(corpus.counts("labels"), examples[0].source)
         vocabularies = {"units": tokens, "labels": labels}
         if self.options.character_size and any(len(token) > 1 for token in token_counts):
             vocabularies["characters"] = Vocabulary.of(chain.from_iterable(token_counts), min_count=2)

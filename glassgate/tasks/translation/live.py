@@ -8,14 +8,12 @@ from glassgate.glass.languages import say
 from glassgate.glass.live.network import Network
 from glassgate.tasks.live.page import byte_pair_merges, output_layer, tokeniser_rules
 from glassgate.tasks.report.study import Excerpt
-from glassgate.tasks.translation.network import Translator
 from glassgate.tasks.translation.task import Translation
 
 
 def page_data(task: Translation, network: Network, excerpt: Excerpt) -> dict[str, Any]:
     """Return the data that `live.js` reads."""
     model, options = task.network, task.options
-    assert isinstance(model, Translator)
     decoder, attention = model.decoder, model.decoder.attention
     embedding = network.add_array(decoder.embedding.weight)
     kind = options.source_tokens

@@ -53,7 +53,6 @@ class _Decoder(Function[Translator]):
 def export(task: Translation) -> list[Model]:
     """Return the models. The caller passes the states and, with input feeding, `next_readout` to the next step."""
     network = task.network
-    assert isinstance(network, Translator)
     decoder, vocabularies = network.decoder, task.vocabularies
     layer, attends = decoder.layer, decoder.attention is not None
 

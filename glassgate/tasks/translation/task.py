@@ -84,6 +84,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
     builtin_try_next = ('translate {run} <<< "the twenty-first of March 1987"',)
     padding = {"source": PADDING, "target": PADDING, "reference": 0}
     input_field = "source"
+    network: Translator
     summary_type = TranslationSummary
     builtin_data = "dates and numbers"
     builtin_options = {
@@ -111,16 +112,17 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Pair]:
         options = self.options
         columns = options.source_column, options.target_column
+        progress = progress or Progress()
         pairs = read_pairs(path, labelled, options.reverse, self.reading, columns)
-        if progress is not None and not are_two_files(path) and (encoding := sniff(path).encoding):
+        if not are_two_files(path) and (encoding := sniff(path).encoding):
             progress.note(f"{path}: pairs{encoding}")
-        if progress is not None and not labelled and str(path) == STDIN and any(pair.target for pair in pairs):
+        if not labelled and str(path) == STDIN and any(pair.target for pair in pairs):
             column = 2 if self.options.reverse else 1
             progress.note(f"standard input: sources in column {column}; the other columns are not translated")
         if labelled or (tokeniser := self._raw_tokeniser) is None:
             return pairs
         unsegmented = [pair.line or 0 for pair in pairs if tokeniser.is_unsegmented(self._lower(pair.source))]
-        if unsegmented and progress is not None:
+        if unsegmented:
             progress.note(note_on_unsegmented(path, unsegmented))
         return [dataclasses.replace(pair, source=self.insert_blanks(pair.source)) for pair in pairs]
 
@@ -172,7 +174,6 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return bool((self.vocabularies["source"].encode(self.source_tokens(example)) == UNKNOWN).all())
 
     def begin_step(self, done: float) -> None:
-        assert isinstance(self.network, Translator)
         self.network.teacher_forcing = self.options.teacher_fraction(done)
 
     def loss(self, output: Output, batch: Batch) -> Loss:
@@ -229,7 +230,6 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
     @torch.inference_mode()
     def attention_weights(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Return the attention weight of each source token for each target token, `(T, S)`, from their indices."""
-        assert isinstance(self.network, Translator)
         device = next(self.network.parameters()).device
         self.network.eval()
         sources = torch.from_numpy(source)[None].to(device)
@@ -273,7 +273,6 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
 
     def hypotheses(self, output: Output, batch: Batch, settings: Search) -> list[list[Hypothesis]]:
         """Return the translations of each source of a batch, the best first."""
-        assert isinstance(self.network, Translator)
         limits = [10 + int(2 * self.fitted["ratio"] * length) for length in batch["lengths"].tolist()]
         return search(self.network.decoder, output.memory, output.state, limits, settings)
 

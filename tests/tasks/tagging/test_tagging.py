@@ -17,7 +17,7 @@ from glassgate.tasks.tagging import Tagging, TaggingOptions
 from glassgate.tasks.tagging.network import Tagger
 from glassgate.tasks.tagging.scores import WholeTokens
 from glassgate.tasks.task import Split
-from tests.tasks.corpus import sentences
+from tests.tasks.corpus import embedded, sentences
 
 QUICK = {
     "hidden_size": 16,
@@ -135,11 +135,12 @@ def test_singletons_train_the_unknown_token() -> None:
         without = Tagger(tagging.options, 4, 8, ["A"], first_singleton=4)
         assert tagging.fitted["singletons"] == FIRST + 2
         batch = {"units": torch.tensor([[2, 3, 4, 5] * 500]), "lengths": torch.tensor([2000])}
-        noisy = tagging.network.train()._replace_singletons(batch)
+        batch["characters"] = batch["units"][..., None]
+        noisy = embedded(tagging.network.train(), batch)
         assert (noisy[0].view(-1, 4)[:, :2] == torch.tensor([2, 3])).all()
         assert float((noisy == UNKNOWN).float().mean()) == pytest.approx(share / 2, abs=0.03)
-        assert without.train()._replace_singletons(batch) is batch["units"]
-        assert tagging.network.eval()._replace_singletons(batch) is batch["units"]
+        assert embedded(without.train(), batch) is batch["units"]
+        assert embedded(tagging.network.eval(), batch) is batch["units"]
         assert tagging.predict([Tagged(["the", "daisy", "sees"], None)]) == [["DET", "NOUN", "VERB"]] or not share
 
 
