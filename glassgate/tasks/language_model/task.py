@@ -24,7 +24,7 @@ from glassgate.tasks.data.reading import NO_READING, Reading
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.errors import DataError, OptionError
-from glassgate.tasks.language_model.baselines import KeyFrequencies, KeyTransitions
+from glassgate.tasks.language_model.baselines import KeyModel
 from glassgate.tasks.language_model.music import LOWEST_KEY, NUM_KEYS, Roll, is_music, read_rolls
 from glassgate.tasks.language_model.network import LanguageNetwork
 from glassgate.tasks.language_model.options import NOTES, LanguageModelOptions
@@ -174,7 +174,8 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
 
     def baselines(self) -> Sequence[Baseline]:
         if self.options.tokens == NOTES:
-            return [KeyFrequencies(self), KeyTransitions(self)]
+            keys = ("frequency of each key", False), ("each key from its previous step", True)
+            return [KeyModel(self, *each) for each in keys]
         return [TokenModel(self, "unigrams"), TokenModel(self, "5-grams", (-4, -3, -2, -1))]
 
     def text(self, example: Text | Roll, prediction: list[float]) -> str:

@@ -132,10 +132,10 @@ def test_singletons_train_the_unknown_token() -> None:
     for share in (0.0, 0.5):
         tagging = Tagging(TaggingOptions.from_mapping(QUICK | {"singleton_dropout": share, "weight_decay": 0.0}))
         tagging.fit(Split(nouns, [Tagged(["the"], ["DET"])]))
-        without = Tagger(tagging.options, 4, 8, ["A"], first_singleton=4)
+        without = Tagger(tagging.options, 6, 8, ["A"], first_singleton=6)
         assert tagging.fitted["singletons"] == FIRST + 2
         batch = {"units": torch.tensor([[2, 3, 4, 5] * 500]), "lengths": torch.tensor([2000])}
-        batch["characters"] = batch["units"][..., None]
+        batch["characters"] = torch.full((1, 2000, 1), UNKNOWN)
         noisy = embedded(tagging.network.train(), batch)
         assert (noisy[0].view(-1, 4)[:, :2] == torch.tensor([2, 3])).all()
         assert float((noisy == UNKNOWN).float().mean()) == pytest.approx(share / 2, abs=0.03)
