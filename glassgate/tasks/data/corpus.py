@@ -232,7 +232,8 @@ class Corpus(Sequence[Example]):
         for name, kind in self.fields.items():
             if kind in _LISTS:
                 first, end = self._offsets[name][row : row + 2].tolist()
-                part = self._columns[name].part(first, end).part(start, end - first if stop is None else stop)
+                part = self._columns[name].part(first, end)
+                part = part if stop is None else part.part(start, stop)
                 values[name] = Tokens(part, self._symbols[name]) if kind == SEQUENCE else part[:]
             else:
                 value = int(self._columns[name][row : row + 1][0])

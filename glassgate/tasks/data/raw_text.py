@@ -108,10 +108,8 @@ class RawTokeniser:
         return run if run != token and (run in self.vocabulary or set(run) == {"."}) else token[-1]
 
 
-@lru_cache(4)
-def raw_tokeniser(vocabulary: Vocabulary) -> RawTokeniser:
-    """Return the tokeniser for a vocabulary, cached."""
-    return RawTokeniser(vocabulary)
+raw_tokeniser = lru_cache(4)(RawTokeniser)
+"""Returns the tokeniser for a vocabulary, cached."""
 
 
 def starts_of(tokens: Sequence[str], text: str) -> list[int]:

@@ -1,16 +1,18 @@
-"""Labels that occur only in dev or test data count as errors; a warning names them with their counts."""
+"""Labels and tokens that the training data lacks: labels count as errors; warnings name them with their counts."""
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from glassgate.cli import main
 from glassgate.tasks.classification import Classification, ClassificationOptions
-from glassgate.tasks.data import store
+from glassgate.tasks.data import store, unknown
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.tagged import Tagged
+from glassgate.tasks.data.unknown import unknown_fraction, unknown_tokens_note
 from glassgate.tasks.metrics.scores import MacroF1
 from glassgate.tasks.metrics.summary import LabelSummary
 from glassgate.tasks.tagging import Tagging, TaggingOptions
@@ -117,3 +119,17 @@ def test_scores_per_label_are_those_of_torchmetrics() -> None:
         scores = [float(metric.compute()[place]) for metric in theirs]
         assert [rows[name][key] for key in ("precision", "recall", "f1")] == pytest.approx(scores)
         assert rows[name]["support"] == supports[place]
+
+
+def test_fraction_of_unknown_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unknown, "_BLOCK_SIZE", 2)
+    encoded = [{"units": np.array([1, 5, 1])}, {"units": np.array([2])}]
+    assert unknown_fraction("units", encoded) == 0.5
+    assert unknown_fraction("units", []) is None
+    assert unknown_fraction("units", [{"series": np.zeros((2, 3))}]) is None
+    assert unknown_fraction("series", [{"series": np.zeros((2, 3))}]) is None
+
+
+def test_note_on_many_unknown_tokens() -> None:
+    assert unknown_tokens_note(None, "a.txt") == unknown_tokens_note(0.29, "a.txt") == ""
+    assert unknown_tokens_note(0.3, "a.txt").startswith("30% of the tokens of a.txt are not in the training data")
