@@ -109,16 +109,17 @@ def _task_of_series_rows(source: Source) -> Candidate:
 
 def _candidates_of_rows(path: str, kind: str) -> Iterator[Candidate]:
     """The tasks of rows with keys, or of lists in JSON."""
+    has_series, has_times = _series_in(path)
     try:
         source = sniff(path)
     except UserError:
-        if not _has_series(path):
+        if not has_series:
             raise
         source = Source(path, kind)
     if is_series_table(source):
         yield _task_of_series_rows(source)
-    if _has_series(path):
-        yield Candidate("forecasting", "numbers with time stamps" if _has_time_stamps(path) else "numbers")
+    if has_series:
+        yield Candidate("forecasting", "numbers with time stamps" if has_times else "numbers")
     if source.columns and source.has_header:
         rows = islice(records.read_rows(path, kind), _EXAMINED_ROWS)
         yield from _candidates_of_mappings(source, [row for _, row, _ in rows])
@@ -180,7 +181,7 @@ def _candidates_of_text(path: str, format: str, kind: str) -> Iterator[Candidate
             return
     except UserError:
         pass
-    if (path == STDIN or kind == "xlsx") and _has_time_stamps(path):
+    if (path == STDIN or kind == "xlsx") and _series_in(path)[1]:
         yield Candidate("forecasting", "time stamps")
     if kind != "xlsx":
         yield from _candidates_of_lines(path, found, layout, source)
@@ -201,7 +202,7 @@ def _candidates_of_table(path: str, source: Source) -> Iterator[Candidate]:
     if is_labelled_series:
         yield Candidate("classification", f"a series of {len(numbers)} numbers in each row, with a label")
     may_be_series = not source.columns or (numbers and (not texts or source.columns[0].kind == TIME))
-    if may_be_series and (source.of_kind(TIME) or _has_time_stamps(path)):
+    if may_be_series and (source.of_kind(TIME) or _series_in(path)[1]):
         yield Candidate("forecasting", "time stamps and columns of numbers")
     elif source.columns and len(numbers) == len(source.columns):
         evidence = f"{plural(len(numbers), 'column')} of numbers without time stamps"
@@ -263,28 +264,16 @@ def _has_whole_texts(source: Source, layout: Layout | None) -> bool:
     return any(column.kind == TEXT and column.mean_words >= 2 for column in columns)
 
 
-def _schema_of(path: str) -> tuple[Table, Schema] | None:
-    """The table of series in a file, and its columns; None if it has none."""
+def _series_in(path: str) -> tuple[bool, bool]:
+    """Whether a file is a table whose series consist of numbers, and whether it has time stamps."""
     try:
         table = Table(path)
-        return table, resolve_schema(table, Schema())
+        schema = resolve_schema(table, Schema())
     except UserError:
-        return None
-
-
-def _has_series(path: str) -> bool:
-    """Whether rows with keys are a table of numbers, with time stamps or without."""
-    found = _schema_of(path)
-    if found is None:
-        return False
-    head = found[0].first_part[1]
-    return len(head) > 0 and all(head[name].map(_is_number_or_missing).all() for name in found[1].target)
-
-
-def _has_time_stamps(path: str) -> bool:
-    """Whether a table has time stamps."""
-    found = _schema_of(path)
-    return found is not None and found[1].time is not None
+        return False, False
+    head = table.first_part
+    has_numbers = len(head) > 0 and all(head[name].map(_is_number_or_missing).all() for name in schema.target)
+    return has_numbers, schema.time is not None
 
 
 def _is_number_or_missing(value: Any) -> bool:

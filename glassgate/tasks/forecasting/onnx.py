@@ -12,12 +12,8 @@ from glassgate.tasks.onnx.models import Model
 class _Forecast(nn.Module):
     """The network as a function of tensors, with the scaling of its inputs and outputs.
 
-    Args:
-        task: the task, with its trained network.
-
-    Attributes:
-        scales: the offset and the divisor of each training series, (S, 2).
-        known, past: the offsets and the divisors of the covariates known ahead, (2, K), and of past covariates, (2, P).
+    `scales` are the offset and the divisor of each training series, `(S, 2)`, and `known` and `past` those of the
+    covariates, `(2, K)` and `(2, P)`.
     """
 
     scales: Tensor
@@ -36,16 +32,13 @@ class _Forecast(nn.Module):
     def forward(
         self, values: Tensor, series: Tensor, known: Tensor | None = None, past: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """Forecast the H steps after the values.
+        """Return the next values, `(N, H)`, and their quantiles, `(N, H, Q)`, if the head has a formula for them.
 
         Args:
-            values: the last B values, (N, B).
-            series: the index of each series in the training data, from 0, (N,); -1 for any other series.
-            known: covariates known ahead, (N, B + H, K).
-            past: covariates known up to the present, (N, B, P).
-
-        Returns:
-            the forecast values, (N, H); and the quantiles, (N, H, Q), if the head has a formula for them.
+            values: the last B values, `(N, B)`
+            series: the index of each series in the training data, from 0, `(N,)`; -1 for any other series
+            known: covariates known ahead, `(N, B + H, K)`
+            past: covariates known up to the present, `(N, B, P)`
         """
         shift, scale = self._scale(values, series)
         horizon = self.options.horizon
@@ -73,11 +66,7 @@ class _Forecast(nn.Module):
 
 
 def export(task: Forecasting) -> list[Model]:
-    """Return the model. It scales values and covariates.
-
-    Raises:
-        OptionError: the forecast is the mean of sampled paths.
-    """
+    """Return the model. It scales values and covariates."""
     options, count = task.options, len(task.fitted["series"])
     if isinstance(task.network, Recursive) and task.head.can_sample:
         raise OptionError(

@@ -217,11 +217,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         return [[each.forecast] for each in self.forecast_from_end(examples)]
 
     def forecast_from_end(self, examples: Sequence[Series]) -> Iterator[OriginForecast]:
-        """Yield the forecast of the steps after the last value of each series.
-
-        Raises:
-            DataError: a series is too short, or lacks covariates that are known ahead
-        """
+        """Yield the forecast of the steps after the last value of each series."""
         back, horizon, season = self.options.steps_back, self.options.horizon, self.statistics.season
         for series in examples:
             check_length(series, back, self.options)

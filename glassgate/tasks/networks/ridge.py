@@ -27,13 +27,10 @@ class Ridge(NamedTuple):
 
 
 def ridge(kernel: np.ndarray, targets: np.ndarray, penalties: tuple[float, ...] = _PENALTIES) -> Ridge:
-    """Return the ridge regression with the penalty whose error for examples that are left out is smallest.
+    """Return the regression of targets, `(N, K)`, whose penalty has the smallest error for examples that are left out.
 
-    Args:
-        kernel: the value of the kernel for each pair of training examples, `(N, N)`. For a linear map, these are the
-            dot products of their values, and the weights are the products of the values and the coefficients
-        targets: `(N, K)`
-        penalties: the penalties to choose from
+    The kernel has a value for each pair of training examples, `(N, N)`. For a linear map, these are the dot products of
+    their values, and the weights are the products of the values and the coefficients.
     """
     eigenvalues, vectors = np.linalg.eigh(kernel)
 
@@ -49,13 +46,10 @@ def ridge(kernel: np.ndarray, targets: np.ndarray, penalties: tuple[float, ...] 
 def log_odds_factor(left_out: np.ndarray, targets: np.ndarray) -> float:
     """Return the factor by which the outputs of a ridge regression of labels become differences of log-odds.
 
-    It has the smallest cross entropy on examples that are left out. The less their outputs depend on their labels, the
-    smaller it is. It is 0 for a map that is of no use. As in Platt 1999, the targets are smoothed, by one more example
-    that has each label as often as the others, so that perfect outputs do not become certain.
-
-    Args:
-        left_out: the outputs for examples that are left out, without a constant, `(N, K)`
-        targets: 1 for the label of each example and 0 for others, `(N, K)`
+    It has the smallest cross entropy on examples that are left out, given their outputs without a constant and 1 for
+    their labels, both `(N, K)`. The less the outputs depend on the labels, the smaller it is. It is 0 for a map that is
+    of no use. As in Platt 1999, the targets are smoothed, by one more example that has each label as often as the
+    others, so that perfect outputs do not become certain.
     """
     frequencies = targets.mean(0)
     smoothed = torch.tensor((len(targets) * targets + frequencies) / (len(targets) + 1))

@@ -254,17 +254,13 @@ class _Rows:
         previous_row = self.table.describe_row(self._row_number(index, k - 1))
         series = f" of series {self.names[index]!r}" if self.names[index] else ""
         time, previous = format_time(times[k]), format_time(times[k - 1])
+        fault = f"comes after {previous} in {previous_row}; sort the rows by time"
         if times[k] == times[k - 1]:
-            message = (
-                f"the time stamp {time}{series} is in {previous_row}, too; remove one of the two, or pass the "
-                "column that identifies the series with --series"
-            )
-        else:
-            message = (
-                f"the time stamp {time}{series} comes after {previous} in {previous_row}; sort the rows "
-                "by time, or pass the column that identifies the series with --series"
-            )
-        return self.table.fault(self._row_number(index, k), message)
+            fault = f"is in {previous_row}, too; remove one of the two"
+        return self.table.fault(
+            self._row_number(index, k),
+            f"the time stamp {time}{series} {fault}, or pass the column that identifies the series with --series",
+        )
 
     def _target_range(self, name: str, values: np.ndarray, row_numbers: np.ndarray) -> tuple[int, int]:
         """The range of steps from the first to the last value of a target.
