@@ -16,10 +16,6 @@ from glassgate.tasks.training.logs import Logs
 from glassgate.tasks.training.signals import SIGNALS, StopRequest
 from glassgate.tasks.training.steps import Step, Training
 
-_MODEL = "model."
-_BUFFER = "buffer."
-_OPTIMIZER = "optimizer."
-
 
 class Checkpointer:
     """Counts and logs finished steps, saves checkpoints, keeps the weights of the best epoch, and handles signals."""
@@ -58,14 +54,18 @@ class Checkpointer:
         if checkpoint is None:
             return
         tensors, state = checkpoint
-        training.network.load_state_dict(_without_prefix(_MODEL, tensors))
-        for name, tensor in _without_prefix(_BUFFER, tensors).items():
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "buffer": {}, "optimizer": {}}
+        for name, tensor in tensors.items():
+            part, _, own_name = name.partition(".")
+            parts[part][own_name] = tensor
+        training.network.load_state_dict(parts["model"])
+        for name, tensor in parts["buffer"].items():
             local = processes.shard.of_streams(tensor) if name in training.carried else tensor
             owner, _, attribute = name.rpartition(".")
             module = training.network.get_submodule(owner)
             module.register_buffer(attribute, local.to(training.device), persistent=False)
         optimizer: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in _without_prefix(_OPTIMIZER, tensors).items():
+        for name, tensor in parts["optimizer"].items():
             index, key = name.split(".")
             optimizer.setdefault(int(index), {})[key] = tensor
         training.optimizer.load_state_dict(training.optimizer.state_dict() | {"state": optimizer})
@@ -92,10 +92,10 @@ class Checkpointer:
         self.last_save = time.monotonic()
         if not self.run:
             return
-        tensors = {_MODEL + name: tensor for name, tensor in model.items()}
-        tensors |= {_BUFFER + name: tensor for name, tensor in buffers.items()}
+        tensors = {f"model.{name}": tensor for name, tensor in model.items()}
+        tensors |= {f"buffer.{name}": tensor for name, tensor in buffers.items()}
         for index, parameter_state in training.optimizer.state_dict()["state"].items():
-            tensors |= {f"{_OPTIMIZER}{index}.{key}": tensor for key, tensor in parameter_state.items()}
+            tensors |= {f"optimizer.{index}.{key}": tensor for key, tensor in parameter_state.items()}
         state = {name: getattr(training, name) for name in training.saved}
         state |= {"precision": training.scaler.state_dict(), "health": self.health.state()}
         state["schedule"] = training.schedule.state()
@@ -219,8 +219,3 @@ class Checkpointer:
         """
         *stops, save_due = sums
         return next((signal for signal, count in zip(SIGNALS, stops, strict=True) if count), 0), bool(save_due)
-
-
-def _without_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose names begin with a prefix, by their names without the prefix."""
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -29,9 +29,7 @@ class Measurements:
 
     Attributes:
         epoch, steps: the numbers of finished epochs and steps
-        first_loss, lowest_first_loss: the mean and the lowest loss of the first steps, before the network has learned.
-            If the rate is too high, the loss rises from the second step on
-        recent_loss, spread: the mean and the standard deviation of the losses over the last third of the epoch
+        first, recent: the losses of the first steps, before the network has learned, and of the last third of the epoch
         norms: norms of the gradients before clipping
         accuracy: the accuracy on the dev data; None if the task does not measure it
         baseline: the accuracy on the dev data if every answer is the most common answer
@@ -43,10 +41,8 @@ class Measurements:
     options: Options
     epoch: int
     steps: int
-    first_loss: float
-    lowest_first_loss: float
-    recent_loss: float
-    spread: float = 0.0
+    first: Sequence[float]
+    recent: Sequence[float]
     norms: Sequence[float] = ()
     accuracy: float | None = None
     baseline: float = 0.0
@@ -61,16 +57,16 @@ def symptoms(m: Measurements) -> dict[str, str]:
     lower_rate = f"try --learning-rate {options.learning_rate / 10:g}"
     look = "check with `glassgate look` that labels and tokens are taken from the right columns"
     should_have_improved = m.epoch >= min(_MIN_EPOCHS, options.epochs) and m.steps >= _MIN_STEPS
-    highest = max(1.2 * m.lowest_first_loss, m.lowest_first_loss + 2 * m.spread)  # losses vary from step to step
+    first, lowest, recent = float(np.mean(m.first)), min(m.first), float(np.mean(m.recent))
+    highest = max(1.2 * lowest, lowest + 2 * float(np.std(m.recent)))  # losses vary from step to step
     norm = median(m.norms) if m.norms else 1.0
-    if m.lowest_first_loss > 0 and m.recent_loss > highest:
+    if lowest > 0 and recent > highest:  # at a rate that is too high, the loss rises from the second step on
         shown["rate too high"] = (
-            f"the loss has risen from {m.lowest_first_loss:.3g} to {m.recent_loss:.3g}: the learning rate is too high; "
-            + lower_rate
+            f"the loss has risen from {lowest:.3g} to {recent:.3g}: the learning rate is too high; {lower_rate}"
         )
-    elif should_have_improved and m.first_loss > 0.01 and m.recent_loss > 0.98 * m.first_loss:
+    elif should_have_improved and first > 0.01 and recent > 0.98 * first:
         shown["loss does not fall"] = (
-            f"the loss does not fall: {m.first_loss:.3g} in the first steps, {m.recent_loss:.3g} after "
+            f"the loss does not fall: {first:.3g} in the first steps, {recent:.3g} after "
             f"{plural(m.epoch, 'epoch')}; try another --learning-rate than {options.learning_rate:g}, and {look}"
         )
     if should_have_improved and m.accuracy is not None and m.accuracy <= m.baseline + 0.001:
@@ -85,9 +81,9 @@ def symptoms(m: Measurements) -> dict[str, str]:
             f"gradients explode: their median norm is {norm:.3g}{clipped}; {lower_rate}, or a cell with gates, such as "
             "--cell lstm"
         )
-    if norm < 1e-6 and m.recent_loss > 0.05:
+    if norm < 1e-6 and recent > 0.05:
         shown["vanishing gradients"] = (
-            f"gradients vanish: their median norm is {norm:.1e}, and the loss is still {m.recent_loss:.3g}; "
+            f"gradients vanish: their median norm is {norm:.1e}, and the loss is still {recent:.3g}; "
             "try a lower --learning-rate, --init xavier_orthogonal, or a cell with gates, such as lstm"
         )
     if m.unknown > 0.5:
@@ -145,17 +141,9 @@ class Health:
         """
         if not self.losses:
             return []
-        recent = self.losses[-max(1, len(self.losses) // 3) :]
+        recent, accuracy = self.losses[-max(1, len(self.losses) // 3) :], scores.get("accuracy")
         measurements = Measurements(
-            self.task.options,
-            epoch,
-            self.steps,
-            first_loss=float(np.mean(self.first)),
-            lowest_first_loss=min(self.first),
-            recent_loss=float(np.mean(recent)),
-            spread=float(np.std(recent)),
-            norms=self.norms,
-            accuracy=scores.get("accuracy"),
+            self.task.options, epoch, self.steps, self.first, recent, norms=self.norms, accuracy=accuracy
         )
         self._measure_dev(measurements)
         shown, notes = symptoms(measurements), []
