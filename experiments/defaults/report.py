@@ -62,9 +62,13 @@ ENDING = """
   90.6 % without the correction, 90.0 and 88.4 % with half of it (the default without dev data), 88.2 and 87.6 % with
   all of it (logistic regression: 90.8, 87.4). On nine other sets of series (from aeon, tslearn, patrickzib/SFA and
   ETTh1, and generated), it was 77.3, 85.9 and 85.3 %.
+- **More texts:** a classifier is averaged with a logistic regression. On 1,100 texts of three other sets (custrev, subj
+  and TREC of sent-conv-torch), accuracy was 77.4, 86.9 and 80.3 % instead of 75.9, 85.9 and 78.8 %. The simple model
+  also reads pairs of words: 78.2, 87.7 and 78.4 %.
 - **No search finished.**
 - **Processor:** one thread of an AMD EPYC, or for texts an Intel Xeon, shared with other programs.
-- **The third set of each task**, except for translation, is trained for few epochs, which favours fast learning.
+- **The third set of each task**, except for translation, is trained for few epochs, which favours fast learning. On
+  three of them, simple models are better: 96.2 % (intents), 1.835 (Shakespeare) and 5.612 nats (Tang).
 - **Sources:** [sets.py](../experiments/defaults/sets.py) has the sets, their sizes and the rule that splits them.
   `experiments/defaults/figures` has every training run.
 

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from glassgate.tasks.baselines.baseline import MAX_EXAMPLES, quiet
+from glassgate.tasks.baselines.features import logistic_regression
 from glassgate.tasks.data import labelled as labelled_files
 from glassgate.tasks.data import records, texts
 from glassgate.tasks.data.batches import Encoded
@@ -201,23 +203,35 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         return encoded
 
     def refine(self, train: Sequence[Encoded], dev: Sequence[Encoded]) -> str:
-        """Multiply the correction of a fitted map by a share, because few examples make it too large.
+        """Average the network with a linear model, because few examples make its corrections too large.
 
-        Of `_SHARES`, it is the one with the smallest loss on dev data; without enough of them, `_SHARE`. The rest
-        of the share goes to the best constant outputs: zero for numbers, and the logarithms of label frequencies.
+        A network with a fitted map is averaged with this map and the best constant outputs: zero for numbers, and the
+        logarithms of label frequencies. Another classifier of texts is averaged with a logistic regression on the
+        features of its map. Of `_SHARES`, the share of the network is the one with the smallest loss on dev data;
+        without enough of them, `_SHARE`.
         """
-        if "left_out" not in self.fitted:
-            return ""
         head: Any = self.network.head
-        learned = head.weight.detach(), head.bias.detach()
-        constant = torch.zeros(())
-        if not self.predicts_numbers:
-            counts = np.bincount([int(each["label"]) for each in train])
-            constant = torch.from_numpy(np.log(counts / counts.sum()))
-        fixed = torch.zeros_like(head.weight), constant.to(head.bias)
+        scores = self.network.linear
+        parameters, simple = [head.weight, head.bias], [torch.zeros_like(head.weight)]
+        if "left_out" in self.fitted:
+            name, constant = "ridge regression", torch.zeros(())
+            if not self.predicts_numbers:
+                counts = np.bincount([int(each["label"]) for each in train])
+                constant = torch.from_numpy(np.log(counts / counts.sum()))
+            simple.append(constant.to(head.bias))
+        elif isinstance(scores, maps.TokenScores) and self._reads_logistic_regression(train):
+            name = "logistic regression"
+            inputs, labels = [each["units"] for each in train], np.array([int(each["label"]) for each in train])
+            with quiet():
+                simple += maps.fit_estimator(logistic_regression(is_text=True), inputs, scores, labels)
+            parameters.append(scores.weight)
+        else:
+            return ""
+        learned = [each.detach() for each in parameters]
 
         def blend(share: float) -> None:
-            head.weight.data, head.bias.data = (a.lerp(b, share) for a, b in zip(fixed, learned, strict=True))
+            for each, a, b in zip(parameters, simple, learned, strict=True):
+                each.data = a.lerp(b, share)
 
         def loss(share: float) -> float:
             blend(share)
@@ -225,7 +239,10 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
 
         share = min(_SHARES, key=loss) if len(dev) >= _MIN_DEV else _SHARE
         blend(share)
-        return f"the outputs are those of a ridge regression and {share:.0%} of the network's correction (--no-linear)"
+        return f"the outputs are those of a {name} and {share:.0%} of the network's correction (--no-linear)"
+
+    def _reads_logistic_regression(self, train: Sequence[Encoded]) -> bool:
+        return not self.predicts_numbers and self.network.pooling != "attention" and len(train) <= MAX_EXAMPLES
 
     def _rarity(self) -> Tensor:
         """The inverse document frequency of each token; it estimates the number of its texts by its occurrences."""

@@ -22,6 +22,7 @@ MAX_TOKEN_WEIGHTS = 2**21
 """The maximum number of weights of `TokenScores`; a network that would need more has no map."""
 _MAX_WEIGHTS = 2**14  # of a linear map that is fitted
 _MAX_VALUES = 2**20  # of all examples to which a linear map is fitted
+_ROWS = 256  # texts of which the features are computed at once
 _MAX_STORED_VALUES = 2**16  # of the training series that a map with a kernel contains
 _PARTS = (2**16, 32)  # whose means a kernel compares: as many as possible, or few
 _RATES = tuple(4.0**power for power in range(-2, 3))  # of the kernel, times the median distance of two series
@@ -171,6 +172,33 @@ def fit_texts(texts: Sequence[np.ndarray], scores: TokenScores, targets: np.ndar
         return list((features.T @ coefficients).round(5).tolist())
 
     return Fitted("ridge", ridge(features @ features.T, targets), arguments)
+
+
+def fit_estimator(
+    estimator: Any, texts: Sequence[np.ndarray], scores: TokenScores, targets: np.ndarray
+) -> tuple[Tensor, Tensor]:
+    """Fit a linear estimator of scikit-learn to the tf-idf of texts.
+
+    Args:
+        estimator: a classifier or a regression
+        texts: the tokens of each text, `(L,)`
+        scores: the map for which the weights are fitted
+        targets: labels, `(N,)`, of which each occurs, or numbers, `(N, K)`
+
+    Returns:
+        a bias, `(K,)`, and the weights of `scores`, `(V, K)`
+    """
+    from scipy.sparse import csr_matrix, vstack
+
+    parts = (texts[start : start + _ROWS] for start in range(0, len(texts), _ROWS))
+    padded = (pad_sequence([torch.from_numpy(each) for each in part], batch_first=True) for part in parts)
+    features = vstack([csr_matrix(scores.features(tokens).numpy()) for tokens in padded])
+    estimator.fit(features / _SCALE, targets)
+    outputs = np.column_stack([estimator.intercept_, estimator.coef_ / _SCALE])
+    if len(outputs) < scores.weight.shape[1]:  # of two labels, one has the scores
+        outputs = np.concatenate([-outputs, outputs]) / 2
+    bias_and_weight = torch.from_numpy(outputs.T).to(scores.weight)
+    return bias_and_weight[0], bias_and_weight[1:]
 
 
 def fit_series(series: Sequence[np.ndarray], targets: np.ndarray) -> Fitted | None:

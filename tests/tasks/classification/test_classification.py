@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
 
 from glassgate.tasks.classification import POOLINGS, Classification, ClassificationOptions
+from glassgate.tasks.classification import task as task_module
 from glassgate.tasks.data.batches import collate
 from glassgate.tasks.data.batching import Piece
 from glassgate.tasks.data.labelled import Labelled
@@ -115,6 +117,35 @@ def test_last_is_the_last_step_of_each_direction() -> None:
         ends = torch.stack([output[0, 2], output[1, 3]])[:, :8]
         expected = network.head(torch.cat([ends, output[:, 0, 8:]], 1))
         torch.testing.assert_close(network(batch).values, expected)
+
+
+@pytest.mark.parametrize("labels", [("good", "bad"), ("good", "bad", "odd")])
+def test_networks_of_many_texts_are_averaged_with_a_logistic_regression(
+    labels: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the network is of no use, dev data leave only the logistic regression. Without them, the share is half."""
+    monkeypatch.setattr(task_module, "MAX_EXAMPLES", 0)  # no ridge regression is fitted before training
+    rows, others = ([each for each in texts(90, seed) if each.label in labels] for seed in (0, 1))
+    task = trained(rows)
+    network, train, dev = task.network.eval(), task.encoded(rows), task.encoded(others)
+    learned = network.head.weight.detach().clone()
+    assert " 50% " in task.refine(train, dev[:5])
+    torch.testing.assert_close(network.head.weight, learned / 2)
+    with torch.no_grad():
+        network.head.weight.normal_(0, 10)
+    assert " 0% " in task.refine(train, dev)
+    assert not network.head.weight.any()
+
+    fields, more = (
+        collate(part, [Piece(k, 0, len(each["units"])) for k, each in enumerate(part)], task.padding)
+        for part in (train, dev)
+    )
+    model = LogisticRegression(C=10, tol=1e-6, max_iter=1000).fit(
+        network.linear.features(fields["units"]) / 10, fields["label"]
+    )
+    expected = torch.from_numpy(model.predict_proba(network.linear.features(more["units"]) / 10))
+    torch.testing.assert_close(network(more).values.softmax(1).double(), expected, rtol=0.02, atol=0.01)
+    assert trained(rows, pooling="attention", epochs=1).refine(train, dev) == ""
 
 
 def test_some_words_are_unknown_in_training() -> None:
