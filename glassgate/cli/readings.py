@@ -1,6 +1,7 @@
 """Ranks the tasks for which a data file can be meant, each with the evidence in the file."""
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,7 +50,7 @@ def rank(path: str, format: str = "") -> list[Candidate]:
     if not Path(path).is_dir():
         readable_file(path)
     ranked: dict[str, Candidate] = {}
-    for candidate in _candidates(path, format):
+    for candidate in _File(path, format).candidates():
         ranked.setdefault(candidate.task, candidate)
     if not ranked:
         names = ", ".join(repr(column.name) for column in sniff(path).columns[:8]) or "(none)"
@@ -62,20 +63,154 @@ def rank(path: str, format: str = "") -> list[Candidate]:
     return list(ranked.values())
 
 
-def _candidates(path: str, format: str) -> Iterator[Candidate]:
-    kind = format or detect_kind(path)
-    if kind == "folder":
-        yield _task_of_folder(path)
-    elif not format and is_music(path):
-        yield Candidate("language-model", "piano rolls")
-    elif kind in ("tsf", "npy"):
-        yield Candidate("forecasting", "series of the Monash repository" if kind == "tsf" else "an array of numbers")
-    elif kind in labelled.SERIES:
-        yield _task_of_labelled_series(path, kind)
-    elif kind in records.KEYED_KINDS:
-        yield from _candidates_of_rows(path, kind)
-    else:
-        yield from _candidates_of_text(path, format, kind)
+class _File:
+    """A file, whose evidence for each task is read at most once."""
+
+    def __init__(self, path: str, format: str):
+        self.path, self.format, self.kind = path, format, format or detect_kind(path)
+
+    def candidates(self) -> Iterator[Candidate]:
+        """Yield tasks with evidence, the most likely first. A task may be repeated."""
+        if self.kind == "folder":
+            yield _task_of_folder(self.path)
+        elif not self.format and is_music(self.path):
+            yield Candidate("language-model", "piano rolls")
+        elif self.kind in ("tsf", "npy"):
+            evidence = "series of the Monash repository" if self.kind == "tsf" else "an array of numbers"
+            yield Candidate("forecasting", evidence)
+        elif self.kind in labelled.SERIES:
+            yield _task_of_labelled_series(self.path, self.kind)
+        elif self.kind in records.KEYED_KINDS:
+            yield from self._of_rows()
+        else:
+            yield from self._of_text()
+
+    @cached_property
+    def source(self) -> Source:
+        """What the beginning of the file shows."""
+        if self.kind in records.KEYED_KINDS:
+            try:
+                return sniff(self.path)
+            except UserError:
+                if not self.has_series:
+                    raise
+        elif not self.format:
+            return sniff(self.path)
+        return Source(self.path, self.kind)
+
+    @cached_property
+    def series(self) -> tuple[bool, bool]:
+        """Whether the file is a table whose series consist of numbers, and whether it has time stamps."""
+        try:
+            table = Table(self.path)
+            schema = resolve_schema(table, Schema())
+        except UserError:
+            return False, False
+        head = table.first_part
+        has_numbers = len(head) > 0 and all(head[name].map(_is_number_or_missing).all() for name in schema.target)
+        return has_numbers, schema.time is not None
+
+    @property
+    def has_series(self) -> bool:
+        """Whether rows with keys are a table of numbers, with time stamps or without."""
+        return self.series[0]
+
+    @property
+    def has_times(self) -> bool:
+        """Whether the file is a table with time stamps."""
+        return self.series[1]
+
+    @cached_property
+    def tokens(self) -> tuple[str, Layout | None]:
+        """The format of a file of labelled sequences, and the layout of its columns; "text" for other files."""
+        try:
+            return detect_format(self.path, self.format or "auto")
+        except UserError:
+            return "text", None
+
+    @property
+    def has_whole_texts(self) -> bool:
+        """Whether the columns of words and labels contain texts of several words."""
+        layout, columns = self.tokens[1], self.source.columns
+        if layout is None or len(columns) != layout.width:
+            return False
+        chosen = [columns[index] for index in (layout.token_column, layout.label_column) if index is not None]
+        return any(column.kind == TEXT and column.mean_words >= 2 for column in chosen)
+
+    def _of_rows(self) -> Iterator[Candidate]:
+        """The tasks of rows with keys, or of lists in JSON."""
+        source = self.source
+        if is_series_table(source):
+            yield _task_of_series_rows(source)
+        if self.has_series:
+            yield Candidate("forecasting", "numbers with time stamps" if self.has_times else "numbers")
+        if source.columns and source.has_header:
+            rows = islice(records.read_rows(self.path, self.kind), _EXAMINED_ROWS)
+            yield from _candidates_of_mappings(source, [row for _, row, _ in rows])
+        elif source.columns:
+            are_texts = all(column.kind in (WORD, TEXT) and not column.may_be_labels for column in source.columns)
+            if len(source.columns) == 2 and are_texts:
+                yield Candidate("translation", "lists of two texts, most of which are distinct")
+            yield from _candidates_of_labels(source)
+            yield Candidate("classification", "lists of a text and its label")
+
+    def _of_text(self) -> Iterator[Candidate]:
+        source, kind = self.source, self.kind
+        if kind in ("", "text", "csv", "xlsx") and find_token_table(self.path) is not None:
+            yield Candidate("tagging", "a column of words and one of labels")
+        found, layout = self.tokens
+        if found == "lines" or (kind in records.TABLE_KINDS and found == kind and layout is None):
+            yield Candidate("tagging", "a sentence and its labels in each line")
+        if layout is not None and layout.scheme and not self.has_whole_texts:
+            yield Candidate("tagging", f"a column of words and one of {layout.scheme} labels")
+        yield from self._of_table()
+        if source.of_kind(NUMBER) and 3 * len(source.of_kind(NUMBER, TIME)) > 2 * len(source.columns):
+            return  # numbers are never a text
+        try:
+            reader = labelled.Reader(self.path, self.format or "auto")
+            if reader.format in ("fasttext", *records.TABLE_KINDS) and (
+                self.format or not source.columns or reader.found
+            ):
+                yield Candidate("classification", "texts with labels")
+            if reader.format == "fasttext":
+                return
+        except UserError:
+            pass
+        if (self.path == STDIN or kind == "xlsx") and self.has_times:
+            yield Candidate("forecasting", "time stamps")
+        if kind != "xlsx":
+            yield from self._of_lines()
+
+    def _of_table(self) -> Iterator[Candidate]:
+        """The tasks of a table by the kinds of its columns."""
+        source = self.source
+        texts, numbers = source.of_kind(TEXT), source.of_kind(NUMBER)
+        is_labelled_series = is_series_table(source) and has_labels(source)
+        if is_labelled_series:
+            yield Candidate("classification", f"a series of {len(numbers)} numbers in each row, with a label")
+        may_be_series = not source.columns or (numbers and (not texts or source.columns[0].kind == TIME))
+        if may_be_series and (source.of_kind(TIME) or self.has_times):
+            yield Candidate("forecasting", "time stamps and columns of numbers")
+        elif source.columns and len(numbers) == len(source.columns):
+            evidence = f"{plural(len(numbers), 'column')} of numbers without time stamps"
+            yield Candidate("forecasting", evidence, is_labelled_series)
+        if looks_like_pairs(source):
+            yield Candidate("translation", "two columns of texts of similar lengths")
+        if texts or not numbers:
+            yield from _candidates_of_labels(source)
+
+    def _of_lines(self) -> Iterator[Candidate]:
+        found, source = self.tokens[0], self.source
+        has_label_file = self.path != STDIN and Path(self.path).with_suffix(LABEL_SUFFIX).exists()
+        if (found != "text" and not self.has_whole_texts) or has_label_file:
+            yield Candidate("tagging", "columns of words and labels" if found != "text" else "a file of labels")
+        has_tabs = source.separator == "\t" and len(source.columns) in (2, 3)
+        if has_tabs and lengths_agree(source):
+            yield Candidate("translation", "a tab in each line, between texts of similar lengths")
+        if source.kind not in records.TABLE_KINDS or len(source.columns) < 2:
+            yield Candidate("language-model", "lines of text")
+        if has_tabs and len(source.of_kind(TEXT)) > 1:
+            yield Candidate("translation", "a tab in each line, between texts", True)
 
 
 def _task_of_folder(path: str) -> Candidate:
@@ -105,30 +240,6 @@ def _task_of_series_rows(source: Source) -> Candidate:
     names = [column for column in source.columns if column.kind == NUMBER and column.values]
     is_numeric = len(names) == 1 and not names[0].may_be_labels and not names[0].are_whole_numbers
     return Candidate("regression" if is_numeric else "classification", "a series of numbers and a label in each row")
-
-
-def _candidates_of_rows(path: str, kind: str) -> Iterator[Candidate]:
-    """The tasks of rows with keys, or of lists in JSON."""
-    has_series, has_times = _series_in(path)
-    try:
-        source = sniff(path)
-    except UserError:
-        if not has_series:
-            raise
-        source = Source(path, kind)
-    if is_series_table(source):
-        yield _task_of_series_rows(source)
-    if has_series:
-        yield Candidate("forecasting", "numbers with time stamps" if has_times else "numbers")
-    if source.columns and source.has_header:
-        rows = islice(records.read_rows(path, kind), _EXAMINED_ROWS)
-        yield from _candidates_of_mappings(source, [row for _, row, _ in rows])
-    elif source.columns:
-        are_texts = all(column.kind in (WORD, TEXT) and not column.may_be_labels for column in source.columns)
-        if len(source.columns) == 2 and are_texts:
-            yield Candidate("translation", "lists of two texts, most of which are distinct")
-        yield from _candidates_of_labels(source)
-        yield Candidate("classification", "lists of a text and its label")
 
 
 def _candidates_of_mappings(source: Source, rows: Sequence[dict[str, Any]]) -> Iterator[Candidate]:
@@ -161,58 +272,6 @@ def _candidates_of_mappings(source: Source, rows: Sequence[dict[str, Any]]) -> I
         yield Candidate("language-model", "texts")
 
 
-def _candidates_of_text(path: str, format: str, kind: str) -> Iterator[Candidate]:
-    source = sniff(path) if not format else Source(path, kind)
-    if kind in ("", "text", "csv", "xlsx") and find_token_table(path) is not None:
-        yield Candidate("tagging", "a column of words and one of labels")
-    found, layout = _format_of_tokens(path, format)
-    if found == "lines" or (kind in records.TABLE_KINDS and found == kind and layout is None):
-        yield Candidate("tagging", "a sentence and its labels in each line")
-    if layout is not None and layout.scheme and not _has_whole_texts(source, layout):
-        yield Candidate("tagging", f"a column of words and one of {layout.scheme} labels")
-    yield from _candidates_of_table(path, source)
-    if source.of_kind(NUMBER) and 3 * len(source.of_kind(NUMBER, TIME)) > 2 * len(source.columns):
-        return  # numbers are never a text
-    try:
-        reader = labelled.Reader(path, format or "auto")
-        if reader.format in ("fasttext", *records.TABLE_KINDS) and (format or not source.columns or reader.found):
-            yield Candidate("classification", "texts with labels")
-        if reader.format == "fasttext":
-            return
-    except UserError:
-        pass
-    if (path == STDIN or kind == "xlsx") and _series_in(path)[1]:
-        yield Candidate("forecasting", "time stamps")
-    if kind != "xlsx":
-        yield from _candidates_of_lines(path, found, layout, source)
-
-
-def _format_of_tokens(path: str, format: str) -> tuple[str, Layout | None]:
-    """The format of a file of labelled sequences, and the layout of its columns; "text" for other files."""
-    try:
-        return detect_format(path, format or "auto")
-    except UserError:
-        return "text", None
-
-
-def _candidates_of_table(path: str, source: Source) -> Iterator[Candidate]:
-    """The tasks of a table by the kinds of its columns."""
-    texts, numbers = source.of_kind(TEXT), source.of_kind(NUMBER)
-    is_labelled_series = is_series_table(source) and has_labels(source)
-    if is_labelled_series:
-        yield Candidate("classification", f"a series of {len(numbers)} numbers in each row, with a label")
-    may_be_series = not source.columns or (numbers and (not texts or source.columns[0].kind == TIME))
-    if may_be_series and (source.of_kind(TIME) or _series_in(path)[1]):
-        yield Candidate("forecasting", "time stamps and columns of numbers")
-    elif source.columns and len(numbers) == len(source.columns):
-        evidence = f"{plural(len(numbers), 'column')} of numbers without time stamps"
-        yield Candidate("forecasting", evidence, is_labelled_series)
-    if looks_like_pairs(source):
-        yield Candidate("translation", "two columns of texts of similar lengths")
-    if texts or not numbers:
-        yield from _candidates_of_labels(source)
-
-
 def _candidates_of_labels(source: Source) -> Iterator[Candidate]:
     """Classification and regression, if columns can contain texts and their labels, also if it is unclear which."""
     if len(source.columns) < 2:
@@ -239,41 +298,6 @@ def _columns_of(source: Source, role: roles.Role) -> list[int]:
     indices = usual or [index for index, column in enumerate(source.columns) if any(column is each for each in found)]
     has_texts = any(name in roles.TEXT_ROLE.usual_names for name in names) or bool(texts)
     return indices if has_texts else []
-
-
-def _candidates_of_lines(path: str, found: str, layout: Layout | None, source: Source) -> Iterator[Candidate]:
-    is_table = source.kind in records.TABLE_KINDS and len(source.columns) > 1
-    has_labels = path != STDIN and Path(path).with_suffix(LABEL_SUFFIX).exists()
-    if (found != "text" and not _has_whole_texts(source, layout)) or has_labels:
-        yield Candidate("tagging", "columns of words and labels" if found != "text" else "a file of labels")
-    has_tabs = source.separator == "\t" and len(source.columns) in (2, 3)
-    if has_tabs and lengths_agree(source):
-        yield Candidate("translation", "a tab in each line, between texts of similar lengths")
-    if not is_table:
-        yield Candidate("language-model", "lines of text")
-    if has_tabs and len(source.of_kind(TEXT)) > 1:
-        yield Candidate("translation", "a tab in each line, between texts", True)
-
-
-def _has_whole_texts(source: Source, layout: Layout | None) -> bool:
-    """Whether the columns of words and labels contain texts of several words."""
-    if layout is None or len(source.columns) != layout.width:
-        return False
-    chosen: Sequence[int | None] = (layout.token_column, layout.label_column)
-    columns = [source.columns[index] for index in chosen if index is not None]
-    return any(column.kind == TEXT and column.mean_words >= 2 for column in columns)
-
-
-def _series_in(path: str) -> tuple[bool, bool]:
-    """Whether a file is a table whose series consist of numbers, and whether it has time stamps."""
-    try:
-        table = Table(path)
-        schema = resolve_schema(table, Schema())
-    except UserError:
-        return False, False
-    head = table.first_part
-    has_numbers = len(head) > 0 and all(head[name].map(_is_number_or_missing).all() for name in schema.target)
-    return has_numbers, schema.time is not None
 
 
 def _is_number_or_missing(value: Any) -> bool:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from glassgate.cli import main
+from glassgate.cli import main, readings
 from glassgate.cli.readings import rank
+from glassgate.tasks.forecasting.series import Table
 from tests.tasks.data.test_columns import PUBLIC, SAID
 
 
@@ -50,3 +51,18 @@ def test_look_at_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["look", f"{tmp_path}/none.csv"]) == 2
     assert "none.csv: no such file" in capsys.readouterr().err
     assert main(["look", f"{tmp_path}/none.odd"]) == 2
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.txt"])
+def test_the_table_of_series_is_read_once(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [(f"2024-01-{day:02}", day % 7) for day in range(1, 29)]
+    lines = {
+        "a.csv": "day,y\n" + "".join(f"{day},{y}\n" for day, y in rows),
+        "a.jsonl": "".join(f'{{"day": "{day}", "y": {y}}}\n' for day, y in rows),
+        "a.txt": "".join(f"{day} {y}\n" for day, y in rows),
+    }
+    (tmp_path / name).write_text(lines[name])
+    built: list[str] = []
+    monkeypatch.setattr(readings, "Table", lambda path: built.append(path) or Table(path))
+    assert rank(f"{tmp_path}/{name}")[0].task == "forecasting"
+    assert len(built) <= 1
