@@ -73,7 +73,7 @@ def _look(arguments: Namespace, rest: list[str], format: str) -> None:
     """
     ranked = [Candidate(arguments.task, "")] if arguments.task else rank(arguments.file, format)
     accepted: list[tuple[Candidate, list[str]]] = []
-    first_error: UserError | None = None
+    errors: list[tuple[str, UserError]] = []  # of tasks that are more likely than the accepted one
     for candidate in ranked:
         if accepted and not candidate.is_rival:
             break
@@ -81,7 +81,7 @@ def _look(arguments: Namespace, rest: list[str], format: str) -> None:
             notes = _Notes()
             examples, words = _read(candidate.task, arguments.file, rest, notes)
         except UserError as error:
-            first_error = first_error or error
+            errors += [] if accepted else [(candidate.task, error)]
             continue
         if not accepted:
             _print_examples(candidate, arguments, notes, examples)
@@ -89,8 +89,9 @@ def _look(arguments: Namespace, rest: list[str], format: str) -> None:
         if len(accepted) == 2:
             break
     if not accepted:
-        assert first_error is not None
-        raise first_error
+        raise errors[0][1]
+    for task, error in errors:
+        print(f"\nnot read as data for {task}: {error}")
     for number, (candidate, words) in enumerate(accepted):
         options = "".join(f" {quote(word)}" for word in words)
         title = "train on it" if not number else f"it can also be data for {candidate.task} ({candidate.evidence})"

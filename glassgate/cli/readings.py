@@ -184,7 +184,8 @@ class _File:
     def _of_table(self) -> Iterator[Candidate]:
         """The tasks of a table by the kinds of its columns."""
         source = self.source
-        texts, numbers = source.of_kind(TEXT), source.of_kind(NUMBER)
+        texts = [column for column in source.of_kind(TEXT) if column.distinct > 1]
+        numbers = source.of_kind(NUMBER)
         is_labelled_series = is_series_table(source) and has_labels(source)
         if is_labelled_series:
             yield Candidate("classification", f"a series of {len(numbers)} numbers in each row, with a label")
@@ -279,7 +280,9 @@ def _candidates_of_labels(source: Source) -> Iterator[Candidate]:
     labels, numbers = (_columns_of(source, role) for role in (roles.LABEL_ROLE, roles.NUMBER_ROLE))
     if labels:
         distinct = source.columns[labels[0]].distinct
-        is_decimal = source.columns[labels[0]].kind == NUMBER and not source.columns[labels[0]].may_be_labels
+        is_decimal = (
+            distinct > 0 and source.columns[labels[0]].kind == NUMBER and not source.columns[labels[0]].may_be_labels
+        )
         if is_decimal:
             yield Candidate("regression", f"texts, and {distinct} distinct numbers")
         yield Candidate("classification", f"texts, and {plural(distinct, 'distinct label')}")

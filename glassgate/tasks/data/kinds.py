@@ -40,7 +40,7 @@ _DATE = re.compile(
 )
 _NAME = re.compile(r"[^\W\d]\w*")
 _SENTENCE = re.compile("[\u3040-\u30ff\u3400-\u9fff]{6}")
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{2,3})*,\d{3}(\.\d+)?")  # also lakhs: 12,34,567
 _USUAL_NAMES = {"id", "source", "target", *LABEL_COLUMNS, *TAG_COLUMNS, *TEXT_COLUMNS, *TOKEN_COLUMNS}
 
 

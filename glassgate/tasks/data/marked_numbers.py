@@ -11,7 +11,7 @@ MARK = r"[^\d\s.,+\-eE'\u2019]"
 """A pattern of characters that plain numbers lack."""
 _IN_PARENTHESES = re.compile(r"\(([^-].*)\)")  # a negative number of accountants
 _FACTORS = {"K": 1e3, "M": 1e6, "B": 1e9}
-_CURRENCY = "[$\u20ac\u00a3\u00a5\u20b9]"
+_CURRENCY = "[$\u20ac\u00a3\u00a5\uffe5\u20b9\u20a9\u5143\u5186]|CHF|USD|EUR|GBP|JPY|CNY|INR|SEK|NOK|DKK|PLN|CZK"
 _GROUPS = "\u00a0\u202f '\u2019"  # between thousands
 _NO_UNITS = "(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|[ap]\\.?m\\.?$|ad$|bc$|b?ce$|uhr$|[kmb]$)"
 _UNITS = "[kcmdn]?m|k?g|mg|m?l|t|lb|oz|ft|[kMG]?Wh?|[kMG]?Hz|[hkM]?Pa|m?bar|m?[VAs]|min|h|mph|ppm|ppb"

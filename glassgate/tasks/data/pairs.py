@@ -242,8 +242,10 @@ def _find_side(columns: list[Column], others: Found, count: int, asks: bool) -> 
     not name sides, all of them are returned if `asks` is true.
     """
     named = [column for column in columns if _names_side(column)]
-    texts = [column for column in columns if column.kind == TEXT and not column.may_be_labels]
-    all_words = [column for column in columns if column.kind in (WORD, TEXT)]
+    all_words = [
+        column for column in columns if column.kind in (WORD, TEXT) and (column.distinct > 1 or len(column.values) < 2)
+    ]
+    texts = [column for column in all_words if column.kind == TEXT and not column.may_be_labels]
     words = [column for column in all_words if not column.may_be_labels]
     if len(named) == count and all(map(_names_side, others.values())):
         return named[:1]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from glassgate.tasks.data.annotations import is_rejected, usual_row
 from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.files import loading, readable_file
 from glassgate.tasks.data.json_rows import read_json, read_json_lines
@@ -61,7 +62,7 @@ def read_rows(path: str | Path, kind: str = "") -> Iterator[tuple[int, Any, Labe
         rows = _parquet(path)
     else:
         rows = ((number, row, {}) for number, row in (read_json if kind == "json" else read_json_lines)(path))
-    return ((number, flat(row), names) for number, row, names in rows)
+    return ((number, flat(usual_row(row)), names) for number, row, names in rows if not is_rejected(row))
 
 
 def split_parts(data: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import multimode
 from typing import Any
 
+from glassgate.tasks.data.annotations import reject_unread_format
 from glassgate.tasks.data.detect import detect_kind, is_number_or_time
 from glassgate.tasks.data.dialect import EXAMINED_LINES, Dialect, dialect_of
 from glassgate.tasks.data.excel import excel_rows
@@ -151,6 +152,7 @@ def _sniff(path: str, kind: str, names: tuple[str, ...], separator: str | None, 
     if kind not in _TEXT_KINDS:
         return Source(path, kind)
     lines = [line for _, line in islice(read_lines(path), EXAMINED_LINES)]
+    reject_unread_format(path, lines)
     found = dialect_of(lines, "\t" if kind == "tsv" else separator, names)
     if found is None:
         return Source(path, kind)

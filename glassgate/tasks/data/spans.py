@@ -8,7 +8,7 @@ from typing import Any
 from glassgate.tasks.errors import DataError
 
 _TOKENS = re.compile("[\u3040-\u30ff\u3400-\u9fff]|[^\\W\u3040-\u30ff\u3400-\u9fff]+|[^\\w\\s]")
-_KEYS = (("start", "start_offset", "begin"), ("end", "end_offset"), ("label", "type", "entity", "tag"))
+_KEYS = (("start", "start_offset", "begin"), ("end", "end_offset"), ("label", "labels", "type", "entity", "tag"))
 
 Span = tuple[int, int, str]
 """The first character, the character after the last one, and the label."""
@@ -28,6 +28,8 @@ def as_spans(value: Any) -> list[Span] | None:
 def _as_span(value: Any) -> Span | None:
     if isinstance(value, dict):
         value = [next((value[key] for key in keys if key in value), None) for keys in _KEYS]
+        if isinstance(value[2], list) and len(value[2]) == 1:  # Label Studio allows several labels of a span
+            value = [*value[:2], value[2][0]]
     is_span = isinstance(value, list) and [*map(type, value)] == [int, int, str]
     return tuple(value) if is_span else None
 

@@ -38,7 +38,7 @@ _AMBIGUOUS_NUMBER = r"[+-]?[1-9]\d{0,2}[.,]\d{3}"
 # For each decimal mark, the numbers that require it, such as 3,5 or 1.234,5 or 1.234.567 for the comma.
 _UNAMBIGUOUS_NUMBERS = {
     ",": r"[+-]?((\d+|\d{1,3}(\.\d{3})+),\d+(e[+-]?\d+)?|\d{1,3}(\.\d{3}){2,})",
-    ".": r"[+-]?((\d*|\d{1,3}(,\d{3})+)\.\d+(e[+-]?\d+)?|\d{1,3}(,\d{3}){2,})",
+    ".": r"[+-]?((\d*|\d{1,3}(,\d{2,3})*,\d{3})\.\d+(e[+-]?\d+)?|\d{1,3}(,\d{2,3})+,\d{3})",
 }
 
 
@@ -110,6 +110,7 @@ def resolve_schema(table: Table, schema: Schema, reading: Reading = NO_READING) 
     if not schema.target and len(target) > 1:
         target = tuple(name for name in target if not _numbers_rows(table, name))
         counters |= {name for name in target if are_second_times(table.beginning(name))}
+        counters |= {name for name in target if name == names[0] and counts_steps(table.beginning(name))}
         target = tuple(name for name in target if name not in counters)
     if counters and table.path is not None:
         table.note += f", without {', '.join(map(repr, sorted(counters)))}, which counts steps or times"
@@ -240,7 +241,8 @@ class Numbers:
                 "column to one unit",
             )
         if not self.table.is_typed:
-            thousands = rf"(?<=\d){'[.]' if self.decimal == ',' else ','}(?=\d{{3}}(?!\d))"
+            mark = "[.]" if self.decimal == "," else ","
+            thousands = rf"(?<=\d){mark}(?=(\d{{2}}{mark})*\d{{3}}(?!\d))"  # also lakhs: 12,34,567
             bare = _without_spaces(bare).str.replace(thousands, "", regex=True)
             bare = bare.str.replace(self.decimal, ".", regex=False)
         numbers = pd.to_numeric(bare, errors="coerce").to_numpy(np.float64, na_value=np.nan) * factors

@@ -1,0 +1,78 @@
+"""Exports of annotation tools: JSON rows with the usual names, and formats that are recognised but not read."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from glassgate.tasks.errors import DataError
+
+_EXAMINED_LINES = 40
+_CONLL = "export it as CoNLL 2002 or 2003, with a word and its label per line"
+_UNREAD: Sequence[tuple[str, str, str]] = (  # a regular expression for a line, the name of the format, and the remedy
+    (r"#FORMAT=WebAnno TSV", "WebAnno TSV", _CONLL),
+    (r"[TEAR]\d+\t\S+ [\d;: ]*\d+[\t ].*", "annotations of brat without their text", _CONLL),
+    (r"#BOS \d+", "the export format of NEGRA and TIGER", _CONLL),
+    (
+        r"<(s|doc|text|p)( [^>]*)?>",
+        "a corpus with XML tags",
+        "remove the tags, and leave an empty line after a sentence",
+    ),
+    (r"\[ \S+/[A-Z$]+.*", "chunks of the Penn Treebank", "write a sentence per line, without brackets: the/DT dog/NN"),
+    (r"\(\s*\([A-Z]+[ (-].*", "trees of the Penn Treebank", "write a sentence per line: the/DT dog/NN"),
+    (r"LabVIEW Measurement\b.*", "a LabVIEW measurement", "remove the lines above the names of the columns"),
+)
+
+
+def reject_unread_format(path: str | Path, lines: Sequence[str]) -> None:
+    """Raise a DataError if a line at the beginning of a file shows a format that would be read wrongly.
+
+    Args:
+        lines: the first lines of the file
+    """
+    for number, line in enumerate(lines[:_EXAMINED_LINES], start=1):
+        for pattern, name, remedy in _UNREAD:
+            if re.match(f"(?:{pattern})", line.strip("\ufeff")):
+                raise DataError(path, number, f"expected text or a table, got {name}, which is not read; {remedy}")
+
+
+def usual_row(row: Any) -> Any:
+    """Return a row of Label Studio, Prodigy or spaCy with the usual keys of texts, labels and spans.
+
+    Example:
+        >>> usual_row(["Anna sings", {"entities": [[0, 4, "PER"]]}])
+        {'text': 'Anna sings', 'entities': [[0, 4, 'PER']]}
+        >>> usual_row({"text": "fine", "accept": ["good"], "options": [], "_task_hash": 1, "answer": "accept"})
+        {'text': 'fine', 'label': 'good'}
+    """
+    if isinstance(row, list) and [*map(type, row)] == [str, dict] and isinstance(row[1].get("entities"), list):
+        return {"text": row[0], "entities": row[1]["entities"]}
+    if not isinstance(row, dict):
+        return row
+    if isinstance(row.get("data"), dict) and _are_annotations(row.get("annotations")):
+        return row["data"] | _answers(row["annotations"][0]["result"])
+    if "_task_hash" in row and "answer" in row:
+        chosen = {key: value for key, value in row.items() if key in ("text", "label", "spans", "meta")}
+        if isinstance(row.get("accept"), list) and len(row["accept"]) == 1:
+            chosen["label"] = row["accept"][0]
+        return chosen
+    return row
+
+
+def is_rejected(row: Any) -> bool:
+    """Whether an annotator has rejected or skipped a row of Prodigy with a choice or spans."""
+    is_answered = isinstance(row, dict) and "_task_hash" in row and ("accept" in row or "spans" in row)
+    return is_answered and row.get("answer") in ("reject", "ignore")
+
+
+def _are_annotations(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict) and "result" in value[0]
+
+
+def _answers(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The label of a text if the results are a choice, or else its spans."""
+    values = [result.get("value", {}) for result in results]
+    choices = [value["choices"] for value in values if "choices" in value]
+    if choices:
+        return {"label": choices[0][0] if len(choices[0]) == 1 else choices[0]}
+    return {"spans": values}
