@@ -90,8 +90,8 @@ def _look(arguments: Namespace, rest: list[str], format: str) -> None:
             break
     if not accepted:
         raise errors[0][1]
-    for task, error in errors:
-        print(f"\nnot read as data for {task}: {error}")
+    for task, reason in errors:
+        print(f"\nnot read as data for {task}: {reason}")
     for number, (candidate, words) in enumerate(accepted):
         options = "".join(f" {quote(word)}" for word in words)
         title = "train on it" if not number else f"it can also be data for {candidate.task} ({candidate.evidence})"
