@@ -17,11 +17,7 @@ NORMALIZATIONS = ("last", "window", "none")
 
 @dataclass(frozen=True, kw_only=True)
 class ForecastingOptions(Options):
-    """The options of forecasting.
-
-    Raises:
-        OptionError: incompatible options; see `Options`
-    """
+    """The options of forecasting."""
 
     common: ClassVar = (*Options.common, "horizon", "target")
     file_options: ClassVar = (*Options.file_options, "time", "series", "time_format", "decimal", "missing")

@@ -99,13 +99,10 @@ class _Rows:
         arrays: an empty store for the columns of the table, in memory or in a temporary folder
 
     Attributes:
-        names: the names of the series; one empty name if the table has no column of series names
-        row_numbers: the number of each row in the table, `(R,)`
-        values: the columns of numbers by name, `(R,)` each
+        names, static: the name and the static properties of each series; one empty name without a column of names
+        row_numbers, values: the number of each row in the table, and the columns of numbers by name, `(R,)` each
         times: the time stamps, `(R,)`; without a column of time stamps, the index of each row in its series
-        static: the static properties of each series
-        order: a permutation of the rows in which the rows of each series are adjacent
-        bounds: the bounds of the series in `order`: series k is from `bounds[k]` to `bounds[k + 1]`
+        order, bounds: a permutation of the rows in which series k is from `bounds[k]` to `bounds[k + 1]`
         notes: remarks for the user, such as a detected number format
     """
 

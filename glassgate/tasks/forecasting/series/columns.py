@@ -44,18 +44,9 @@ _UNAMBIGUOUS_NUMBERS = {
 
 @dataclass(frozen=True)
 class Schema:
-    """The role of each column of a table.
+    """The role of each column of a table, and the forms of its values; the options of the same names describe them.
 
-    Attributes:
-        target: the columns to forecast, each of which is a series; all columns without another role if empty
-        time: the column of time stamps; detected if None
-        series: the column with the name of each row's series, in a table that contains several series; detected if None
-        past: the columns of covariates that are known only up to the present
-        known: the columns of covariates that are also known for the future
-        static: the columns of numbers or texts that are constant for a series
-        time_format: the format of the time stamps, as in `strptime`; detected if empty
-        missing: how gaps are handled: "error" raises an error, "last" repeats the value before the gap
-        decimal: the decimal mark, "." or ","; detected if empty
+    Empty values are detected. Each column of `target` is a series, or several if `series` names the series of each row.
     """
 
     target: tuple[str, ...] = ()

@@ -56,10 +56,7 @@ class Stamps:
         format: the format, as in `strptime`; detected if empty
         preferred: the format that is chosen if several match; empty to choose by regularity
 
-    Attributes:
-        zone: the time zone, a name or an offset; empty if the time stamps have none. Set by `finish`
-        is_local: whether the time stamps are in local time, as with steps of a day or longer; otherwise they are in UTC
-        form: the form in which the input is written, see `zones.find_form`; empty if it is unknown
+    `finish` sets `zone`, `is_local` (for steps of a day or longer) and `form`, which `Frequency` describes.
     """
 
     def __init__(self, fault: Callable[[int | None, str], DataError], name: str, format: str = "", preferred: str = ""):
