@@ -6,17 +6,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from glassgate.tasks.data import labelled, records, roles
+from glassgate.tasks.data import kinds, labelled, records, roles
 from glassgate.tasks.data.columns import LABEL_SUFFIX, Layout
-from glassgate.tasks.data.declared import read_declared
 from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.files import STDIN, readable_file
 from glassgate.tasks.data.formats import FOLDER, detect_format, find_token_table
 from glassgate.tasks.data.kinds import NUMBER, TEXT, TIME, WORD
 from glassgate.tasks.data.labelled_series import find_targets, has_labels, is_series_table
+from glassgate.tasks.data.lines import read_declared
 from glassgate.tasks.data.pairs import is_side_name, lengths_agree, looks_like_pairs
 from glassgate.tasks.data.sniff import Source, sniff
-from glassgate.tasks.data.spans import as_spans
+from glassgate.tasks.data.tagged import as_spans
 from glassgate.tasks.errors import DataError, UserError
 from glassgate.tasks.forecasting.series import Schema, Table, resolve_schema
 from glassgate.tasks.language_model.music import is_music
@@ -246,18 +246,18 @@ def _task_of_series_rows(source: Source) -> Candidate:
 def _candidates_of_mappings(source: Source, rows: Sequence[dict[str, Any]]) -> Iterator[Candidate]:
     row = rows[0]
     texts = [column for column in source.columns if column.kind == TEXT and not column.may_be_labels]
-    named = [key for key in row if is_side_name(records.last_name(key)) and key != "id"]
+    named = [key for key in row if is_side_name(kinds.last_name(key)) and key != "id"]
     if len(named) == 2 and all(isinstance(row[key], str) for key in named):
         yield Candidate("translation", f"the keys {', '.join(map(repr, named))}")
     keys = [key.lower() for key in row]
-    has_tags = any(key in records.TAG_COLUMNS for key in keys)
+    has_tags = any(key in kinds.TAG_COLUMNS for key in keys)
     lists = [key for key, value in row.items() if isinstance(value, list)]
-    text = next((str(row[key]) for key in row if key.lower() in records.TOKEN_COLUMNS), "")
+    text = next((str(row[key]) for key in row if key.lower() in kinds.TOKEN_COLUMNS), "")
     sequences = [
         records.as_sequences(row[one], row[two])
         for one in row
         for two in row
-        if one.lower() in (*records.TOKEN_COLUMNS, *records.TEXT_COLUMNS) and two.lower() in records.TAG_COLUMNS
+        if one.lower() in (*kinds.TOKEN_COLUMNS, *kinds.TEXT_COLUMNS) and two.lower() in kinds.TAG_COLUMNS
     ]
     has_sequences = any(pair and len(pair[0]) > 1 for pair in sequences)
     if any(as_spans(each.get(key)) for each in rows for key in lists):
@@ -265,11 +265,11 @@ def _candidates_of_mappings(source: Source, rows: Sequence[dict[str, Any]]) -> I
     if len(lists) > 1 or has_sequences or (has_tags and len(text.split()) == 1 and len(source.columns) > 2):
         yield Candidate("tagging", "lists of tokens and labels" if lists else "tokens and labels")
     yield from _candidates_of_labels(source)
-    if any(key in records.TEXT_COLUMNS for key in keys) and any(key in records.LABEL_COLUMNS for key in keys):
+    if any(key in kinds.TEXT_COLUMNS for key in keys) and any(key in kinds.LABEL_COLUMNS for key in keys):
         yield Candidate("classification", "texts with labels")
     if len(texts) == 2 and len(source.columns) <= 3:
         yield Candidate("translation", f"texts under {texts[0].name!r} and {texts[1].name!r}", True)
-    if not has_tags and not any(key in records.LABEL_COLUMNS for key in keys):
+    if not has_tags and not any(key in kinds.LABEL_COLUMNS for key in keys):
         yield Candidate("language-model", "texts")
 
 

@@ -279,7 +279,7 @@ QUESTIONS: dict[str, tuple[str, str, str]] = {
     "two nested texts": (
         "a.jsonl",
         "".join(f"{json.dumps({'one': {'text': a, 'n': 1}, 'two': {'text': b, 'n': 2}})}\n" for a, b in PAIRS),
-        "choose --text-column one.text, or --text-column two.text",
+        "the texts can be in column 'one.text' or 'two.text'; choose one with --text-column",
     ),
     "dashes": (
         "a.csv",

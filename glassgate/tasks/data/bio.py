@@ -16,12 +16,7 @@ _LETTERS_IN_IOB2 = {"U": "B", "S": "B", "L": "I", "E": "I", "M": "I"}
 
 
 def is_bio(labels: Iterable[str]) -> bool:
-    """Whether all labels are in BIO form, and at least one begins an entity.
-
-    Example:
-        >>> is_bio(["O", "B-PER", "I-PER"]), is_bio(["NOUN", "VERB"])
-        (True, False)
-    """
+    """Whether all labels are in BIO form, and at least one begins an entity."""
     labels = set(labels)
     return all(BIO_LABEL.fullmatch(label) for label in labels) and any(label[0] == "B" for label in labels)
 
@@ -34,12 +29,6 @@ def detect_scheme(sequences: Iterable[Sequence[str]], in_order: bool = True) -> 
     Args:
         sequences: the labels of each sequence
         in_order: whether the labels are in the order of the tokens; IOB1 is detected only if they are
-
-    Example:
-        >>> detect_scheme([["I-PER", "I-PER", "O"]])
-        'IOB1'
-        >>> detect_scheme([["B-PER", "L-PER", "U-LOC"]])
-        'BILUO'
     """
     sequences = [list(sequence) for sequence in sequences]
     labels = {label for sequence in sequences for label in sequence}
@@ -58,12 +47,7 @@ def detect_scheme(sequences: Iterable[Sequence[str]], in_order: bool = True) -> 
 
 
 def describe_scheme(scheme: str) -> str:
-    """Describe the scheme of a label column, for messages.
-
-    Example:
-        >>> describe_scheme("IOB2"), describe_scheme("BILUO"), describe_scheme("")
-        (' (IOB2)', ' (BILUO, converted to IOB2)', '')
-    """
+    """Describe the scheme of a label column, for messages, such as " (BILUO, converted to IOB2)"."""
     return {"": "", "IOB2": " (IOB2)"}.get(scheme, f" ({scheme}, converted to IOB2)")
 
 
@@ -85,26 +69,12 @@ def to_iob2(labels: Sequence[str], scheme: str) -> list[str]:
 
 
 def entity_type(label: str) -> str:
-    """Return a label without the letter of its scheme.
-
-    Example:
-        >>> entity_type("B-PER"), entity_type("NOUN")
-        ('PER', 'NOUN')
-    """
+    """Return a label without the letter of its scheme, such as "PER" for "B-PER"."""
     return label[2:] if label[1:2] == "-" else label
 
 
 def may_follow(before: str | None, label: str) -> bool:
-    """Whether a label may follow another one: I-X may only continue an entity of type X.
-
-    Args:
-        before: the previous label; None if `label` is the first
-        label: the label
-
-    Example:
-        >>> may_follow("B-PER", "I-PER"), may_follow("B-LOC", "I-PER"), may_follow(None, "I-PER")
-        (True, False, False)
-    """
+    """Whether a label may follow another one or, if that is None, begin a sequence: I-X only continues an entity X."""
     return label[0] != "I" or (before is not None and before[0] != "O" and before[1:] == label[1:])
 
 

@@ -8,14 +8,14 @@ from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any
 
-from glassgate.tasks.data import records
 from glassgate.tasks.data.bio import describe_scheme, detect_scheme, entity_type
 from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.dialect import SEPARATORS
-from glassgate.tasks.data.kinds import cell_text
+from glassgate.tasks.data.kinds import TAG_COLUMNS, TOKEN_COLUMNS, cell_text
 from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.data.reading import NO_READING, Reading
-from glassgate.tasks.data.roles import Role, assign
+from glassgate.tasks.data.records import KEYED_KINDS
+from glassgate.tasks.data.roles import Role, assign, lacking_roles, missing_column
 from glassgate.tasks.data.sniff import sniff
 from glassgate.tasks.data.token_roles import (
     FIRST_TOKENS,
@@ -38,6 +38,10 @@ _COMMENT_FIELD = re.compile(r"#\s*[\w:.-]+(\[\w+\])?\s*=|#\s*(newdoc|newpar|begi
 _BLANKS = re.compile(r"[ \t]+")
 _TOKEN_ID = re.compile(r"\d+([-.]\d+)?")
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+
+
+Rows = list[Sequence[str]]
+"""The rows of a sequence, with the cells of a token each."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ class Layout:
     @property
     def is_table(self) -> bool:
         """Whether the file is CSV, a sheet of Excel, or rows with keys."""
-        return self.kind in ("csv", "xlsx", *records.KEYED_KINDS)
+        return self.kind in ("csv", "xlsx", *KEYED_KINDS)
 
     def description(self) -> str:
         """Describe the columns: by name in a table, by number from 1 in other files.
@@ -141,24 +145,25 @@ class Wanted:
 
 
 ANY_COLUMNS = Wanted()
-"""Columns without options."""
 
 
 def conllu_layout(column: str | None = None, labelled: bool = True) -> Layout:
-    """Return the layout of CoNLL-U.
-
-    Args:
-        column: the column of the labels; "upos" if None
-        labelled: whether the layout has a column of labels
-
-    Raises:
-        OptionError: the column does not exist
-    """
+    """Return the layout of CoNLL-U with a column of labels, "upos" if None; or without labels."""
     column = column or "upos"
     if column not in CONLLU_COLUMNS:
         raise OptionError(f"--label-column: expected one of {', '.join(CONLLU_COLUMNS)} for CoNLL-U, got {column!r}")
     label = CONLLU_COLUMNS.index(column) if labelled else None
     return Layout("conllu", "\t", len(CONLLU_COLUMNS), CONLLU_COLUMNS.index("form"), label)
+
+
+def is_break(line: str) -> bool:
+    """Whether a line separates sequences."""
+    return not line.strip() or line.startswith("-DOCSTART-")
+
+
+def split_cells(line: str, separator: str | None) -> list[str]:
+    """Split a line at a separator or, if it is None, at blanks and tabs; no-break spaces belong to words."""
+    return line.split(separator) if separator else [cell for cell in _BLANKS.split(line) if cell]
 
 
 def is_comment(line: str, cell_count: int, width: int) -> bool:
@@ -171,114 +176,6 @@ def is_comment(line: str, cell_count: int, width: int) -> bool:
     return line.startswith("#") and (bool(_COMMENT_FIELD.match(line)) or cell_count != width)
 
 
-def detect_layout(path: str | Path, wanted: Wanted = ANY_COLUMNS, separator: str | None = None) -> Layout | None:
-    """Detect the layout of a file with a token per row, other than a table.
-
-    Args:
-        separator: the separator of the columns; detected if None
-
-    Returns:
-        the layout; None if the lines have no columns
-
-    Raises:
-        DataError: see `read_lines`; the tokens can be in two columns
-        OptionError: the column does not exist
-    """
-    lines = [line for _, line in islice(read_lines(path), _EXAMINED_ROWS)]
-    separator = separator or _detect_separator(lines)
-    sequences = list(_split_sequences(lines, separator))
-    width = next((width for width, _ in Counter(map(len, chain.from_iterable(sequences))).most_common(1)), 0)
-    if width < (2 if wanted.labelled else 1):
-        return None
-    sequences = [*filter(None, ([r for r in rows if len(r) == width or r[0][:1] != "#"] for rows in sequences))]
-    if separator == "\t" and width == len(CONLLU_COLUMNS) and all(_TOKEN_ID.fullmatch(row[0]) for row in sequences[0]):
-        return conllu_layout(wanted.label_column, wanted.labelled)
-    sequences = [rows for rows in sequences if all(len(row) == width for row in rows)] or sequences
-    has_comments = _have_leading_comments(sequences)
-    if has_comments:
-        sequences = [*filter(None, (rows[1:] for rows in sequences))]
-    names = find_header(sequences) if sequences else ()
-    if names:
-        sequences = [*filter(None, [sequences[0][1:], *sequences[1:]])]
-    sequences = [rows for rows in sequences if all(len(row) == width for row in rows)]
-    layout = Layout("columns", separator, width, names=names, has_leading_comments=has_comments)
-    if not sequences:
-        return replace(layout, label_column=width - 1 if wanted.labelled else None, is_clear=bool(names))
-    layout = _assign(path, layout, sequences, wanted)
-    rows = [split_cells(line, separator) for line in lines if line.strip()]
-    return replace(layout, is_clear=_are_clear(layout, rows, {entity_type(label) for label in wanted.labels}))
-
-
-def detect_table(path: str | Path, wanted: Wanted = ANY_COLUMNS) -> Layout:
-    """Detect the layout of a table, CSV or Excel, with a token per row; see `detect_layout`.
-
-    Raises:
-        DataError: see `read_lines`; the columns have no usual names, and their content does not show their roles
-        OptionError: a given column does not exist
-    """
-    kind = detect_kind(path)
-    source = sniff(path, kind if kind in ("xlsx", *records.KEYED_KINDS) else "csv")
-    rows = ((number, [*map(cell_text, row)] or None) for number, row in islice(source.rows(), _EXAMINED_ROWS))
-    sequences = _sequences(rows)
-    header = tuple(source.header)
-    is_usual = not USUAL_NAMES.isdisjoint(map(str.lower, header)) or not {
-        wanted.label_column,
-        wanted.text_column,
-    }.isdisjoint(header)
-    names = header if is_usual or not sequences else find_header(sequences)
-    if names and sequences and not source.is_keyed:
-        sequences = [*filter(None, [sequences[0][1:], *sequences[1:]])]
-    layout = Layout(source.kind, source.dialect.separator, len(header), names=names)
-    lower_names = [name.lower() for name in names]
-    expected: list[tuple[str, str, str | None, Sequence[str]]] = [
-        ("words", "word", wanted.text_column, records.TOKEN_COLUMNS)
-    ]
-    expected += [("labels", "tag", wanted.label_column, records.TAG_COLUMNS)] if wanted.labelled else []
-    unnamed = [each for each in expected if each[2] is None and {*lower_names}.isdisjoint(each[3])]
-    if sequences:
-        layout = _assign(path, layout, sequences, wanted)
-        sequences = _sequences(((0, row) for each in sequences for row in [*each, None]), layout.sentence_column)
-    is_clear = wanted.labelled and bool(layout.scheme) and sum(map(len, sequences)) >= MIN_ROWS and len(sequences) > 1
-    if unnamed and not is_clear:
-        content, name, *_ = unnamed[0]
-        raise DataError(
-            path,
-            source.dialect.skipped_lines + 1,
-            f"expected a column of {content}, such as {name!r}, in the first line, got "
-            f"{', '.join(map(repr, header[:8]))}; name yours with --text-column and --label-column",
-        )
-    return replace(layout, is_clear=any(len(rows) > 1 for rows in sequences))
-
-
-def _assign(path: str | Path, layout: Layout, sequences: list[list[list[str]]], wanted: Wanted) -> Layout:
-    """Return the layout with the roles of the columns: requested ones, usual names or, failing these, their content."""
-    width, labelled = layout.width, wanted.labelled
-    names = layout.names if len(layout.names) == width else tuple(str(number + 1) for number in range(width))
-    tokens = column_number("--text-column", path, wanted.text_column, width, layout.names)
-    tags = column_number("--label-column", path, wanted.label_column, width, layout.names) if labelled else None
-    columns = columns_of(names, sequences)
-    found = assign(path, columns, {INDEX: None, SENTENCES: None}, spare=2 if labelled else 1)
-    sentence_column = found.get(SENTENCES)
-    columns = columns_of(names, _sequences(((0, row) for rows in sequences for row in [*rows, None]), sentence_column))
-    follows = wanted.reading if wanted.reading.width == width and not layout.is_table else NO_READING
-    requested: dict[Role, str | None] = {role: str(index + 1) for role, index in found.items()}
-    token_role = TOKENS if labelled else FIRST_TOKENS
-    requested[token_role] = follows.get("text_column") if tokens is None else str(tokens + 1)
-    if labelled:
-        requested[TAGS] = follows.get("label_column") if tags is None else str(tags + 1)
-    found = assign(path, columns, requested, bool(layout.names))
-    layout = replace(
-        layout, token_column=found[token_role], index_column=found.get(INDEX), sentence_column=sentence_column
-    )
-    if not labelled:
-        return layout
-    label_column = found.get(TAGS, found[TOKENS])
-    free = [column for index, column in enumerate(columns) if index not in found.values()]
-    others = [columns.index(column) for column in other_tags(free)] if tags is None else []
-    scheme = detect_scheme(map(list, columns[label_column].groups))
-    return replace(layout, label_column=label_column, scheme=scheme, other_label_columns=tuple(others))
-
-
 def with_breaks(rows: Iterable[tuple[int, Any]], sentence_column: int | None) -> Iterator[tuple[int, Any]]:
     """Yield numbered rows, and None before each row with the name of another sentence.
 
@@ -286,7 +183,7 @@ def with_breaks(rows: Iterable[tuple[int, Any]], sentence_column: int | None) ->
     """
     current = ""
     for number, row in rows:
-        if sentence_column is not None and isinstance(row, list):
+        if sentence_column is not None and isinstance(row, list) and row:
             name = row[sentence_column].strip()
             if name and name != current:
                 current = name
@@ -294,13 +191,128 @@ def with_breaks(rows: Iterable[tuple[int, Any]], sentence_column: int | None) ->
         yield number, row
 
 
-def _sequences(rows: Iterable[tuple[int, Any]], sentence_column: int | None = None) -> list[list[list[str]]]:
-    """The rows of each sequence; None separates sequences."""
-    groups = groupby((row for _, row in with_breaks(rows, sentence_column)), key=bool)
+def _sequences(rows: Iterable[Sequence[str]], sentence_column: int | None = None) -> list[Rows]:
+    """The rows of each sequence, between rows without cells and, if a column has them, names of other sentences."""
+    groups = groupby((row for _, row in with_breaks(enumerate(rows), sentence_column)), key=bool)
     return [list(group) for filled, group in groups if filled]
 
 
-def _have_leading_comments(sequences: Sequence[list[list[str]]]) -> bool:
+def _split_by_names(sequences: Sequence[Rows], sentence_column: int | None) -> list[Rows]:
+    return _sequences(chain.from_iterable([*rows, []] for rows in sequences), sentence_column)
+
+
+def _of_width(sequences: Sequence[Rows], width: int) -> list[Rows]:
+    """The sequences all of whose rows have this number of cells."""
+    return [rows for rows in sequences if all(len(row) == width for row in rows)]
+
+
+def _without_first_row(sequences: Sequence[Rows]) -> list[Rows]:
+    return [rows for rows in (sequences[0][1:], *sequences[1:]) if rows]
+
+
+def detect_layout(path: str | Path, wanted: Wanted = ANY_COLUMNS, separator: str | None = None) -> Layout | None:
+    """Detect the layout of a file with a token per row, other than a table; None if the lines have no columns.
+
+    Args:
+        separator: the separator of the columns; if None, a tab or white space is detected
+
+    Raises:
+        DataError: the tokens can be in two columns
+        OptionError: the column does not exist
+    """
+    lines = [line for _, line in islice(read_lines(path), _EXAMINED_ROWS)]
+    content = [line for line in lines if not _COMMENT_FIELD.match(line)]
+    filled = [line for line in content if line.strip()]
+    has_tabs = 2 * sum("\t" in line for line in filled) > len(filled)
+    separator = separator or ("\t" if has_tabs else None)
+    sequences = _sequences([] if is_break(line) else split_cells(line, separator) for line in content)
+    ((width, _),) = Counter(map(len, chain.from_iterable(sequences))).most_common(1) or ((0, 0),)
+    if width < (2 if wanted.labelled else 1):
+        return None
+    sequences = [*filter(None, ([r for r in rows if len(r) == width or r[0][:1] != "#"] for rows in sequences))]
+    if separator == "\t" and width == len(CONLLU_COLUMNS) and all(_TOKEN_ID.fullmatch(row[0]) for row in sequences[0]):
+        return conllu_layout(wanted.label_column, wanted.labelled)
+    sequences = _of_width(sequences, width) or sequences
+    has_comments = _have_leading_comments(sequences)
+    if has_comments:
+        sequences = [rows[1:] for rows in sequences if rows[1:]]
+    names = find_header(sequences)
+    sequences = _of_width(_without_first_row(sequences) if names else sequences, width)
+    layout = Layout("columns", separator, width, names=names, has_leading_comments=has_comments)
+    if not sequences:
+        return replace(layout, label_column=width - 1 if wanted.labelled else None, is_clear=bool(names))
+    layout = _with_roles(path, layout, sequences, wanted)
+    rows = [split_cells(line, separator) for line in lines if line.strip()]
+    return replace(layout, is_clear=_are_clear(layout, rows, {entity_type(label) for label in wanted.labels}))
+
+
+def detect_table(path: str | Path, wanted: Wanted = ANY_COLUMNS) -> Layout:
+    """Detect the layout of a table with a token per row: CSV, Excel, or rows with keys; see `detect_layout`.
+
+    Raises:
+        DataError: the columns have no usual names, and their content does not show their roles
+        OptionError: a given column does not exist
+    """
+    kind = detect_kind(path)
+    source = sniff(path, kind if kind in ("xlsx", *KEYED_KINDS) else "csv")
+    sequences = _sequences([*map(cell_text, row)] for _, row in islice(source.rows(), _EXAMINED_ROWS))
+    header = tuple(source.header)
+    is_usual = any(name.lower() in USUAL_NAMES or name in (wanted.label_column, wanted.text_column) for name in header)
+    names = header if is_usual or not sequences else find_header(sequences)
+    if names and sequences and not source.is_keyed:
+        sequences = _without_first_row(sequences)
+    layout = Layout(source.kind, source.dialect.separator, len(header), names=names)
+    if sequences:
+        layout = _with_roles(path, layout, sequences, wanted)
+        sequences = _split_by_names(sequences, layout.sentence_column)
+    has_labels = wanted.labelled and bool(layout.scheme)
+    if not (has_labels and sum(map(len, sequences)) >= MIN_ROWS and len(sequences) > 1):
+        _check_names(path, source.dialect.skipped_lines + 1, names, header, wanted)
+    return replace(layout, is_clear=any(len(rows) > 1 for rows in sequences))
+
+
+def _check_names(path: str | Path, line: int, names: Sequence[str], header: Sequence[str], wanted: Wanted) -> None:
+    """Check that names in a header show the columns of words and labels that no option names."""
+    expected: list[tuple[str, str, Sequence[str]]] = []
+    expected += [("words", "word", TOKEN_COLUMNS)] if wanted.text_column is None else []
+    expected += [("labels", "tag", TAG_COLUMNS)] if wanted.labelled and wanted.label_column is None else []
+    for content, name, usual_names in expected:
+        if {*map(str.lower, names)}.isdisjoint(usual_names):
+            got = f"{', '.join(map(repr, header[:8]))}; name yours with --text-column and --label-column"
+            raise DataError(
+                path, line, f"expected a column of {content}, such as {name!r}, in the first line, got {got}"
+            )
+
+
+def _with_roles(path: str | Path, layout: Layout, sequences: Sequence[Rows], wanted: Wanted) -> Layout:
+    """Return the layout with the roles of the columns: requested ones, usual names or, failing these, their content."""
+    width, labelled = layout.width, wanted.labelled
+    names = layout.names if len(layout.names) == width else tuple(str(number + 1) for number in range(width))
+    found = assign(path, columns_of(names, sequences), {INDEX: None, SENTENCES: None}, spare=2 if labelled else 1)
+    sentence_column = found.get(SENTENCES)
+    columns = columns_of(names, _split_by_names(sequences, sentence_column))
+    follows = wanted.reading if wanted.reading.width == width and not layout.is_table else NO_READING
+    token_role = TOKENS if labelled else FIRST_TOKENS
+    requested: dict[Role, str | None] = {token_role: wanted.text_column or follows.get("text_column")}
+    if labelled:
+        requested[TAGS] = wanted.label_column or follows.get("label_column")
+    for role in lacking_roles(names, requested):
+        raise missing_column(path, None, role, requested, names)
+    known = {role: str(index + 1) for role, index in found.items()}
+    found = assign(path, columns, known | requested, bool(layout.names))
+    layout = replace(
+        layout, token_column=found[token_role], index_column=found.get(INDEX), sentence_column=sentence_column
+    )
+    if not labelled:
+        return layout
+    label_column = found.get(TAGS, found[TOKENS])
+    free = [column for index, column in enumerate(columns) if index not in found.values()]
+    others = [columns.index(column) for column in other_tags(free)] if wanted.label_column is None else []
+    scheme = detect_scheme(columns[label_column].groups)
+    return replace(layout, label_column=label_column, scheme=scheme, other_label_columns=tuple(others))
+
+
+def _have_leading_comments(sequences: Sequence[Rows]) -> bool:
     """Whether each sequence begins with a row that begins with # and does not end like the other rows."""
     if len(sequences) < 2 or any(rows[0][0] != "#" for rows in sequences):
         return False
@@ -327,53 +339,3 @@ def _are_clear(layout: Layout, rows: Sequence[Sequence[str]], types: set[str]) -
     return (len(rows) >= 20 and distinct * 5 <= len(rows)) or (
         layout.label_column is not None and layout.separator == "\t" and distinct < max(20, len(rows) / 2)
     )
-
-
-def has_single_words(path: str | Path) -> bool:
-    """Whether no line of a file has more than one word."""
-    return all(len(line.split()) < 2 for _, line in read_lines(path))
-
-
-def split_cells(line: str, separator: str | None) -> list[str]:
-    """Split a line at a separator or, if it is None, at blanks and tabs; no-break spaces belong to words.
-
-    Example:
-        >>> split_cells(" 10\u00a0000  O ", None)
-        ['10\xa0000', 'O']
-    """
-    return line.split(separator) if separator else [cell for cell in _BLANKS.split(line) if cell]
-
-
-def column_number(option: str, path: str | Path, value: str | None, width: int, names: Sequence[str]) -> int | None:
-    """Return the index, from 0, of the column that the value of an option names.
-
-    Raises:
-        OptionError: the column does not exist
-    """
-    if value is None:
-        return None
-    if value in names:
-        return names.index(value)
-    if not value.isdecimal() or int(value) < 1:
-        known = f", or one of {', '.join(names)}," if names else ""
-        raise OptionError(f"{option}: expected a number from 1{known} for this format, got {value!r}")
-    if int(value) > width:
-        raise OptionError(f"{option}: expected 1 to {width}, the columns of {path}, got {value}")
-    return int(value) - 1
-
-
-def _detect_separator(lines: Sequence[str]) -> str | None:
-    """A tab if most lines, except comments, contain one; otherwise None, for white space."""
-    rows = [line for line in lines if line.strip() and not _COMMENT_FIELD.match(line)]
-    return "\t" if 2 * sum("\t" in line for line in rows) > len(rows) else None
-
-
-def _split_sequences(lines: Sequence[str], separator: str | None) -> Iterator[list[list[str]]]:
-    rows: list[list[str]] = []
-    for line in (*lines, ""):
-        if not line.strip() or line.startswith("-DOCSTART-"):
-            if rows:
-                yield rows
-            rows = []
-        elif not _COMMENT_FIELD.match(line):
-            rows.append(split_cells(line, separator))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from glassgate.tasks.data.detect import is_number_or_time
+from glassgate.tasks.data.kinds import is_number_or_time
 
 if TYPE_CHECKING:
     from _csv import Reader

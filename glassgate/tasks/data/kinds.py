@@ -1,4 +1,4 @@
-"""The columns of a table: the kind of values in each, and whether the first row names them.
+"""The columns of a table: the numbers in their cells, the kind of their values, their usual names, and headers.
 
 | kind of a column | values |
 |---|---|
@@ -9,27 +9,51 @@
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
-from typing import Any
-
-from glassgate.tasks.data.detect import is_number
-from glassgate.tasks.data.marked_numbers import GROUP_MARK, parse_mark
-from glassgate.tasks.data.records import LABEL_COLUMNS, TAG_COLUMNS, TEXT_COLUMNS, TOKEN_COLUMNS
+from typing import Any, NamedTuple
 
 NUMBER, TIME, WORD, TEXT = "number", "time", "word", "text"
+
+# The usual names of columns or keys, in lower case.
+TOKEN_COLUMNS = ("tokens", "words", "units", "token", "word", "form", "text")
+TAG_COLUMNS = (
+    *("ner_tags", "tags", "labels", "pos_tags", "upos", "pos", "ner", "ner_tag", "tag", "label", "xpos"),
+    *("chunk", "bio", "iob", "iob2", "entity"),
+)
+SPAN_COLUMNS = ("entities", "spans")
+SENTENCE_COLUMNS = (
+    *("sentence", "sentence #", "sentence_id", "sentence id", "sentence_idx", "sent_id", "sent", "sent_idx"),
+)
+TEXT_COLUMNS = ("text", "sentence", "content", "review", "utterance", "comment", "tweet", "message", "headline")
+LABEL_COLUMNS = ("label", "labels", "class", "category", "sentiment", "intent", "target", "topic")
+_USUAL_NAMES = {"id", "source", "target", *LABEL_COLUMNS, *TAG_COLUMNS, *TEXT_COLUMNS, *TOKEN_COLUMNS}
+
 MISSING_NUMBERS = (
     *("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NaT", "null", "NULL", "None", "?", ".", "..", "..."),
     *("-", "--", "---", "\u2013", "\u2014"),
 )
 """The texts that denote a missing number."""
+LARGEST = 3.4e38
+"""The largest absolute value of a number in data: networks and exports compute in float32."""
+MARK = r"[^\d\s.,+\-eE'\u2019]"
+"""A pattern of characters that plain numbers lack."""
+_GROUPS = "\u00a0\u202f '\u2019"  # between thousands
+GROUP_MARK = rf"(?<=\d)[{_GROUPS}](?=\d{{3}}(?!\d))"
+"""A pattern of a blank or an apostrophe between groups of three digits."""
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{2,3})*,\d{3}(\.\d+)?")  # also lakhs: 12,34,567
+_IN_PARENTHESES = re.compile(r"\(([^-].*)\)")  # a negative number of accountants
+_FACTORS = {"K": 1e3, "M": 1e6, "B": 1e9}
+_CURRENCY = "[$\u20ac\u00a3\u00a5\uffe5\u20b9\u20a9\u5143\u5186]|CHF|USD|EUR|GBP|JPY|CNY|INR|SEK|NOK|DKK|PLN|CZK"
+_NO_UNITS = "(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|[ap]\\.?m\\.?$|ad$|bc$|b?ce$|uhr$|[kmb]$)"
+_UNITS = "[kcmdn]?m|k?g|mg|m?l|t|lb|oz|ft|[kMG]?Wh?|[kMG]?Hz|[hkM]?Pa|m?bar|m?[VAs]|min|h|mph|ppm|ppb"
+_UNIT = rf" (?!{_NO_UNITS})[^\W\d_][^\s\d]{{0,7}}| ?[°℃℉µμ‰Ω][^\s\d]{{0,5}}|(?:{_UNITS})(?:/(?:{_UNITS}))?[²³]?"
+_MARKED = re.compile(
+    rf"([+-]?) ?(?P<before>{_CURRENCY})? ?([+-]?\d[\d.,{_GROUPS}]*|[+-]?\.\d+)"
+    rf"(?: ?(?P<after>%|[KMB]|{_CURRENCY})|(?P<unit>{_UNIT}))?"
+)
 
-_MIN_COUNTED, _MIN_YEARS = 8, 4  # columns whose names are consecutive numbers, or years
-_FIRST_YEAR = 1500
-_MAX_NAME, _MAX_NAME_WORDS = 40, 4  # characters and words of the name of a column
-MIN_FITTING = 0.95  # the fraction of the rows that have the usual number of cells, and of the cells that fit a kind
 _MONTH = "(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
 _WEEKDAY = "((Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? )?"
 _DATE = re.compile(
@@ -39,9 +63,13 @@ _DATE = re.compile(
     rf"|{_WEEKDAY}(\d{{1,2}}[ -])?{_MONTH}([ -]\d{{1,2}},?)?[ -]\d{{2,4}}( \d{{1,2}}:\d\d.*)?"
 )
 _NAME = re.compile(r"[^\W\d]\w*")
+_NUMERIC_TIME = re.compile(r"\d{1,4}[-/.:]\d{1,2}([-/.:]\d{1,4})?(\.\d+)?")
 _SENTENCE = re.compile("[\u3040-\u30ff\u3400-\u9fff]{6}")
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{2,3})*,\d{3}(\.\d+)?")  # also lakhs: 12,34,567
-_USUAL_NAMES = {"id", "source", "target", *LABEL_COLUMNS, *TAG_COLUMNS, *TEXT_COLUMNS, *TOKEN_COLUMNS}
+
+_MIN_COUNTED, _MIN_YEARS = 8, 4  # columns whose names are consecutive numbers, or years
+_FIRST_YEAR = 1500
+_MAX_NAME, _MAX_NAME_WORDS = 40, 4  # characters and words of the name of a column
+MIN_FITTING = 0.95  # the fraction of the rows that have the usual number of cells, and of the cells that fit a kind
 
 
 @dataclass(frozen=True)
@@ -93,19 +121,9 @@ class Column:
         return all(number == numbers[0] + k for k, number in enumerate(numbers))
 
 
-def columns_of_rows(rows: Sequence[Any]) -> tuple[Column, ...]:
-    """Return the columns of rows that are mappings, or lists of one length."""
-    if rows and all(isinstance(row, list) and len(row) == len(rows[0]) for row in rows):
-        rows = [{str(number): value for number, value in enumerate(row, start=1)} for row in rows]
-    if not all(isinstance(row, dict) for row in rows):
-        return ()
-    columns = {key: [row.get(key) for row in rows] for key in dict.fromkeys(chain.from_iterable(rows))}
-    return tuple(
-        Column(key, groups=tuple(tuple(map(cell_text, each)) for each in values if isinstance(each, list)))
-        if any(isinstance(each, list) for each in values)
-        else Column(key, tuple(map(cell_text, values)))
-        for key, values in columns.items()
-    )
+def last_name(name: str) -> str:
+    """Return the name of a column or of a nested key in lower case, without the keys that lead to it."""
+    return name.strip().lower().rpartition(".")[2]
 
 
 def cell_text(value: Any) -> str:
@@ -113,30 +131,86 @@ def cell_text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def number_or_nan(text: str) -> float:
-    """Return the number in a cell; NaN if it is missing.
+def is_number(text: str) -> bool:
+    """Whether a text is a finite number."""
+    try:
+        return abs(float(text)) < float("inf")
+    except ValueError:
+        return False
 
-    Raises:
-        ValueError: the cell contains anything else
-    """
+
+def is_number_or_time(text: str) -> bool:
+    """Whether a text is a finite number, or digits in the form of a date or of a time of day."""
+    return is_number(text) or bool(_NUMERIC_TIME.fullmatch(text))
+
+
+def number_or_nan(text: str) -> float:
+    """Return the number in a cell; NaN if it is missing. Other cells raise a ValueError."""
     text = text.strip()
     return float("nan") if text in MISSING_NUMBERS else float(text)
 
 
+class Marked(NamedTuple):
+    """A number as text without its mark, the factor of the mark, and the currency, the percent sign or the unit."""
+
+    number: str
+    factor: float = 1.0
+    currency: str = ""
+    unit: str = ""
+
+
+def parse_mark(text: str) -> Marked:
+    """Separate a number from its mark: a currency, a percent sign, a unit, or a letter for thousands or millions.
+
+    Percentages keep their number; other texts are returned unchanged.
+
+    Example:
+        >>> parse_mark("-$1,200")[:3], parse_mark("45%")[:3], parse_mark("1.5K")[:2], parse_mark("(3.5)").number
+        (('-1,200', 1.0, '$'), ('45', 1.0, '%'), ('1.5', 1000.0), '-3.5')
+        >>> parse_mark("21.5 °C").unit, parse_mark("30km/h").unit, parse_mark("3 May").unit
+        ('°C', 'km/h', '')
+    """
+    match = _MARKED.fullmatch(_IN_PARENTHESES.sub(r"-\1", text))
+    if match is None:
+        return Marked(text)
+    after = match["after"] or ""
+    currency = match["before"] or (after if after not in _FACTORS else "")
+    return Marked(match[1] + match[3].strip(), _FACTORS.get(after, 1.0), currency, (match["unit"] or "").strip())
+
+
+def first_in_another_unit(texts: Iterable[str]) -> int | None:
+    """Return the index of the first number in another unit than the numbers before it; None if all share a unit.
+
+    Percentages are a unit, and so is each currency. A number without a mark can be in any unit except percent.
+
+    Example:
+        >>> first_in_another_unit(["$1", "2", "\u20ac3"]), first_in_another_unit(["0.4", "45%"])
+        (2, 1)
+        >>> first_in_another_unit(["$1", "2", "", "$3K"])
+    """
+    units = set[str]()
+    for index, text in enumerate(texts):
+        marked = parse_mark(text)
+        if not marked.number.strip():
+            continue
+        units.add(marked.currency + marked.unit)
+        if len(units - {""}) > 1 or {"", "%"} <= units:
+            return index
+    return None
+
+
 def kind_of(values: Sequence[str]) -> str:
-    """Return the kind of the values of a column."""
+    """Return the kind of the values of a column. Numbers have one unit at most; their currencies may differ."""
     present = [value for value in values if value not in MISSING_NUMBERS]
     if not present:
         return NUMBER
-    for kind, fits in ((TIME, _is_time), (NUMBER, _is_number_of_any_country)):
-        if sum(map(fits, present)) >= MIN_FITTING * len(present) and (kind == TIME or _share_unit(present)):
-            return kind
+    if sum(map(_is_time, present)) >= MIN_FITTING * len(present):
+        return TIME
+    if sum(map(_is_number_of_any_country, present)) >= MIN_FITTING * len(present):
+        units = {parse_mark(value).unit for value in present} - {""}
+        if len(units) < 2:
+            return NUMBER
     return TEXT if sum(map(is_text, present)) > (1 - MIN_FITTING) * len(present) else WORD
-
-
-def _share_unit(values: Sequence[str]) -> bool:
-    """Whether no two numbers have different units, such as km and m; currencies may differ, which reading reports."""
-    return len({parse_mark(value).unit for value in values} - {""}) < 2
 
 
 def is_text(text: str) -> bool:

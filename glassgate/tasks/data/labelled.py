@@ -13,12 +13,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from glassgate.tasks.data import records, roles
-from glassgate.tasks.data.detect import PART_NAMES, detect_kind
+from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.dialect import SEPARATORS
 from glassgate.tasks.data.files import STDIN, suffix_of
 from glassgate.tasks.data.labelled_series import READERS as SERIES
 from glassgate.tasks.data.labelled_series import find_targets, handle_missing, is_series_table
 from glassgate.tasks.data.lines import nonempty, read_lines
+from glassgate.tasks.data.records import PART_NAMES
 from glassgate.tasks.data.sniff import sniff, source_of
 from glassgate.tasks.data.texts import TOKEN_KINDS
 from glassgate.tasks.errors import DataError, OptionError

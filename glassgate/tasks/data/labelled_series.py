@@ -18,11 +18,19 @@ from typing import Any
 
 import numpy as np
 
-from glassgate.tasks.data.declared import read_declared
-from glassgate.tasks.data.detect import is_number
 from glassgate.tasks.data.dialect import csv_rows
-from glassgate.tasks.data.kinds import NUMBER, WORD, Column, cell_text, number_or_nan
-from glassgate.tasks.data.records import LABEL_COLUMNS, last_name, load_arrays
+from glassgate.tasks.data.kinds import (
+    LABEL_COLUMNS,
+    NUMBER,
+    WORD,
+    Column,
+    cell_text,
+    is_number,
+    last_name,
+    number_or_nan,
+)
+from glassgate.tasks.data.lines import read_declared
+from glassgate.tasks.data.records import load_arrays
 from glassgate.tasks.data.sniff import Source, sniff
 from glassgate.tasks.errors import DataError, OptionError, UserError
 

@@ -6,13 +6,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import wraps
+from functools import lru_cache, wraps
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from glassgate.tasks.data.encodings import rank_encodings
-from glassgate.tasks.data.files import Identity, identify_file, open_file, read_blocks, readable_file, suffix_of
+from glassgate.tasks.data.files import open_file, read_blocks, readable_file, suffix_of, version_of
 from glassgate.tasks.errors import DataError
 
 Item = TypeVar("Item")
@@ -53,22 +53,41 @@ def nonempty(items: Iterable[Item], error: DataError) -> Iterator[Item]:
 
 
 def read_parallel(first: str | Path, *others: str | Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of each line, and the text of this line in each file.
-
-    Raises:
-        DataError: see `read_lines`; a file has more or fewer lines than the first
-    """
+    """Yield the number of each line, and the text of this line in each file; all files have equally many lines."""
     files = [read_lines(path) for path in (first, *others)]
     for number, lines in enumerate(zip_longest(*files), start=1):
         if None in lines:
             count, *counts = (sum(1 for _ in read_lines(path)) for path in (first, *others))
             path, other_count = next(pair for pair in zip(others, counts, strict=True) if pair[1] != count)
-            raise DataError(
-                path,
-                None,
-                f"expected {count} lines, as many as {first} has, got {other_count}; the files must match line by line",
-            )
+            got = f"{other_count}; the files must match line by line"
+            raise DataError(path, None, f"expected {count} lines, as many as {first} has, got {got}")
         yield number, [text for _, text in lines]
+
+
+class Declaration(NamedTuple):
+    """A line such as `@attribute NAME TYPE`: its number, its tag in lower case, and the text after the tag."""
+
+    line: int
+    tag: str
+    text: str
+
+
+def read_declared(path: str | Path) -> tuple[list[Declaration], Iterator[tuple[int, str]]]:
+    """Return the declarations of a .ts, .arff or .tsf file, and an iterator over the numbers and the lines of data.
+
+    Blank lines and comments, which begin with # or %, are skipped.
+    """
+    lines = ((number, text) for number, line in read_lines(path) if (text := line.strip()) and text[0] not in "#%")
+    declarations: list[Declaration] = []
+    for number, text in lines:
+        tag, *rest = text.split(maxsplit=1)
+        if tag.lower() == "@data":
+            return declarations, lines
+        if not tag.startswith("@"):
+            got = repr(text[:40])
+            raise DataError(path, number, f"expected a tag such as @classLabel or @data, got {got}; check the format")
+        declarations.append(Declaration(number, tag.lower(), "".join(rest).strip()))
+    raise DataError(path, None, "expected a line @data and the series after it, got none; is the file cut short?")
 
 
 @contextmanager
@@ -84,18 +103,12 @@ def open_text(path: str | Path, newline: str | None = "", encoding: str = "") ->
         yield io.TextIOWrapper(file, encoding="utf-8-sig" if encoding == _UTF_8 else encoding, newline=newline)
 
 
-_DETECTED_ENCODINGS: dict[tuple[Identity, str], str] = {}
-"""The encodings of the files that this process has read, by file and requested encoding."""
 _REQUESTED_ENCODING: ContextVar[str] = ContextVar("requested encoding", default="")
 
 
 @contextmanager
 def decoded_as(encoding: str) -> Iterator[None]:
-    """Read text files in an encoding inside the block; detect it if empty.
-
-    Args:
-        encoding: a name in Python, such as "cp1252"
-    """
+    """Read text files in an encoding inside the block, such as "cp1252"; detect it if empty."""
     token = _REQUESTED_ENCODING.set(encoding)
     try:
         yield
@@ -130,11 +143,8 @@ def detect_encoding(path: str | Path) -> str:
     Raises:
         DataError: the file cannot be read, is damaged UTF-8, is not in the requested encoding, or no encoding fits
     """
-    requested = requested_encoding()
-    key = identify_file(readable_file(path)), requested
-    if key not in _DETECTED_ENCODINGS:
-        _DETECTED_ENCODINGS[key] = _check_encoding(path, requested) if requested else _detect_encoding(path)
-    return _DETECTED_ENCODINGS[key]
+    readable_file(path)
+    return _detect_encoding(str(path), requested_encoding(), version_of(path))
 
 
 def encoding_note(path: str | Path) -> str:
@@ -143,61 +153,47 @@ def encoding_note(path: str | Path) -> str:
     return "" if encoding == _UTF_8 else f", encoding {_SHOWN_NAMES.get(encoding, encoding)}"
 
 
-def _check_encoding(path: str | Path, requested: str) -> str:
-    """Return the requested encoding by its usual name, if the complete file can be decoded.
-
-    Raises:
-        DataError: it cannot
-    """
-    encoding = codecs.lookup(requested).name.replace("-", "_")
-    if _can_decode(path, encoding):
-        return encoding
-    raise DataError(
-        path,
-        None,
-        f"expected text in the encoding {requested}, got bytes that are invalid in it; name another one with "
-        "--encoding, or leave it out to detect the encoding",
-    )
-
-
-def _detect_encoding(path: str | Path) -> str:
+@lru_cache(256)
+def _detect_encoding(path: str, requested: str, _version: object) -> str:
+    if requested:
+        encoding = codecs.lookup(requested).name.replace("-", "_")
+        if _can_decode(path, encoding):
+            return encoding
+        remedy = "name another one with --encoding, or leave it out to detect the encoding"
+        got = f"bytes that are invalid in it; {remedy}"
+        raise DataError(path, None, f"expected text in the encoding {requested}, got {got}")
     with open_file(path) as file:
         head = file.read(_SAMPLE_SIZE)
-    has_utf16_mark = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    if b"\0" in head and not has_utf16_mark:
-        raise DataError(
-            path,
-            None,
-            "expected text, got bytes of value 0, as in binary files and in UTF-16 without a byte order mark; give a "
-            "text file, or convert UTF-16: iconv -f UTF-16LE -t UTF-8",
-        )
-    expected = "utf_16" if has_utf16_mark else _UTF_8
-    if _can_decode(path, expected):
-        return expected
-    if has_utf16_mark:
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        if _can_decode(path, "utf_16"):
+            return "utf_16"
         raise DataError(path, None, "expected UTF-16, because of its byte order mark, got invalid bytes; save it again")
+    if b"\0" in head:
+        remedy = "give a text file, or convert UTF-16: iconv -f UTF-16LE -t UTF-8"
+        got = "bytes of value 0, as in binary files and in UTF-16 without a byte order mark"
+        raise DataError(path, None, f"expected text, got {got}; {remedy}")
+    return _UTF_8 if _can_decode(path, _UTF_8) else _guess_encoding(path)
+
+
+def _guess_encoding(path: str) -> str:
+    """The encoding of a file that is not UTF-8, guessed from the lines that are not ASCII."""
     sample = b""
     with open_file(path) as file:
         for line in file:
             sample += b"" if line.isascii() else line
             if len(sample) >= _SAMPLE_SIZE:
                 break
-    return _guess_encoding(path, sample[:_SAMPLE_SIZE])
-
-
-def _guess_encoding(path: str | Path, sample: bytes) -> str:
-    """The encoding of a file that is not UTF-8, guessed from a sample."""
+    sample = sample[:_SAMPLE_SIZE]
     text = sample.decode("utf-8", "replace")
     invalid = text.count("\N{REPLACEMENT CHARACTER}")
-    if sum(ord(character) > 127 for character in text) - invalid > invalid:
-        raise _invalid_byte_error(path)  # most characters are valid UTF-8, so this is UTF-8 with damaged bytes
-    for encoding in rank_encodings(sample):
+    is_damaged = sum(ord(character) > 127 for character in text) - invalid > invalid  # most are valid in UTF-8
+    for encoding in rank_encodings(sample) if not is_damaged else ():
         if _can_decode(path, encoding):
             return encoding
     raise _invalid_byte_error(path)
 
 
-def _can_decode(path: str | Path, encoding: str) -> bool:
+def _can_decode(path: str, encoding: str) -> bool:
     """Whether the complete file can be decoded."""
     with open_file(path) as file:
         try:
@@ -207,18 +203,15 @@ def _can_decode(path: str | Path, encoding: str) -> bool:
     return True
 
 
-def _invalid_byte_error(path: str | Path) -> DataError:
+def _invalid_byte_error(path: str) -> DataError:
     """The error for the first byte that is not UTF-8."""
     for number, line in read_lines(path, "latin-1"):
         raw = line.encode("latin-1")
         try:
             raw.decode()
         except UnicodeDecodeError as error:
-            return DataError(
-                path,
-                number,
-                f"expected UTF-8 or another known encoding, got byte 0x{raw[error.start]:02x} in column "
-                f"{error.start + 1}; correct the line, or convert the file: "
-                f"iconv -f ENCODING -t UTF-8 {path} > utf8{suffix_of(path)}",
-            )
+            got = f"byte 0x{raw[error.start]:02x} in column {error.start + 1}"
+            convert = f"iconv -f ENCODING -t UTF-8 {path} > utf8{suffix_of(path)}"
+            remedy = f"correct the line, or convert the file: {convert}"
+            return DataError(path, number, f"expected UTF-8 or another known encoding, got {got}; {remedy}")
     raise AssertionError("the file is UTF-8")

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from glassgate.tasks.data.kinds import LARGEST, first_in_another_unit, parse_mark
 from glassgate.tasks.data.labelled import Labelled
-from glassgate.tasks.data.marked_numbers import LARGEST, first_in_another_unit, parse_mark
 
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d+,\d+|\d{1,3}(,\d{3})+)")
 _COMMA_AFTER_GROUPS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+,\d+")

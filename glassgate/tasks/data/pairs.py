@@ -10,10 +10,9 @@ import numpy as np
 
 from glassgate.tasks.data import records
 from glassgate.tasks.data.files import STDIN
-from glassgate.tasks.data.kinds import TEXT, WORD, Column
+from glassgate.tasks.data.kinds import TEXT, TEXT_COLUMNS, WORD, Column, last_name
 from glassgate.tasks.data.lines import read_lines, read_parallel
 from glassgate.tasks.data.reading import NO_READING, Reading
-from glassgate.tasks.data.records import last_name
 from glassgate.tasks.data.roles import TEXT_ROLE, Assignment, Found, Role, assign, assign_source
 from glassgate.tasks.data.sniff import Source, sniff
 from glassgate.tasks.errors import DataError
@@ -130,11 +129,11 @@ def _assign_sources(source: Source, reverse: bool, reading: Reading, requested: 
     """The column of the sources in a table that may lack translations; None for a file whose lines are sentences."""
     side, names = int(reverse), [column.name for column in source.columns]
     name = requested[side] or reading.get(SIDES[side].name)
-    has_names = bool(names) or {*map(str.lower, source.dialect.header)} <= {*records.TEXT_COLUMNS}
+    has_names = bool(names) or {*map(str.lower, source.dialect.header)} <= {*TEXT_COLUMNS}
     has_rows = source.kind in (*records.KEYED_KINDS, "xlsx") or (source.kind == "csv" and has_names)
     if not has_rows and name not in names:
         return None
-    role = replace(SIDES[side], usual_names=records.TEXT_COLUMNS, find=partial(_find_sources, side=side))
+    role = replace(SIDES[side], usual_names=TEXT_COLUMNS, find=partial(_find_sources, side=side))
     return assign_source(source, {role: name if requested[side] or name in names else None})
 
 

@@ -2,7 +2,6 @@
 
 import ast
 import json
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -11,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from glassgate.tasks.data.annotations import is_rejected, usual_row
-from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.files import loading, readable_file
-from glassgate.tasks.data.json_rows import read_json, read_json_lines
+from glassgate.tasks.data.lines import open_text, read_lines
 from glassgate.tasks.errors import DataError
 
 TABLE_KINDS = ("csv", "tsv", "xlsx")
@@ -22,47 +20,150 @@ TABLE_KINDS = ("csv", "tsv", "xlsx")
 KEYED_KINDS = ("jsonl", "json", "parquet")
 """Kinds of files whose rows are mappings from keys to values."""
 
-TOKEN_COLUMNS = ("tokens", "words", "units", "token", "word", "form", "text")
-"""The usual names of columns or keys with tokens."""
-
-TAG_COLUMNS = (
-    *("ner_tags", "tags", "labels", "pos_tags", "upos", "pos", "ner", "ner_tag", "tag", "label", "xpos"),
-    *("chunk", "bio", "iob", "iob2", "entity"),
-)
-"""The usual names of columns or keys with labels of tokens."""
-
-SPAN_COLUMNS = ("entities", "spans")
-"""The usual names of columns or keys with labelled spans of a text."""
-
-TEXT_COLUMNS = ("text", "sentence", "content", "review", "utterance", "comment", "tweet", "message", "headline")
-"""The usual names of columns or keys with texts."""
-
-LABEL_COLUMNS = ("label", "labels", "class", "category", "sentiment", "intent", "target", "topic")
-"""The usual names of columns or keys with labels of texts."""
+PART_NAMES = {"train", "dev", "valid", "validation", "val", "test"}
+"""The usual names of the parts of a data set, in lower case."""
+_MIN_WORDS = 6  # single words with a label each, in an object
 
 LabelNames = Mapping[str, Sequence[str]]
 """The names of the labels in each column that stores labels as integers, by the key of the column."""
 
 
-def read_rows(path: str | Path, kind: str = "") -> Iterator[tuple[int, Any, LabelNames]]:
-    """Yield the number of each row, the row, and the label names of the file.
+def read_rows(path: str | Path, kind: str) -> Iterator[tuple[int, Any, LabelNames]]:
+    """Yield the number of each row, the row, and the label names of a file of one of `KEYED_KINDS`.
 
-    The number of a row in JSON lines is the line number. In other files, rows are counted from 1.
-
-    Nested objects are joined with the row that contains them, see `flat`.
-
-    Args:
-        kind: one of `KEYED_KINDS`; detected if empty
-
-    Raises:
-        DataError: see `read_lines`; the content is not valid JSON or Parquet
+    The number of a row in JSON lines is the line number. In other files, rows are counted from 1. Nested objects are
+    joined with the row that contains them, see `flat`.
     """
-    kind = kind or detect_kind(path)
     if kind == "parquet":
         rows = _parquet(path)
     else:
-        rows = ((number, row, {}) for number, row in (read_json if kind == "json" else read_json_lines)(path))
+        rows = ((number, row, {}) for number, row in (_read_json if kind == "json" else read_json_lines)(path))
     return ((number, flat(usual_row(row)), names) for number, row, names in rows if not is_rejected(row))
+
+
+def read_json_lines(path: str | Path) -> Iterator[tuple[int, Any]]:
+    """Yield the line number and the row of each line of JSON lines."""
+    for number, line in read_lines(path):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reason = f"the line does not parse: {error}; correct the line"
+            raise DataError(path, number, f"expected a JSON object in one line, but {reason}") from None
+        yield number, row
+
+
+def load_json(path: str | Path) -> Any:
+    """Return the content of a JSON file."""
+    with open_text(path) as file:
+        try:
+            return json.load(file)
+        except (ValueError, RecursionError) as error:
+            line = getattr(error, "lineno", None)
+            raise DataError(path, line, f"expected JSON, but it does not parse: {error}; correct the file") from None
+
+
+def _read_json(path: str | Path) -> Iterator[tuple[int, Any]]:
+    """Yield the rows of a JSON file with their numbers, from 1.
+
+    Rows are in a list, in the lists of an object, such as the parts "train" and "test", or see `rows_of_object`. Each
+    text among the patterns of an intent of a chatbot is a row. So is each string of a list, and each list of tokens and
+    their labels.
+    """
+    rows = load_json(path)
+    if isinstance(rows, dict):
+        rows = rows_of_object(rows) or rows
+    if isinstance(rows, dict):
+        lists = [value for value in rows.values() if isinstance(value, list)]
+        contain_rows = all(isinstance(row, dict | list) for row in chain(*lists))
+        if len(lists) == 1 or (lists and len(lists) == len(rows) and contain_rows):
+            rows = [*chain(*lists)]
+    if not isinstance(rows, list):
+        got = type(rows).__name__
+        raise DataError(path, None, f"expected a list of JSON objects, got {got}; write one object per row")
+    if all(isinstance(row, str) for row in rows):
+        rows = [{"text": row} for row in rows]
+    if rows and all(_is_sentence(row) for row in rows):
+        rows = [{"tokens": [token for token, _ in row], "tags": [tag for _, tag in row]} for row in rows]
+    if rows and all(isinstance(row, dict) and {"patterns", "tag"} <= row.keys() for row in rows):
+        rows = [{"text": text, "label": row["tag"]} for row in rows for text in row["patterns"]]
+    yield from enumerate(rows, start=1)
+
+
+def _is_sentence(row: Any) -> bool:
+    """Whether a row is a list of tokens with a label each."""
+    pairs = row if isinstance(row, list) else []
+    return bool(pairs) and all(
+        isinstance(pair, list) and len(pair) == 2 and all(isinstance(each, str) for each in pair) for pair in pairs
+    )
+
+
+def rows_of_object(content: Mapping[str, Any]) -> list[Any] | None:
+    """Return the rows in a JSON object of texts by label, of labels by text, or of columns; None for other objects.
+
+    - Texts by label are lists of different lengths. Most texts consist of several words, or they are distinct words.
+    - Labels by text are several labels, which repeat. Most keys consist of several words, or there are many.
+    - Columns are lists of one length, one of which consists mostly of texts with spaces.
+
+    Example:
+        >>> rows_of_object({"greeting": ["hello", "hi", "morning"], "farewell": ["bye"]})[3]
+        {'text': 'bye', 'label': 'farewell'}
+        >>> rows_of_object({"a fine day": "good", "a bad day": "bad", "a fine film": "good", "a bad film": "bad"})[0]
+        ['a fine day', 'good']
+        >>> rows_of_object({"text": ["a fine day", "a bad day"], "label": [1, 0]})[0]
+        {'text': 'a fine day', 'label': 1}
+        >>> rows_of_object({"tokens": ["a", "fine", "day"], "tags": ["DT", "JJ", "NN"]})
+    """
+    values = [*content.values()]
+    if values and all(isinstance(label, str) for label in values) and 2 * len({*values}) <= len(values):
+        is_labelled = _are_texts([*content]) or (len(content) >= _MIN_WORDS and len({*values}) > 1)
+        return [[text, label] for text, label in content.items()] if is_labelled else None
+    if not all(isinstance(value, list) for value in values):
+        return None
+    if len({*map(len, values)}) > 1:
+        texts = [text for each in values for text in each]
+        are_parts = {*map(str.lower, content)} <= PART_NAMES
+        if are_parts or not all(isinstance(text, str) for text in texts):
+            return None
+        if not _are_texts(texts) and len({*texts}) < len(texts):
+            return None
+        return [{"text": text, "label": label} for label, each in content.items() for text in each]
+    if len(values) < 2 or len(values[0]) < 2 or any(isinstance(cell, list | dict) for cell in chain(*values)):
+        return None
+    if not any(2 * sum(isinstance(cell, str) and " " in cell for cell in column) > len(column) for column in values):
+        return None
+    return [dict(zip(content, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def _are_texts(texts: Sequence[str]) -> bool:
+    """Whether most texts consist of several words or of characters beyond ASCII, as some languages lack spaces."""
+    return 2 * sum(" " in text or not text.isascii() for text in texts) > len(texts)
+
+
+def _parquet(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNames]]:
+    import pyarrow.parquet as pq
+
+    with loading(path, "a Parquet file", "write it again"), pq.ParquetFile(readable_file(path)) as file:
+        metadata = json.loads((file.schema_arrow.metadata or {}).get(b"huggingface", b"{}"))
+        names = _class_names(metadata.get("info", {}).get("features", {}))
+        rows = chain.from_iterable(batch.to_pylist() for batch in file.iter_batches())
+        yield from ((number, row, names) for number, row in enumerate(rows, start=1))
+
+
+def load_arrays(path: str | Path, remedy: str) -> dict[str, np.ndarray]:
+    """Return the arrays of a file by name; the array of a .npy file is named "train".
+
+    Args:
+        remedy: the end of the error message for a file that does not load
+    """
+    reason = "not without pickle"  # the message of NumPy recommends to allow pickles, which is unsafe
+    with loading(path, "arrays of numbers", remedy, reason), readable_file(path).open("rb") as file:
+        content = np.load(file, allow_pickle=False)
+        arrays = {"train": content} if isinstance(content, np.ndarray) else dict(content)
+        if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+            raise ValueError
+        return arrays
 
 
 def split_parts(data: Any) -> dict[str, Any]:
@@ -71,13 +172,10 @@ def split_parts(data: Any) -> dict[str, Any]:
     Example:
         >>> split_parts({"train": [1], "validation": [2]})
         {'train': [1], 'dev': [2], 'test': ()}
-        >>> split_parts([1])
-        {'train': [1], 'dev': (), 'test': ()}
     """
-    if not isinstance(data, Mapping):
-        return {"train": data, "dev": (), "test": ()}
-    dev = next((data[name] for name in ("validation", "dev", "valid") if name in data), ())
-    return {"train": data.get("train", ()), "dev": dev, "test": data.get("test", ())}
+    parts = data if isinstance(data, Mapping) else {"train": data}
+    dev = next((parts[name] for name in ("validation", "dev", "valid") if name in parts), ())
+    return {"train": parts.get("train", ()), "dev": dev, "test": parts.get("test", ())}
 
 
 def iterate_rows(data: Any) -> Iterator[tuple[int, Any, LabelNames]]:
@@ -110,31 +208,6 @@ def _to_python(value: Any) -> Any:
     """Convert NumPy values and tuples to Python numbers and lists."""
     value = value.tolist() if hasattr(value, "tolist") else value
     return list(value) if isinstance(value, tuple) else value
-
-
-def usual_key(
-    path: str | Path, number: int, keys: Sequence[str], usual_names: Sequence[str], option: str
-) -> str | None:
-    """Return the key with the most usual name; None if no key has a usual name.
-
-    Raises:
-        DataError: there are several usual keys of texts or labels, but not the first of `usual_names`
-    """
-    if usual_names[0] in keys:
-        return usual_names[0]
-    found = sorted(
-        (key for key in keys if last_name(key) in usual_names), key=lambda key: usual_names.index(last_name(key))
-    )
-    contents = {TEXT_COLUMNS: "text", LABEL_COLUMNS: "label", (*TAG_COLUMNS, *SPAN_COLUMNS): "labels"}
-    if (
-        len(found) > 1
-        and usual_names in contents
-        and (last_name(found[0]) != usual_names[0] or last_name(found[0]) == last_name(found[1]))
-    ):
-        choices = ", or ".join(f"{option} {shlex.quote(key)}" for key in found)
-        content = contents[tuple(usual_names)]
-        raise DataError(path, number, f"the {content} could be in {' or in '.join(map(repr, found))}; choose {choices}")
-    return found[0] if found else None
 
 
 def label_name(label: Any, names: Sequence[str] | None) -> str:
@@ -199,36 +272,3 @@ def flat(row: Any, prefix: str = "") -> Any:
     for key, value in row.items():
         members |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return members
-
-
-def last_name(name: str) -> str:
-    """Return the name of a column or of a nested key in lower case, without the keys that lead to it."""
-    return name.strip().lower().rpartition(".")[2]
-
-
-def _parquet(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNames]]:
-    import pyarrow.parquet as pq
-
-    with loading(path, "a Parquet file", "write it again"), pq.ParquetFile(readable_file(path)) as file:
-        metadata = json.loads((file.schema_arrow.metadata or {}).get(b"huggingface", b"{}"))
-        names = _class_names(metadata.get("info", {}).get("features", {}))
-        rows = chain.from_iterable(batch.to_pylist() for batch in file.iter_batches())
-        yield from ((number, row, names) for number, row in enumerate(rows, start=1))
-
-
-def load_arrays(path: str | Path, remedy: str) -> dict[str, np.ndarray]:
-    """Return the arrays of a file by name; the array of a .npy file is named "train".
-
-    Args:
-        remedy: the end of the error message for a file that does not load
-
-    Raises:
-        DataError: the file cannot be read, or contains anything other than arrays of numbers
-    """
-    reason = "not without pickle"  # the message of NumPy recommends to allow pickles, which is unsafe
-    with loading(path, "arrays of numbers", remedy, reason), readable_file(path).open("rb") as file:
-        content = np.load(file, allow_pickle=False)
-        arrays = {"train": content} if isinstance(content, np.ndarray) else dict(content)
-        if not all(isinstance(array, np.ndarray) for array in arrays.values()):
-            raise ValueError
-        return arrays

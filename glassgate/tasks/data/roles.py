@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from glassgate.tasks.data.kinds import NUMBER, TEXT, TIME, WORD, Column
-from glassgate.tasks.data.records import LABEL_COLUMNS, TEXT_COLUMNS, last_name, usual_key
+from glassgate.tasks.data.kinds import LABEL_COLUMNS, NUMBER, TEXT, TEXT_COLUMNS, TIME, WORD, Column, last_name
 from glassgate.tasks.data.sniff import Source
 from glassgate.tasks.errors import DataError
 
@@ -22,12 +21,14 @@ class Role:
         option: the option that names the column
         usual_names: the usual names of the column, in lower case
         find: returns the columns that can have the role by their content, given the columns of other roles
+        is_asked: whether several usual names, without the first of them, are ambiguous; otherwise the first one counts
     """
 
     noun: str
     option: str
     usual_names: Sequence[str]
     find: "Callable[[list[Column], Found], list[Column]]"
+    is_asked: bool = False
 
     @property
     def name(self) -> str:
@@ -65,9 +66,9 @@ def _numbers(columns: Sequence[Column], _: Found) -> list[Column]:
     return [column for column in columns if column.kind == NUMBER and column.distinct > 1 and not column.counts_rows]
 
 
-TEXT_ROLE = Role("texts", "--text-column", TEXT_COLUMNS, _texts)
-LABEL_ROLE = Role("labels", "--label-column", LABEL_COLUMNS, _labels)
-NUMBER_ROLE = Role("numbers", "--label-column", LABEL_COLUMNS, _numbers)
+TEXT_ROLE = Role("texts", "--text-column", TEXT_COLUMNS, _texts, is_asked=True)
+LABEL_ROLE = Role("labels", "--label-column", LABEL_COLUMNS, _labels, is_asked=True)
+NUMBER_ROLE = Role("numbers", "--label-column", LABEL_COLUMNS, _numbers, is_asked=True)
 
 
 def assign(
@@ -101,32 +102,52 @@ def assign(
     names = [column.name for column in columns]
     found: dict[Role, int] = {}
     taken: set[int] = set()
-    for role, name in requested.items():
-        index = _index_of(name, names)
-        usual = (
-            usual_key(path, line, names, role.usual_names, role.option) if name is None and role.usual_names else None
-        )
-        if usual is not None:
-            index = names.index(usual)
-            taken |= {k for k, each in enumerate(names) if last_name(each) in role.usual_names}
-        if index is not None:
-            found[role] = index
-            taken.add(index)
-    for role in [role for role, name in requested.items() if name is None and role not in found]:
-        free = [column for index, column in enumerate(columns) if index not in taken]
-        known = {role: columns[index] for role, index in found.items()}
-        candidates = role.find(free, known) if len(free) > spare else []
-        if len(candidates) > 1:
-            shown = " or ".join([repr(column.name) for column in candidates][:8])
-            values = " or ".join(repr(column.values[0][:_MAX_EXAMPLE]) for column in candidates[:8] if column.values)
-            examples = "" if has_header or not values else f", such as {values}"
-            without_header = "" if has_header else ", by number, as the first line is not a header"
-            choose = f"the {role.noun} can be in column {shown}{examples}; choose one with {role.option}"
-            raise DataError(path, line, f"{choose}{without_header}")
+
+    def choose(role: Role, candidates: Sequence[int], is_asked: bool) -> None:
+        if len(candidates) > 1 and is_asked:
+            raise _ambiguity(path, line, role, [columns[index] for index in candidates], has_header)
         if candidates:
-            found[role] = next(index for index, column in enumerate(columns) if column is candidates[0])
-            taken.add(found[role])
+            found[role] = candidates[0]
+            taken.add(candidates[0])
+
+    for role, name in requested.items():
+        if name is not None:
+            choose(role, _named_columns(names, name), False)
+        elif usual := usual_columns(names, role.usual_names):
+            choose(role, usual, role.is_asked)
+            taken |= {index for index, each in enumerate(names) if last_name(each) in role.usual_names}
+    for role, name in requested.items():
+        free = [column for index, column in enumerate(columns) if index not in taken]
+        if name is None and role not in found and len(free) > spare:
+            known = {other: columns[index] for other, index in found.items()}
+            fitting = role.find(free, known)
+            choose(role, [next(k for k, column in enumerate(columns) if column is each) for each in fitting], True)
     return found
+
+
+def _named_columns(names: Sequence[str], name: str) -> list[int]:
+    if _is_number(name, len(names)):
+        return [int(name) - 1]
+    return [names.index(name)] if name in names else []
+
+
+def usual_columns(names: Sequence[str], usual_names: Sequence[str]) -> list[int]:
+    """Return the columns with a usual name, the most usual first; only this one if its name is the first usual one."""
+    if {*usual_names[:1]} & {*names}:
+        return [names.index(usual_names[0])]
+    ranks = {k: usual_names.index(name) for k, name in enumerate(map(last_name, names)) if name in usual_names}
+    found = sorted(ranks, key=ranks.__getitem__)
+    return found[:1] if len(found) > 1 and ranks[found[0]] == 0 < ranks[found[1]] else found
+
+
+def _ambiguity(path: str | Path, line: int, role: Role, columns: Sequence[Column], has_header: bool) -> DataError:
+    columns = columns[:8]
+    shown = " or ".join([repr(column.name) for column in columns])
+    values = " or ".join(repr(column.values[0][:_MAX_EXAMPLE]) for column in columns if column.values)
+    examples = f", such as {values}" if values and not has_header else ""
+    by_number = "" if has_header else ", by number, as the first line is not a header"
+    got = f"the {role.noun} can be in column {shown}{examples}"
+    return DataError(path, line, f"{got}; choose one with {role.option}{by_number}")
 
 
 @dataclass(frozen=True)
@@ -149,12 +170,9 @@ class Assignment:
 
 
 def assign_source(source: Source, requested: Mapping[Role, str | None]) -> Assignment:
-    """Find the columns of a table, or the keys of rows, that have the roles.
+    """Find the columns of a table, or the keys of rows, that have the roles, see `assign`.
 
     The first row of a table is a header if it contains a requested or a usual name, or if the rows below show it.
-
-    Args:
-        requested: see `assign`
 
     Raises:
         DataError: several columns can have a role, or none can
@@ -165,23 +183,40 @@ def assign_source(source: Source, requested: Mapping[Role, str | None]) -> Assig
         raise DataError(source.path, line, f"expected objects, or lists of a text and its label, got {got}")
     columns, has_header = _columns_of(source, requested)
     names = [column.name for column in columns]
-    lacking = [role for role, name in requested.items() if name is not None and _index_of(name, names) is None]
-    found = {} if lacking else assign(source.path, columns, requested, has_header, line)
+    missing = lacking_roles(names, requested)
+    found = {} if missing else assign(source.path, columns, requested, has_header, line)
     if len(columns) == 1 and [*requested] == [TEXT_ROLE]:
         found = {TEXT_ROLE: 0}
-    for role in [each for each in lacking or requested if each not in found]:
-        name, noun = requested[role], "key" if source.is_keyed else "column"
-        got = ", ".join(map(repr, source.header[:8])) or f"no {noun}"
-        remedy = f"name yours with {' and '.join(each.option for each in requested)}"
-        numbers = "" if source.is_keyed else ", or their numbers from 1 if the first line is not a header"
-        wanted = repr(name or role.usual_names[0]) if name or role.usual_names else f"of {role.noun}"
-        raise DataError(source.path, line, f"expected a {noun} {wanted}, got {got}; {remedy}{numbers}")
+    if missing := [role for role in missing or requested if role not in found]:
+        raise missing_column(source.path, line, missing[0], requested, source.header, source.is_keyed)
     by_content = {
         role.name: columns[index].name or str(index + 1)
         for role, index in found.items()
         if requested[role] is None and last_name(columns[index].name) not in role.usual_names
     }
     return Assignment(source, tuple(column.name for column in columns), has_header, found, by_content)
+
+
+def lacking_roles(names: Sequence[str], requested: Mapping[Role, str | None]) -> list[Role]:
+    """Return the roles whose requested column does not exist."""
+    return [role for role, name in requested.items() if name is not None and not _named_columns(names, name)]
+
+
+def missing_column(
+    path: str | Path,
+    line: int | None,
+    role: Role,
+    requested: Mapping[Role, str | None],
+    header: Sequence[str],
+    is_keyed: bool = False,
+) -> DataError:
+    """Return the error for a role without a column; it lists the cells of the first row."""
+    name, noun = requested[role], "key" if is_keyed else "column"
+    wanted = repr(name or role.usual_names[0]) if name or role.usual_names else f"of {role.noun}"
+    got = ", ".join(map(repr, header[:8])) or f"no {noun}"
+    remedy = f"name yours with {' and '.join(each.option for each in requested)}"
+    numbers = "" if is_keyed else ", or their numbers from 1 if the first line is not a header"
+    return DataError(path, line, f"expected a {noun} {wanted}, got {got}; {remedy}{numbers}")
 
 
 def hints(requested: Mapping[Role, str | None]) -> list[str]:
@@ -194,7 +229,7 @@ def _columns_of(source: Source, requested: Mapping[Role, str | None]) -> tuple[S
     if source.is_keyed:
         return source.columns, source.has_header
     cells, names = source.header, hints(requested)
-    is_named = any(name in cells and not is_number_of_column(name, len(cells)) for name in names)
+    is_named = any(name in cells and not _is_number(name, len(cells)) for name in names)
     by_number = not is_named and any(map(str.isdecimal, names))
     has_usual = any(cell.lower() in (*TEXT_COLUMNS, *LABEL_COLUMNS) for cell in cells)
     is_unclear = len(cells) > 1 and len(source.columns) != len(cells)
@@ -204,12 +239,6 @@ def _columns_of(source: Source, requested: Mapping[Role, str | None]) -> tuple[S
     return [replace(column, name=name) for column, name in zip(columns, shown, strict=True)], has_header
 
 
-def is_number_of_column(name: str | None, width: int) -> bool:
+def _is_number(name: str, width: int) -> bool:
     """Whether a name is the number of one of `width` columns, from 1."""
-    return name is not None and name.isdecimal() and 0 < int(name) <= width
-
-
-def _index_of(name: str | None, names: Sequence[str]) -> int | None:
-    if is_number_of_column(name, len(names)):
-        return int(name or "") - 1
-    return names.index(name) if name in names else None
+    return name.isdecimal() and 0 < int(name) <= width

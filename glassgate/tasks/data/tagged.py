@@ -2,7 +2,7 @@
 
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -10,24 +10,26 @@ from pathlib import Path
 from typing import Any
 
 from glassgate.tasks.data import bio, records, roles
-from glassgate.tasks.data.columns import Layout, is_comment, split_cells, with_breaks
+from glassgate.tasks.data.columns import Layout, is_break, is_comment, split_cells, with_breaks
 from glassgate.tasks.data.corpus import NUMBERS, SEQUENCE, SYMBOL, Corpus
 from glassgate.tasks.data.files import STDIN
-from glassgate.tasks.data.formats import FOLDER
-from glassgate.tasks.data.labelled_lines import LineStyle, detect_line_style
+from glassgate.tasks.data.formats import FOLDER, LineStyle, detect_line_style
 from glassgate.tasks.data.lines import nonempty, read_lines, read_parallel
 from glassgate.tasks.data.sniff import Source, sniff
-from glassgate.tasks.data.spans import as_spans, label_tokens
 from glassgate.tasks.data.token_roles import TAG_LISTS, TOKEN_LISTS
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.wording import plural
 
 _BEGIN, _END = "BOS", "EOS"
 _INTENT = re.compile(r"#\s*intent\s*[=:]\s*(\S.*?)\s*")
-
+_MAX_SHOWN = 60  # characters of a line in messages
+_TOKENS = re.compile("[\u3040-\u30ff\u3400-\u9fff]|[^\\W\u3040-\u30ff\u3400-\u9fff]+|[^\\w\\s]")
+_SPAN_KEYS = (("start", "start_offset", "begin"), ("end", "end_offset"), ("label", "labels", "type", "entity", "tag"))
 
 Row = list[str] | str | None
 """The content of a line: a list of cells, an intent, or None between sequences."""
+Span = tuple[int, int, str]
+"""The first character, the character after the last one, and the label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +60,7 @@ class Tagged:
 
 
 def corpus_of(examples: Sequence[Tagged]) -> Corpus[Tagged]:
-    """Return a corpus in memory, with labels if the sequences have them.
-
-    Raises:
-        DataError: a sequence has no tokens, or more or fewer labels than tokens
-    """
+    """Return a corpus in memory, with labels if the sequences have them."""
     fields = {"tokens": SEQUENCE, "labels": SEQUENCE, "words": NUMBERS, "starts": NUMBERS, "lines": NUMBERS}
     fields |= {"source": SYMBOL, "intent": SYMBOL}
     if any(each.labels is None for each in examples):
@@ -70,7 +68,7 @@ def corpus_of(examples: Sequence[Tagged]) -> Corpus[Tagged]:
     for each in examples:
         if not len(each.tokens):
             raise DataError(each.source, each.line(), "the sequence has no tokens; remove it")
-        _check_count(each.source, each, "token")
+        _checked(each, each.source, "token")
     with_lines = (
         replace(each, lines=[each.lines] * len(each.tokens) if isinstance(each.lines, int) else each.lines)
         for each in examples
@@ -83,13 +81,6 @@ def read_columns(path: str | Path, layout: Layout, labelled: bool = True) -> Ite
 
     Except in a table, a line `# intent = NAME` before a sequence gives its intent. Multiword tokens and empty nodes of
     CoNLL-U are skipped.
-
-    Args:
-        layout: the layout that `detect_format` returns
-        labelled: whether labels are required
-
-    Raises:
-        DataError: see `read_lines`; a line has more or fewer columns than expected; a cell of a table is empty
     """
     rows = _table_rows(path, layout) if layout.is_table else _column_rows(path, layout, labelled)
     return _nonempty(path, _sequences(path, with_breaks(rows, layout.sentence_column), layout, labelled))
@@ -103,36 +94,34 @@ def _sequences(path: str | Path, rows: Iterator[tuple[int, Row]], layout: Layout
     intent: str | None = None
     label_column = layout.label_column if labelled else None
     for number, row in chain(rows, [(0, None)]):
-        if row is None:
+        if isinstance(row, str):
             if tokens:
-                tags = tuple(bio.to_iob2(labels, layout.scheme)) if labelled else None
-                intent = intent if labelled else None
-                yield Tagged(tuple(tokens), tags, source=str(path), lines=tuple(lines), intent=intent)
-                tokens, labels, lines, intent = [], [], [], None
-        elif isinstance(row, str):
-            if tokens or intent is not None:
-                message = (
-                    f"the intent {row!r} comes after the first token of its sequence; move it before that token"
-                    if tokens
-                    else f"the sequence has a second intent, {row!r}; remove one of the two"
-                )
+                message = f"the intent {row!r} comes after the first token of its sequence; move it before that token"
+                raise DataError(path, number, message)
+            if intent is not None:
+                message = f"the sequence has a second intent, {row!r}; remove one of the two"
                 raise DataError(path, number, message)
             intent = row
-        else:
+        elif row:
             tokens.append(row[layout.token_column])
             lines.append(number)
             if label_column is not None:
                 labels.append(row[label_column])
+        elif tokens:
+            tags = tuple(bio.to_iob2(labels, layout.scheme)) if labelled else None
+            named = intent if labelled else None
+            yield Tagged(tuple(tokens), tags, source=str(path), lines=tuple(lines), intent=named)
+            tokens, labels, lines, intent = [], [], [], None
 
 
 def _column_rows(path: str | Path, layout: Layout, labelled: bool) -> Iterator[tuple[int, Row]]:
     """Yield the rows and the intents of a file that is not a table, and None between sequences."""
     is_conllu = layout.kind == "conllu"
-    separated = " separated by blanks" if layout.separator is None else " separated by tabs"
+    separated = "separated by blanks" if layout.separator is None else "separated by tabs"
     width = layout.width if is_conllu else 0  # 0 until the first row
     is_first = True  # whether the next row begins a sequence
     for number, line in read_lines(path):
-        if not line.strip() or line.startswith("-DOCSTART-"):
+        if is_break(line):
             yield number, None
             is_first = True
             continue
@@ -149,22 +138,14 @@ def _column_rows(path: str | Path, layout: Layout, labelled: bool) -> Iterator[t
             continue
         is_first = False
         if not width and labelled and len(row) < 2:
-            raise DataError(
-                path,
-                number,
-                f"expected at least 2 columns{separated}, a word and its label, got {len(row)}; correct the line, or "
-                "name another --format",
-            )
+            got = f"{len(row)}; correct the line, or name another --format"
+            raise DataError(path, number, f"expected at least 2 columns {separated}, a word and its label, got {got}")
         lacks_columns = max(layout.token_column, layout.label_column or 0) >= len(row)
         if len(row) != (width or len(row)) or lacks_columns:
-            expected = f"{width or layout.width} columns{separated} as in the lines {'before' if width else 'below'}"
-            if is_conllu:
-                expected = "the 10 columns of CoNLL-U, separated by tabs"
-            raise DataError(
-                path,
-                number,
-                f"expected {expected}, got {len(row)}: {_shorten(line)}; correct the line, or name another --format",
-            )
+            expected = f"{width or layout.width} columns {separated} as in the lines {'before' if width else 'below'}"
+            expected = "the 10 columns of CoNLL-U, separated by tabs" if is_conllu else expected
+            got = f"{len(row)}: {line if len(line) <= _MAX_SHOWN else line[: _MAX_SHOWN - 3] + '...'!r}"
+            raise DataError(path, number, f"expected {expected}, got {got}; correct the line, or name another --format")
         width = len(row)
         if not is_conllu or row[0].isdecimal():
             yield number, row
@@ -193,34 +174,31 @@ def read_rows(
     Args:
         column, text_column: the keys of the labels and of the tokens; detected if None
         labelled: whether labels are required
-
-    Raises:
-        DataError: see `records.read_rows`; a key is missing, or the values are not two lists of equal length
     """
     found = roles.assign_source(source, {TOKEN_LISTS: text_column} | ({TAG_LISTS: column} if labelled else {}))
-    names = {role: found.names[index] for role, index in found.indices.items()}
-    return _nonempty(source.path, _sequences_of_rows(found, names))
+    return _nonempty(source.path, _sequences_of_rows(found))
 
 
-def _sequences_of_rows(found: roles.Assignment, names: Mapping[roles.Role, str]) -> Iterator[Tagged]:
-    path, label_names = found.source.path, found.source.label_names.get(names.get(TAG_LISTS, ""))
+def _sequences_of_rows(found: roles.Assignment) -> Iterator[Tagged]:
+    path, label_column = found.source.path, found.indices.get(TAG_LISTS)
+    label_key = "" if label_column is None else found.names[label_column]
     for number, cells in found.source.rows(int(found.has_header)):
         if not cells:
             continue
         tokens, tags = cells[found.indices[TOKEN_LISTS]], None
-        if TAG_LISTS in names:
-            labels = cells[found.indices[TAG_LISTS]]
+        if label_column is not None:
+            labels = cells[label_column]
             if isinstance(tokens, str) and (spans := as_spans(labels)) is not None:
                 tokens, labels = label_tokens(path, number, tokens, spans)
             elif isinstance(tokens, str) and isinstance(labels, str):
                 tokens, labels = records.as_sequences(tokens, labels) or (tokens, labels)
-            tags = [records.label_name(label, label_names) for label in _check_list(path, number, labels, TAG_LISTS)]
+            names = found.source.label_names.get(label_key)
+            tags = [records.label_name(label, names) for label in _check_list(path, number, labels, TAG_LISTS)]
             if "" in tags:
-                got = f"a label under {names[TAG_LISTS]!r} is missing"
+                got = f"a label under {label_key!r} is missing"
                 raise DataError(path, number, f"{got}; fill it in, or remove the row")
         words = [str(token) for token in _check_list(path, number, tokens, TOKEN_LISTS)]
-        sequence = Tagged(words, tags, source=str(path), lines=number)
-        _check_count(path, sequence, "token")
+        sequence = _checked(Tagged(words, tags, source=str(path), lines=number), path, "token")
         if sequence.tokens:
             yield sequence
 
@@ -232,6 +210,46 @@ def _check_list(path: str | Path, number: int, value: Any, role: roles.Role) -> 
     return value
 
 
+def as_spans(value: Any) -> list[Span] | None:
+    """Return the spans of characters in a cell, as doccano and spaCy write them; None if it contains anything else.
+
+    Example:
+        >>> as_spans([[0, 4, "PER"], {"start_offset": 9, "end_offset": 12, "label": "PER"}]), as_spans(["O", "B-PER"])
+        ([(0, 4, 'PER'), (9, 12, 'PER')], None)
+    """
+    spans = []
+    for each in value if isinstance(value, list) else [None]:
+        if isinstance(each, dict):
+            each = [next((each[key] for key in keys if key in each), None) for keys in _SPAN_KEYS]
+            if isinstance(each[2], list) and len(each[2]) == 1:  # Label Studio allows several labels of a span
+                each = [*each[:2], each[2][0]]
+        if not isinstance(each, list) or [*map(type, each)] != [int, int, str]:
+            return None
+        spans.append((each[0], each[1], each[2]))
+    return spans
+
+
+def label_tokens(path: str | Path, line: int, text: str, spans: Sequence[Span]) -> tuple[list[str], list[str]]:
+    """Split a text into words, punctuation marks and ideographs, and also at the ends of spans; label them in IOB2.
+
+    Example:
+        >>> label_tokens("a.jsonl", 1, "Anna met Bob.", [(0, 4, "PER"), (9, 12, "PER")])
+        (['Anna', 'met', 'Bob', '.'], ['B-PER', 'O', 'B-PER', 'O'])
+    """
+    tokens: list[str] = []
+    labels: list[str] = []
+    end = 0
+    for start, stop, label in [*sorted(spans), (len(text), len(text), "")]:
+        if not end <= start <= stop <= len(text):
+            got = f"{[start, stop, label]} in a text of {len(text)} characters"
+            raise DataError(path, line, f"expected spans inside the text that do not overlap, got {got}; correct it")
+        outside, inside = _TOKENS.findall(text[end:start]), _TOKENS.findall(text[start:stop])
+        tokens += [*outside, *inside]
+        labels += ["O"] * len(outside) + [f"{'I' if k else 'B'}-{label}" for k in range(len(inside))]
+        end = stop
+    return tokens, labels
+
+
 def read_text(
     path: str | Path, token_kind: str = "word", label_suffix: str = ".labels", labelled: bool = True
 ) -> Iterator[Tagged]:
@@ -240,38 +258,46 @@ def read_text(
     Args:
         token_kind: "word" (separated by blanks) or "character"
         label_suffix: the suffix of the label file, which has the name of the text file otherwise: `a.txt`, `a.labels`
-
-    Raises:
-        DataError: see `read_lines`; the label file is missing or has a different number of lines; a line has
-            more or fewer labels than tokens
     """
-    label_file = Path(path).with_suffix(label_suffix) if labelled else None
-    if label_file is not None and str(path) == STDIN:
+    if not labelled:
+        return _read_parallel([path], token_kind)
+    if str(path) == STDIN:
         raise DataError(path, None, "expected labels, got plain text; name the format of the input with --format")
-    if label_file is not None and not label_file.exists():
+    label_file = Path(path).with_suffix(label_suffix)
+    if not label_file.exists():
         deque(read_lines(path), maxlen=0)  # errors in the text itself are reported first
-        raise DataError(
-            path, None, f"expected its labels in {label_file}, which does not exist; make it, or see --label-suffix"
-        )
+        remedy = "make it, or see --label-suffix"
+        raise DataError(path, None, f"expected its labels in {label_file}, which does not exist; {remedy}")
+    return _nonempty(path, _read_parallel([path, label_file], token_kind))
 
-    def sequences() -> Iterator[Tagged]:
-        for number, (text, *labels) in read_parallel(path, *([label_file] if label_file else [])):
-            tokens = text if token_kind == "character" else text.split()
-            sequence = Tagged(tokens, labels[0].split() if labels else None, source=str(path), lines=number)
-            _check_count(label_file or path, sequence, token_kind)
-            if sequence.labels or text.strip():
-                yield sequence
 
-    return _nonempty(path, sequences()) if labelled else sequences()
+def read_folder(path: str | Path, labelled: bool = True) -> Iterator[Tagged]:
+    """Yield the sentences of a folder: tokens in `seq.in`, labels in `seq.out` and, if present, intents in `label`."""
+    texts, tags, intents = (Path(path) / name for name in FOLDER)
+    if not texts.exists():
+        raise DataError(path, None, f"expected a file, or a folder that holds {', '.join(FOLDER)}; check the path")
+    others = [tags, *([intents] if intents.exists() else [])] if labelled else []
+    return _read_parallel([texts, *others], "word", skips_blank=False)
+
+
+def _read_parallel(files: Sequence[str | Path], token_kind: str, skips_blank: bool = True) -> Iterator[Tagged]:
+    """Yield the sequence in each line of parallel files of texts, labels and intents."""
+    for number, (text, *lines) in read_parallel(*files):
+        tokens = text if token_kind == "character" else text.split()
+        labels, intent = lines[0].split() if lines else None, lines[1].strip() if lines[1:] else None
+        if not skips_blank and (not tokens or intent == ""):
+            file = files[2] if tokens else files[0]
+            raise DataError(file, number, f"the line is empty; remove line {number} of each file")
+        sequence = Tagged(tokens, labels, source=str(files[0]), lines=number, intent=intent)
+        _checked(sequence, files[-1] if len(files) < 2 else files[1], token_kind)
+        if labels or text.strip():
+            yield sequence
 
 
 def read_labelled_lines(path: str | Path) -> Iterator[Tagged]:
     """Yield the sequence of each line, without the words BOS and EOS at its ends.
 
     The label of EOS, or a label after those of all words, is the intent.
-
-    Raises:
-        DataError: a line has more or fewer labels than words
     """
     style = detect_line_style(path) or LineStyle("\t")
     for number, line in read_lines(path):
@@ -294,35 +320,14 @@ def read_labelled_lines(path: str | Path) -> Iterator[Tagged]:
         yield Tagged(words, labels, source=str(path), lines=number, intent=intent)
 
 
-def read_folder(path: str | Path, labelled: bool = True) -> Iterator[Tagged]:
-    """Yield the sentences of a folder: tokens in `seq.in`, labels in `seq.out` and, if it exists, intents in `label`.
-
-    Raises:
-        DataError: see `read_lines`; a file is missing or has a different number of lines; a line is empty, or has
-            more or fewer labels than words
-    """
-    texts, tags, intents = (Path(path) / name for name in FOLDER)
-    if not texts.exists():
-        raise DataError(path, None, f"expected a file, or a folder that holds {', '.join(FOLDER)}; check the path")
-    others = [tags, *([intents] if intents.exists() else [])] if labelled else []
-    for number, (text, *lines) in read_parallel(texts, *others):
-        words, intent = text.split(), lines[1].strip() if lines[1:] else None
-        if not words or intent == "":
-            raise DataError(
-                intents if words else texts, number, f"the line is empty; remove line {number} of each file"
-            )
-        labels = lines[0].split() if lines else None
-        sequence = Tagged(words, labels, source=str(texts), lines=number, intent=intent)
-        _check_count(tags, sequence, "word")
-        yield sequence
-
-
-def _check_count(path: str | Path, sequence: Tagged, token_kind: str) -> None:
+def _checked(sequence: Tagged, path: str | Path, token_kind: str) -> Tagged:
+    """Return a sequence with as many labels as tokens; other sequences are errors of the file of the labels."""
     tokens, labels, line = sequence.tokens, sequence.labels, sequence.line()
     if labels is not None and len(tokens) != len(labels):
         of = "" if path == sequence.source else f" of {sequence.source}:{line}"
         message = f"expected {len(tokens)} labels, one for each {token_kind}{of}, got {len(labels)}; correct the line"
         raise DataError(path, line, message)
+    return sequence
 
 
 def describe_counts(examples: Corpus[Tagged]) -> str:
@@ -338,7 +343,3 @@ def describe_counts(examples: Corpus[Tagged]) -> str:
 def _nonempty(path: str | Path, sequences: Iterator[Tagged]) -> Iterator[Tagged]:
     message = "the file holds no sequence, only blank or comment lines; give one with tokens"
     return nonempty(sequences, DataError(path, None, message))
-
-
-def _shorten(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:57] + "...")

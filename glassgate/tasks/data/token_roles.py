@@ -5,14 +5,19 @@ from dataclasses import replace
 from itertools import chain, groupby, pairwise
 
 from glassgate.tasks.data.bio import detect_scheme, entity_type
-from glassgate.tasks.data.detect import is_number
-from glassgate.tasks.data.kinds import Column
-from glassgate.tasks.data.records import SPAN_COLUMNS, TAG_COLUMNS, TEXT_COLUMNS, TOKEN_COLUMNS
+from glassgate.tasks.data.kinds import (
+    SENTENCE_COLUMNS,
+    SPAN_COLUMNS,
+    TAG_COLUMNS,
+    TEXT_COLUMNS,
+    TOKEN_COLUMNS,
+    Column,
+    is_number,
+)
 from glassgate.tasks.data.roles import Found, Role
 
-SENTENCE_NAMES = ("sentence", "sentence #", "sentence_id", "sentence id", "sentence_idx", "sent_id", "sent", "sent_idx")
-"""The usual names of columns or keys with the sentence of a token."""
-USUAL_NAMES = {*SENTENCE_NAMES, *TOKEN_COLUMNS, *TAG_COLUMNS}
+USUAL_NAMES = {*SENTENCE_COLUMNS, *TOKEN_COLUMNS, *TAG_COLUMNS}
+"""The usual names of columns of sentences, of tokens and of their labels."""
 _NAMES_IN_HEADERS = {"id", "idx", "index", "no", "nr", "lemma", *USUAL_NAMES}
 _MAX_LABELS = 100
 MIN_ROWS = 20
@@ -28,7 +33,7 @@ def find_header(sequences: Sequence[Rows]) -> tuple[str, ...]:
     It names them if all its cells are usual names. It also names them under two conditions. Each cell is a word that is
     in its column only once. And labels of entities are only in other rows, or a cell is longer than each label below.
     """
-    first, *rest = (row for rows in sequences for row in rows)
+    first, *rest = [*chain(*sequences)] or [()]
     if not rest or len(first) < 2:
         return ()
     if all(cell.strip(" #").lower() in _NAMES_IN_HEADERS for cell in first):
@@ -126,10 +131,10 @@ def other_tags(columns: Sequence[Column]) -> list[Column]:
 
 
 TOKEN_LISTS = Role("words", "--text-column", (*TOKEN_COLUMNS, *TEXT_COLUMNS), lambda *_: [])
-TAG_LISTS = Role("labels", "--label-column", (*TAG_COLUMNS, *SPAN_COLUMNS), lambda *_: [])
+TAG_LISTS = Role("labels", "--label-column", (*TAG_COLUMNS, *SPAN_COLUMNS), lambda *_: [], True)
 """The roles of columns with a list in each row."""
 INDEX = Role("numbers of tokens", "", (), lambda columns, _: [*filter(_counts_tokens, columns)][:1])
-SENTENCES = Role("sentences", "", SENTENCE_NAMES, lambda columns, _: [*filter(_numbers_runs, columns)][:1])
+SENTENCES = Role("sentences", "", SENTENCE_COLUMNS, lambda columns, _: [*filter(_numbers_runs, columns)][:1])
 TOKENS = Role("words", "--text-column", TOKEN_COLUMNS, _tokens)
 FIRST_TOKENS = replace(TOKENS, find=lambda columns, found: _tokens(columns, found)[:1])
 """The tokens of a file without labels, in which the first of two columns of words contains them."""

@@ -11,9 +11,8 @@ import numpy as np
 from glassgate.extras import install_command
 from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.files import archive_members, loading, readable_file, regular_file, suffix_of
-from glassgate.tasks.data.json_rows import load_json
 from glassgate.tasks.data.lines import open_text
-from glassgate.tasks.data.records import load_arrays
+from glassgate.tasks.data.records import load_arrays, load_json
 from glassgate.tasks.errors import DataError, OptionError
 
 NUM_KEYS = 88

@@ -111,7 +111,7 @@ def test_a_header_names_columns_that_options_may_take(tmp_path: Path) -> None:
     assert sequences[0] == [("EU", "NNP"), ("runs", "VB")]
     sequences, _ = read(tmp_path / "a.conll", label_column="1", text_column="2")
     assert sequences[0] == [("NNP", "EU"), ("VB", "runs")]
-    with pytest.raises(OptionError, match="--label-column: expected a number from 1, or one of word, pos, ner"):
+    with pytest.raises(DataError, match="expected a column 'lemma', got 'word', 'pos', 'ner'; name yours with --text"):
         read(tmp_path / "a.conll", label_column="lemma")
 
 
@@ -186,7 +186,7 @@ def test_tables_as_excel_and_others_write_them(content: str | bytes, said: str, 
 
 
 def test_ambiguous_tables_raise_errors(tmp_path: Path) -> None:
-    message = "the text could be in 'review' or in 'comment'; choose --text-column review, or --text-column comment"
+    message = "the texts can be in column 'review' or 'comment'; choose one with --text-column"
     with pytest.raises(DataError, match=message):
         texts(tmp_path / "a.csv", "review,comment,label\na,b,c\n")
     assert texts(tmp_path / "a.csv", "review,comment,label\na,b,c\n", text_column="comment")[0] == [("b", "c")]

@@ -114,12 +114,10 @@ def test_columns_without_labels(tmp_path: Path) -> None:
         read_columns(path, separator="\t")
 
 
-@pytest.mark.parametrize(
-    ("column", "said"),
-    [("last", "a number from 1"), ("0", "from 1"), ("4", "expected 1 to 2, the columns of")],
-)
-def test_columns_number(tmp_path: Path, column: str, said: str) -> None:
-    with pytest.raises(OptionError, match=f"--label-column: .*{said}"):
+@pytest.mark.parametrize("column", ["last", "0", "4"])
+def test_columns_number(tmp_path: Path, column: str) -> None:
+    message = rf"a\.tsv: expected a column '{column}', got '1', '2'; name yours with"
+    with pytest.raises(DataError, match=message):
         read_columns(write(tmp_path, "a.tsv", "a\tB\n"), column, "\t")
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from glassgate.tasks.data.labelled_lines import LineStyle, detect_line_style
+from glassgate.tasks.data.formats import LineStyle, detect_line_style
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.tagging import Tagging, TaggingOptions
 

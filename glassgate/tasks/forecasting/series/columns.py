@@ -9,9 +9,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from glassgate.tasks.data.detect import is_number
-from glassgate.tasks.data.kinds import MISSING_NUMBERS, Column
-from glassgate.tasks.data.marked_numbers import GROUP_MARK, LARGEST, MARK, first_in_another_unit, parse_mark
+from glassgate.tasks.data.kinds import (
+    GROUP_MARK,
+    LARGEST,
+    MARK,
+    MISSING_NUMBERS,
+    Column,
+    first_in_another_unit,
+    is_number,
+    parse_mark,
+)
 from glassgate.tasks.data.reading import NO_READING, Reading
 from glassgate.tasks.data.roles import Found, Role, assign
 from glassgate.tasks.errors import OptionError

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from glassgate.tasks.data import json_rows
-from glassgate.tasks.data.declared import read_declared
-from glassgate.tasks.data.detect import is_number
-from glassgate.tasks.data.kinds import MISSING_NUMBERS
+from glassgate.tasks.data import records
+from glassgate.tasks.data.kinds import MISSING_NUMBERS, is_number
+from glassgate.tasks.data.lines import read_declared
 from glassgate.tasks.errors import DataError
 
 SERIES, TIME, VALUE = "unique_id", "ds", "y"
@@ -93,7 +92,7 @@ def read_tsf(path: str | Path) -> pd.DataFrame:
 
 def read_json_table(path: str | Path, kind: str) -> pd.DataFrame:
     """Return the table in a file of JSON or JSON lines; it may be nested in objects, if they contain only one."""
-    content = json_rows.load_json(path) if kind == "json" else [row for _, row in json_rows.read_json_lines(path)]
+    content = records.load_json(path) if kind == "json" else [row for _, row in records.read_json_lines(path)]
     if kind == "jsonl" and len(content) == 1:
         content = content[0]
     tables = _tables(content, "")

@@ -10,11 +10,10 @@ from typing import Any
 import pandas as pd
 
 from glassgate.tasks.data.detect import detect_kind
-from glassgate.tasks.data.excel import read_excel
 from glassgate.tasks.data.files import loading, readable_file, suffix_of
 from glassgate.tasks.data.kinds import NUMBER, TEXT, WORD, Column, kind_of, names_columns
 from glassgate.tasks.data.records import TABLE_KINDS, load_arrays
-from glassgate.tasks.data.sniff import Source, sniff
+from glassgate.tasks.data.sniff import Source, read_excel, sniff
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.forecasting.series.layouts import find_wide, long_table, read_json_table, read_tsf
 from glassgate.tasks.forecasting.series.times import join_columns

@@ -6,7 +6,7 @@ from itertools import product, takewhile
 import numpy as np
 import pandas as pd
 
-from glassgate.tasks.data.detect import is_number
+from glassgate.tasks.data.kinds import is_number
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.forecasting.series.frequency import format_time, infer_frequency
 from glassgate.tasks.forecasting.series.zones import ISO_FORM, find_form, find_zone, offsets_of, to_local, zone_of_type
