@@ -12,9 +12,10 @@ from glassgate.tasks.networks.maps import KernelScores, StepScores, TokenScores
 def export(task: LabelledTask[Any, Any]) -> Parts:
     """Return the program, which prints one answer per sequence."""
     network, scales = task.network, task.series_scale
-    modules: dict[str, nn.Module] = {"encoder": network.encoder, "head": network.head}
-    if task.pooling == "attention":
-        modules["attention"] = network.attention
+    modules: dict[str, nn.Module] = {"attention": network.attention} if task.pooling == "attention" else {}
+    modules |= {"encoder": network.encoder, "head": network.head}
+    if network.embedding is not None:
+        modules["words"] = network.embedding
     if task.predicts_numbers:
         means, deviations = task.fitted["numbers"]
         tables = [numbers("number_means", means), numbers("number_deviations", deviations)]
@@ -35,7 +36,6 @@ def export(task: LabelledTask[Any, Any]) -> Parts:
             tables += [constants(STEPS=len(weight)), numbers("step_weights", weight)]
             tables += [numbers("step_biases", bias)]
     if network.embedding is not None:
-        modules["words"] = network.embedding
         tables += units(task)
         reads = "the indices of the tokens of a text"
     elif scales is not None:
