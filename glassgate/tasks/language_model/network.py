@@ -7,7 +7,6 @@ from torch import Tensor, nn
 from glassgate.tasks.data.batches import Batch, move
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.language_model.music import NUM_KEYS
-from glassgate.tasks.language_model.options import LanguageModelOptions
 from glassgate.tasks.networks.encoder import as_hx, as_tuple, encoder
 from glassgate.tasks.networks.linear import Tied
 
@@ -19,7 +18,7 @@ class LanguageNetwork(nn.Module):
     scores each of the 88 keys of a piano.
     """
 
-    def __init__(self, options: LanguageModelOptions, vocabulary_size: int | None):
+    def __init__(self, options: Any, vocabulary_size: int | None):
         super().__init__()
         self.dropout = nn.Dropout(options.dropout)
         if vocabulary_size is None:

@@ -3,10 +3,11 @@
 import codecs
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -21,15 +22,15 @@ from glassgate.tasks.data.batching import Batching, ChunkBatching, StreamBatchin
 from glassgate.tasks.data.corpus import Corpus
 from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.reading import NO_READING, Reading
-from glassgate.tasks.data.texts import Text
+from glassgate.tasks.data.texts import Text, TextOptions
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.language_model.baselines import KeyModel
 from glassgate.tasks.language_model.music import LOWEST_KEY, NUM_KEYS, Roll, is_music, read_rolls
 from glassgate.tasks.language_model.network import LanguageNetwork
-from glassgate.tasks.language_model.options import NOTES, LanguageModelOptions
 from glassgate.tasks.loss import Loss, Mean, cross_entropy, to_float
 from glassgate.tasks.networks.encoder import step_mask
+from glassgate.tasks.options import option, override
 from glassgate.tasks.predictions import Record, text_record
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Split, Task, Vocabularies
@@ -39,8 +40,49 @@ from glassgate.tasks.wording import printable
 if TYPE_CHECKING:
     from torchmetrics import MetricCollection
 
-
+NOTES = "notes"
+"""The kind of tokens of piano rolls."""
 _MIN_TEMPERATURE = 1e-30  # in float32, scores divided by a smaller temperature could become NaN
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageModelOptions(TextOptions):
+    """The options of language models.
+
+    Raises:
+        OptionError: the model is bidirectional, or notes have tied weights; see `Options`
+    """
+
+    common: ClassVar = (*TextOptions.common, "tokens", "chunk")
+
+    tokens: str = option(
+        "character",
+        "kind of predicted tokens; notes are piano rolls",
+        group="data",
+        choices=(*texts.TOKEN_KINDS, NOTES),
+    )
+    hidden_size: int = override("hidden_size", 256, help="hidden units")
+    bidirectional: bool = override(
+        "bidirectional", False, help="not available: a language model reads in one direction"
+    )
+    tied: bool = option(False, "share the weights of embedding and output")
+    chunk: int = option(
+        50,
+        "tokens or steps of music per chunk; the state is carried to the next chunk, the gradient is not",
+        group="training",
+        minimum=1,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bidirectional:
+            raise OptionError(
+                "bidirectional: expected one direction for a language model, got two: the second one comes from the "
+                "end of the text and has seen the token that is to be predicted; leave the option out, or fill blanks, "
+                "which reads from both ends: glassgate train fill-blanks"
+            )
+        if self.tied and self.tokens == NOTES:
+            raise OptionError("tied: notes have no embedding to share; leave the option out")
 
 
 class LanguageModel(TextTask[LanguageModelOptions, list[float]]):

@@ -11,8 +11,7 @@ from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.data.vocabulary import UNKNOWN
 from glassgate.tasks.language_model.music import Roll, parse_roll
-from glassgate.tasks.language_model.options import NOTES
-from glassgate.tasks.language_model.task import LanguageModel, notes_of, surprise
+from glassgate.tasks.language_model.task import NOTES, LanguageModel, notes_of, surprise
 from glassgate.tasks.report.task_view import AnswerGroup, BatchAnswers, TaskView, answers_of, visible
 
 

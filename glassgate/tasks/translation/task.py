@@ -27,16 +27,17 @@ from glassgate.tasks.data.toy.generated import dates_and_numbers
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.loss import Loss, Mean, cross_entropy
-from glassgate.tasks.pictures.attention import AttentionWeights
+from glassgate.tasks.metrics.summary import Summary
+from glassgate.tasks.pictures.attention import AttentionWeights, attention_picture
 from glassgate.tasks.predictions import Record
 from glassgate.tasks.progress import Progress
+from glassgate.tasks.runs import write
 from glassgate.tasks.task import Split, Task, Vocabularies
 from glassgate.tasks.translation.baselines import Copy, NearestSource
 from glassgate.tasks.translation.network import Output, Translator
 from glassgate.tasks.translation.options import SUBWORD, TranslationOptions, tokenizer_for
-from glassgate.tasks.translation.search import Hypothesis, Search, search
+from glassgate.tasks.translation.search import END, Hypothesis, Search, search
 from glassgate.tasks.translation.subwords import Subwords
-from glassgate.tasks.translation.summary import TranslationSummary
 
 if TYPE_CHECKING:
     from torchmetrics import MetricCollection
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 _END = "\n"  # the end of a translation; sentences do not contain it
 _MAX_SENTENCES, _MAX_TOKENS = 256, 4096  # of an evaluation batch
 _BUILTIN_PAIRS = 12_000
+_MAX_WRITTEN = 200  # the maximum number of translations in `translations.tsv`
+_MAX_DRAWN = 4  # the maximum number of translations in `attention.svg`
 
 
 class Translated(NamedTuple):
@@ -58,6 +61,38 @@ class Translated(NamedTuple):
     text: str
     score: float
     probability: float
+
+
+class TranslationSummary(Summary):
+    """Signatures of sacrebleu, `translations.tsv` and `attention.svg`."""
+
+    def signatures(self) -> dict[str, str]:
+        from glassgate.tasks.translation.scores import signatures
+
+        return signatures(self.task.fitted["bleu"])
+
+    def write(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
+        task, encoded = self.task, encoded[:_MAX_WRITTEN]
+        rows: list[list[str]] = [[] for _ in encoded]
+        pictures: dict[int, AttentionWeights] = {}
+        source, target = (task.vocabularies[side].symbols for side in ("source", "target"))
+        for output, batch, pieces in task.outputs(encoded):
+            hypotheses, references = task.hypotheses(output, batch, task.search), task.references(batch)
+            for piece, (best, *_), reference in zip(pieces, hypotheses, references, strict=True):
+                indices = encoded[piece.index]["source"]
+                tokens = [source[n - FIRST] if n != UNKNOWN else "\N{REPLACEMENT CHARACTER}" for n in indices]
+                rows[piece.index] = [task.join(tokens, 0), reference, task.target_text(best)]
+                if piece.index < _MAX_DRAWN and task.options.attention != "none":
+                    weights = task.attention_weights(indices, np.array([*best.tokens, END]))
+                    target_tokens = [*(target[index - FIRST] for index in best.tokens), ""]
+                    pictures[piece.index] = AttentionWeights(tokens, target_tokens, weights)
+        files = [folder / "translations.tsv"]
+        lines = ["\t".join(row) for row in (["source", "reference", "translation"], *rows)]
+        write(files[0], "".join(f"{line}\n" for line in lines).encode())
+        if pictures:
+            files.append(folder / "attention.svg")
+            write(files[1], attention_picture(*(pictures[index] for index in sorted(pictures))).encode())
+        return files
 
 
 class Translation(Task[TranslationOptions, Pair, list[Translated]]):
