@@ -1,7 +1,6 @@
 """Reads a table of time series in parts: CSV, TSV, Excel, Parquet or a data frame. Errors name the line or the row."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import chain, islice, pairwise
 from pathlib import Path
@@ -24,6 +23,7 @@ _EXAMINED_ROWS = 1000
 _MAX_HEADER_ROWS = 3  # below the first
 _MIN_ROWS = 3  # rows from which numbers may have decimal commas
 _PART_SIZE = 2**16  # rows that are read at once
+_PARQUET = ("a Parquet file", "write it again")  # for messages
 
 Frame = Any
 """A `pyarrow.Table`, a data frame of pandas, polars or another library, or a `TimeSeries` of darts."""
@@ -166,7 +166,7 @@ class Table:
 
     def _read_parquet(self, names: list[str]) -> Iterator[pd.DataFrame]:
         file, first = self._open_parquet(), 1
-        with _loading_parquet(self.source):
+        with loading(self.source, *_PARQUET):
             for batch in file.iter_batches(columns=names, batch_size=_PART_SIZE):
                 frame = batch.to_pandas(ignore_metadata=True)[names]  # an index of pandas stays a column
                 yield frame.set_axis(range(first, first + len(frame)))
@@ -175,12 +175,8 @@ class Table:
     def _open_parquet(self) -> Any:
         import pyarrow.parquet
 
-        with _loading_parquet(self.source):
+        with loading(self.source, *_PARQUET):
             return pyarrow.parquet.ParquetFile(readable_file(self.source), memory_map=True)
-
-
-def _loading_parquet(source: str) -> AbstractContextManager[None]:
-    return loading(source, "a Parquet file", "write it again")
 
 
 def _kind_of_file(path: str | Path) -> str:
@@ -202,8 +198,7 @@ def _read_array(path: str) -> pd.DataFrame:
     array = load_arrays(path, "save the numbers of each series in a column")["train"]
     if array.ndim not in (1, 2) or array.dtype.kind not in "fiu":
         raise DataError(path, None, f"expected numbers of shape (L,) or (L, C), got {array.dtype} {array.shape}")
-    columns = array if array.ndim == 2 else array[:, None]
-    return pd.DataFrame(columns, columns=[str(number + 1) for number in range(columns.shape[1])])
+    return pd.DataFrame(array).rename(columns=lambda number: str(number + 1))
 
 
 def _count_rows_without_numbers(rows: Sequence[Sequence[str]]) -> int:
