@@ -32,11 +32,7 @@ _ERROR_STATUS = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit status.
-
-    Args:
-        arguments: the arguments after `glassgate`; `sys.argv[1:]` if None
-    """
+    """Run one command with these arguments, or with those of the process, and return the exit status."""
     argv = list(sys.argv[1:] if arguments is None else arguments)
     if not argv or argv[0] in ("-h", "--help", "help"):
         try:

@@ -26,17 +26,7 @@ def can_colour(tokens: Sequence[str], labels: Sequence[str]) -> bool:
 
 
 def colour(tokens: Sequence[str], labels: Sequence[str], truth: Sequence[str] | None = None) -> Text:
-    """Return the text with each character in the style of its label.
-
-    Args:
-        tokens: the characters
-        labels: the predicted labels
-        truth: the true labels, to mark wrong predictions; None marks nothing
-
-    Example:
-        >>> colour("if x", ["keyword", "keyword", "other", "name"]).plain
-        'if x'
-    """
+    """Return the text with each character in the style of its label, and a mark where the true label differs."""
     text = Text()
     styles = [
         _STYLES.get(label, "") if label == true_label else _WRONG

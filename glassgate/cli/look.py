@@ -65,12 +65,7 @@ def command(argv: list[str]) -> None:
 
 
 def _look(arguments: Namespace, rest: list[str], format: str) -> None:
-    """Print the format and the first examples of a file, and the commands that train on it.
-
-    Args:
-        rest: the options of the task
-        format: the option for the format of the file; empty to detect it
-    """
+    """Print the format and the first examples of a file, and the commands that train on it with the options `rest`."""
     ranked = [Candidate(arguments.task, "")] if arguments.task else rank(arguments.file, format)
     accepted: list[tuple[Candidate, list[str]]] = []
     errors: list[tuple[str, UserError]] = []  # of tasks that are more likely than the accepted one

@@ -24,15 +24,11 @@ def run_parallel(jobs: Mapping[str, Callable[[Progress], Result]], display: rich
     """Run all jobs in parallel and return their results.
 
     Each process has its own connection. A queue that processes share has a lock, and a process that is killed while it
-    holds the lock would block the others forever.
+    holds the lock would block the others forever. After Ctrl-C or SIGTERM, all jobs save their states before
+    `Interrupted` is raised.
 
     Args:
         jobs: the functions to run, which must be picklable, by the titles of their progress bars
-        display: the terminal display of the bars, from `glassgate.cli.progress.display()`
-
-    Raises:
-        Interrupted: after Ctrl-C or SIGTERM, when each job has saved its state
-        UserError: if a process was killed
     """
     context = get_context("spawn")
     bars = {name: Bar(display, name) for name in jobs}

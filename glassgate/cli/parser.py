@@ -64,12 +64,9 @@ class Parser(ArgumentParser):
 def add_options(
     parser: Parser, options: type[Options], builtin: Mapping[str, Any] | None = None, names: Collection[str] = ()
 ) -> None:
-    """Add an argument for each option. In the parsed arguments, an option that is not given is None.
+    """Add an argument for each option, or for those with these names. An option that is not given is None.
 
-    Args:
-        options: the options of the task
-        builtin: the defaults that differ for built-in data
-        names: the options to add; all if empty
+    The help describes the defaults, and those that differ for built-in data.
     """
     fields = [each for each in dataclasses.fields(options) if not names or each.name in names]
     used = {each.metadata["group"] for each in fields}
@@ -99,12 +96,7 @@ def given_options(options: type[Options], arguments: Namespace) -> dict[str, Any
 
 
 def add_help(parser: ArgumentParser, common: Iterable[str]) -> None:
-    """Add `--help`, which shows the most used options on one screen, and `--help all`, which shows all options.
-
-    Args:
-        parser: a parser without a help option
-        common: the names of the most used options
-    """
+    """Add `--help`, which shows the common options on one screen, and `--help all`, which shows all options."""
     parser.formatter_class = _Formatter
 
     class Help(Action):

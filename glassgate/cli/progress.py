@@ -26,11 +26,7 @@ def display(console: Console) -> Progress:
 
 @contextmanager
 def stages(title: str) -> Iterator[tuple["Bar", Callable[[str], None]]]:
-    """Display a bar for work in stages. Yields callbacks for reading data, and a function that shows the next stage.
-
-    Args:
-        title: the text before each message of the callbacks
-    """
+    """Display a bar for work in stages. Yields callbacks for reading data, and a function that shows the next stage."""
     with display(Console(stderr=True)) as bars:
         row = bars.add_task("reading the run", total=None, loss="")
         yield Bar(bars, title), lambda stage: bars.update(row, description=stage)
@@ -48,12 +44,7 @@ class _Bars(Progress):
 
 
 class Bar(Callbacks):
-    """Callbacks of a training run, which print its messages and display its progress bar.
-
-    Args:
-        display: the result of `display()`
-        title: the text before the bar
-    """
+    """Callbacks of a training run, which print its messages and display its progress bar, after a title."""
 
     def __init__(self, display: Progress, title: str):
         self.display = display

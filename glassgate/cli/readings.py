@@ -38,15 +38,7 @@ class Candidate(NamedTuple):
 
 
 def rank(path: str, format: str = "") -> list[Candidate]:
-    """Return the tasks for which a file can be meant, the most likely first. Each task is listed once.
-
-    Args:
-        path: the file
-        format: the format; detected if empty
-
-    Raises:
-        DataError: the file does not exist, cannot be read, or fits no task
-    """
+    """Return the tasks for which a file can be meant, the most likely first. An empty format is detected."""
     if not Path(path).is_dir():
         readable_file(path)
     ranked: dict[str, Candidate] = {}

@@ -125,11 +125,7 @@ def _parser(argv: list[str]) -> Parser:
 
 
 def _announce_size(live_part: Live, content: str) -> None:
-    """Print the size of an interactive page.
-
-    Raises:
-        OptionError: the page is too large
-    """
+    """Print the size of an interactive page, or raise an error if it is too large."""
     try:
         size = check_size(content)
     except ValueError as error:

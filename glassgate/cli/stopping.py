@@ -30,9 +30,6 @@ def stoppable(name: str) -> Iterator[None]:
 
     During the import of a library, the process exits immediately. Otherwise the library might convert the exception to
     another one, or stay partly imported. Unfinished files are removed.
-
-    Args:
-        name: the name of the command
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -17,11 +17,7 @@ _PRINTING_OPTIONS = ("-h", "--help", "--print-config")  # options that print som
 
 
 def command(argv: list[str]) -> None:
-    """Run `glassgate train` with the given arguments. With `--devices`, torchrun starts the processes.
-
-    Raises:
-        OptionError: torchrun has started a different number of processes than `--devices`
-    """
+    """Run `glassgate train` with the given arguments. With `--devices`, torchrun starts the processes."""
     parser = Parser(prog="glassgate train", add_help=False, allow_abbrev=False)
     add_processes(parser)
     arguments, rest = parser.parse_known_args(argv)

@@ -42,11 +42,7 @@ def run_parser(command: str, description: str, argv: Sequence[str] | None = None
 
 
 def load(arguments: Namespace, expected: type[Task[Any, Any, Any]] | None = None) -> Any:
-    """Load the task of the folder `arguments.run`, frozen for inference, with the options that describe files.
-
-    Raises:
-        RunError: the task does not have the expected type
-    """
+    """Load the task of the run, frozen for inference, with the options that describe files; check its type."""
     task_type = task_class_of_run(arguments.run)
     if expected is not None and not issubclass(task_type, expected):
         raise RunError(

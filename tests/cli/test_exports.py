@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from glassgate.cli import main
+from glassgate.tasks.data.annotations import reject_unread_format
 
 STEPS = range(120)
 VALUES = [20 + step % 7 + step % 5 / 4 for step in STEPS]
@@ -189,6 +190,13 @@ def test_asked(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     (tmp_path / file).write_text(content)
     assert main(["look", f"{tmp_path}/{file}"]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line", ["<s> the dog </s>", "<p>", "A12\tmodel 5\t3", "((a b) c)", "[ and/or ] a dog", "T1\tthe dog 4 ran\tx y z"]
+)
+def test_similar_lines_are_not_mistaken_for_a_format(line: str) -> None:
+    reject_unread_format("a.txt", [line, "the dog ran home", line])
 
 
 def test_a_question_about_a_likelier_task_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,31 +9,30 @@ from glassgate.tasks.errors import DataError
 
 _EXAMINED_LINES = 40
 _CONLL = "export it as CoNLL 2002 or 2003, with a word and its label per line"
-_UNREAD: Sequence[tuple[str, str, str]] = (  # a regular expression for a line, the name of the format, and the remedy
-    (r"#FORMAT=WebAnno TSV", "WebAnno TSV", _CONLL),
-    (r"[TEAR]\d+\t\S+ [\d;: ]*\d+[\t ].*", "annotations of brat without their text", _CONLL),
-    (r"#BOS \d+", "the export format of NEGRA and TIGER", _CONLL),
+_SENTENCES = "write a sentence per line: the/DT dog/NN"
+_PHRASE = "(S|NP|VP|FRAG|SINV|SQ|SBARQ|INTJ)"
+_UNREAD = (  # a regular expression for the beginning of the file, the name of its format, and the remedy
+    (r"^\ufeff?#FORMAT=WebAnno TSV", "WebAnno TSV", _CONLL),
+    (r"^T\d+\t\S+ \d+ \d+(;\d+ \d+)*\t", "annotations of brat without their text", _CONLL),
+    (r"^#BOS \d+", "the export format of NEGRA and TIGER", _CONLL),
     (
-        r"<(s|doc|text|p)( [^>]*)?>",
+        r"^<(s|doc|text|p)( [^>\n]*)?>\n(.*\n)*?[^\t\n<]+\t",
         "a corpus with XML tags",
         "remove the tags, and leave an empty line after a sentence",
     ),
-    (r"\[ \S+/[A-Z$]+.*", "chunks of the Penn Treebank", "write a sentence per line, without brackets: the/DT dog/NN"),
-    (r"\(\s*\([A-Z]+[ (-].*", "trees of the Penn Treebank", "write a sentence per line: the/DT dog/NN"),
-    (r"LabVIEW Measurement\b.*", "a LabVIEW measurement", "remove the lines above the names of the columns"),
+    (r"^\[ \S+/[A-Z$]+ (.* )?\]$", "chunks of the Penn Treebank", _SENTENCES),
+    (rf"^\((ROOT|TOP|S1)?\s*\({_PHRASE}[ (-]", "trees of the Penn Treebank", _SENTENCES),
+    (r"^LabVIEW Measurement\b", "a LabVIEW measurement", "remove the lines above the names of the columns"),
 )
 
 
 def reject_unread_format(path: str | Path, lines: Sequence[str]) -> None:
-    """Raise a DataError if a line at the beginning of a file shows a format that would be read wrongly.
-
-    Args:
-        lines: the first lines of the file
-    """
-    for number, line in enumerate(lines[:_EXAMINED_LINES], start=1):
-        for pattern, name, remedy in _UNREAD:
-            if re.match(f"(?:{pattern})", line.strip("\ufeff")):
-                raise DataError(path, number, f"expected text or a table, got {name}, which is not read; {remedy}")
+    """Raise a DataError if the first lines of a file have a format that would be read wrongly."""
+    text = "\n".join(lines[:_EXAMINED_LINES])
+    for pattern, name, remedy in _UNREAD:
+        if match := re.search(pattern, text, re.MULTILINE):
+            number = text.count("\n", 0, match.start()) + 1
+            raise DataError(path, number, f"expected text or a table, got {name}, which is not read; {remedy}")
 
 
 def usual_row(row: Any) -> Any:
