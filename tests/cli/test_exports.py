@@ -128,6 +128,12 @@ READ: dict[str, tuple[str, str, str, str]] = {  # the name, the content, the tas
         "1 series, 120 steps of 1 day",
     ),
     "INCEpTION": ("a.conll", "Anna _ _ B-PER\nsings _ _ O\n\n" * 20, "tagging", "labels in 4 (IOB2)"),
+    "tabs and blanks": (
+        "a.txt",
+        "Anna\t B-PER\nsings \tO\n\n" * 20,
+        "tagging",
+        "labels in 2 (IOB2); 20 sentences, 20 entities, 2 labels",
+    ),
     "Brown": (
         "a.txt",
         "\n\tThe/at Fulton/np-tl Jury/nn-tl said/vbd ./.\n" * 20,

@@ -163,7 +163,12 @@ def is_break(line: str) -> bool:
 
 def split_cells(line: str, separator: str | None) -> list[str]:
     """Split a line at a separator or, if it is None, at blanks and tabs; no-break spaces belong to words."""
-    return line.split(separator) if separator else [cell for cell in _BLANKS.split(line) if cell]
+    # A cell has no blanks at its ends, unless it is a blank itself.
+    return (
+        [cell.strip(" ") or cell for cell in line.split(separator)]
+        if separator
+        else [cell for cell in _BLANKS.split(line) if cell]
+    )
 
 
 def is_comment(line: str, cell_count: int, width: int) -> bool:
