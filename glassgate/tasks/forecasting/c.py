@@ -4,7 +4,7 @@ from torch import nn
 
 from glassgate.tasks.c.program import Parts, constants, numbers, strings, unsupported_error
 from glassgate.tasks.forecasting.heads import median_index, normal_quantiles
-from glassgate.tasks.forecasting.network import Forecaster, Segments
+from glassgate.tasks.forecasting.network import Forecaster
 from glassgate.tasks.forecasting.task import Forecasting
 
 
@@ -21,9 +21,9 @@ def export(task: Forecasting) -> Parts:
         )
     network = task.network
     assert isinstance(network, Forecaster)
-    modules, embedding_size = network.parts(), network.embedding_size
-    if isinstance(network, Segments):
-        modules["places"] = nn.Embedding.from_pretrained(network.places.detach())
+    modules, embedding_size = dict[str, nn.Module](), network.embedding_size
+    for name, part in network.parts().items():
+        modules[name] = nn.Embedding.from_pretrained(part.detach()) if isinstance(part, nn.Parameter) else part
     levels = options.levels if head.has_quantiles else []
     names = list(fitted["series"])
     tables = [

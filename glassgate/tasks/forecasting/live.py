@@ -10,7 +10,7 @@ from glassgate.glass.live.network import Network
 from glassgate.tasks.data.batches import collate
 from glassgate.tasks.data.batching import Piece
 from glassgate.tasks.forecasting.heads import median_index, normal_quantiles
-from glassgate.tasks.forecasting.network import Forecaster, Segments
+from glassgate.tasks.forecasting.network import Forecaster
 from glassgate.tasks.forecasting.task import Forecasting
 from glassgate.tasks.report.study import Excerpt
 from glassgate.tasks.report.task_view import view_of
@@ -31,8 +31,8 @@ def page_data(task: Forecasting, network: Network, excerpt: Excerpt) -> dict[str
             output_layers[name] = network.add_linear(part)
         elif isinstance(part, nn.Sequential):
             output_layers[name] = [network.add_linear(layer) for layer in part if isinstance(layer, nn.Linear)]
-    if isinstance(model, Segments):
-        output_layers["places"] = network.add_array(model.places)
+        elif isinstance(part, nn.Parameter):
+            output_layers[name] = network.add_array(part)
     layer_input = view_of(task).layer_input(excerpt.example, excerpt.start, excerpt.stop)
     return {
         "model": options.model,

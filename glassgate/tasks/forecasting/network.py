@@ -87,11 +87,11 @@ class Forecaster(nn.Module):
         self.series = nn.Embedding(sizes.series, options.embedding_size) if embeds else None
         self.embedding_size = options.embedding_size if embeds else 0
 
-    def parts(self) -> dict[str, nn.Module]:
-        """Return the layers in the order of their use, with the same names in all networks."""
+    def parts(self) -> dict[str, nn.Module | nn.Parameter]:
+        """Return the layers and the vectors of places, with the same names in all networks."""
         layers = {"encoder": self.encoder, "steps": getattr(self, self.output_layer)}
-        found = {name: getattr(self, name, None) for name in ("embed", "ahead", "linear", "series")}
-        return layers | {name: layer for name, layer in found.items() if layer is not None}
+        found = {name: getattr(self, name, None) for name in ("embed", "places", "ahead", "linear", "series")}
+        return layers | {name: part for name, part in found.items() if part is not None}
 
     def window(self, batch: Batch) -> Window:
         """Return the windows of a batch: the last B + H steps, normalised by the past values."""
