@@ -107,7 +107,7 @@ class Forecaster(nn.Module):
         empty = values[:, :, None][:, :, :0]
         known = batch["known"][:, -self.back - self.horizon :] if self.sizes.known else empty
         covariates = batch["past"][:, -self.back - self.horizon : -self.horizon] if self.sizes.past else empty
-        vectors = torch.zeros(len(values), 0, device=values.device)
+        vectors = torch.zeros(values.shape[0], 0, device=values.device)  # for torch.export, `len` is a constant
         if self.series is not None:  # the mean embedding for a series that the training data lacks (-1)
             vectors = torch.where(series[:, None] < 0, self.series.weight.mean(0), self.series(series.clamp(min=0)))
         scaled = (values - shift) / scale
