@@ -34,18 +34,22 @@ _TRADITIONAL = (
     "高間由問很最重並物手應戰向頭文體政美相見被利什二等產或新己制身果加西斯月話合回特代內信表化老給世位次度門任常先海通教兒原東聲提立及比"
 )
 _KANA = "のいしたにをるとはでがなてすれもらかあまこっりさくきよそうえんどつめせけじみおひわだやべろちほげごむふばずび"
-_KATAKANA = "ーンスルトラリイアクドジシタレロマフキコテメバカプサナ"
+_KATAKANA = (
+    "ーンスルトラリイアクドジシタレロマフキコテメバカプサナッニオチブグディュミケウパダビモボセツゲョポハエソヤザォペノガャズェホワベネゴヒピゾァヘユゼムヨギ"
+    "ヌゥヂヅヴヲ"
+)
+_FULL_WIDTH = "１０２３４５６７８９．"
 _HANGUL = (
     "이다는을의에가한고하지로은도사기를서리인해나아시그어자정있대수과들일제라으원니했전스부보상여동주장안게와화소조선구성들만세비경유간개할면"
     "것오없학관생공문적내미계방국신았년명까트우실중치때습발부용및음물무"
 )
 _IDEOGRAPHIC_PUNCTUATION = "，。、！？：；「」『』（）《》“”‘’…—"
 _KINDS: dict[str, tuple[tuple[str, float], ...]] = {
-    "gb18030": ((_HANZI, 0.62), (_IDEOGRAPHIC_PUNCTUATION, 0.1)),
-    "big5": ((_TRADITIONAL, 0.55), (_IDEOGRAPHIC_PUNCTUATION, 0.1)),
-    "cp932": ((_KANA, 0.5), (_KATAKANA, 0.1), (_IDEOGRAPHIC_PUNCTUATION, 0.08)),
-    "euc_jp": ((_KANA, 0.5), (_KATAKANA, 0.1), (_IDEOGRAPHIC_PUNCTUATION, 0.08)),
-    "cp949": ((_HANGUL, 0.6),),
+    "gb18030": ((_HANZI, 0.62), (_IDEOGRAPHIC_PUNCTUATION, 0.1), (_FULL_WIDTH, 0.03)),
+    "big5": ((_TRADITIONAL, 0.55), (_IDEOGRAPHIC_PUNCTUATION, 0.1), (_FULL_WIDTH, 0.03)),
+    "cp932": ((_KANA, 0.5), (_KATAKANA, 0.12), (_IDEOGRAPHIC_PUNCTUATION, 0.08), (_FULL_WIDTH, 0.03)),
+    "euc_jp": ((_KANA, 0.5), (_KATAKANA, 0.12), (_IDEOGRAPHIC_PUNCTUATION, 0.08), (_FULL_WIDTH, 0.03)),
+    "cp949": ((_HANGUL, 0.6), (_FULL_WIDTH, 0.03)),
 }
 # For each encoding of two bytes, the range of its further usual characters, and their number.
 _RANGES = {

@@ -122,6 +122,21 @@ def test_samples_are_decoded() -> None:
     assert wrong == [SAMPLES["pl/cp1250"][1], SAMPLES["pl/cp1250"][3]]
 
 
+FULL_WIDTH = {
+    "cp932": "日付,値\n2024/01/01,２０．３\n2024/01/02,１８\n",
+    "shift_jis": "コーヒー,１２０\nケーキ,３５０\nサンドイッチ,４８０\n",
+    "euc_jp": "日付,値\n2024/01/01,２０．３\n2024/01/02,１８\nケーキ,３５０\n",
+    "gbk": "日期,数值\n２０２４,１２．５\n",
+    "cp949": "날짜,값\n２０２４,１２．５\n",
+}
+
+
+@pytest.mark.parametrize("encoding", FULL_WIDTH)
+def test_full_width_digits_and_katakana_are_decoded(encoding: str) -> None:
+    content = FULL_WIDTH[encoding].encode(encoding)
+    assert content.decode(rank_encodings(content)[0]) == FULL_WIDTH[encoding]
+
+
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(bytes(random.Random(1).choices(range(1, 256), k=2000)))
     with pytest.raises(DataError, match="expected UTF-8 or another known encoding"):
