@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from glassgate.tasks.data.kinds import is_number_or_time
+from glassgate.tasks.data.kinds import TEXT, is_number_or_time, kind_of, names_columns
 
 if TYPE_CHECKING:
     from _csv import Reader
@@ -102,14 +102,24 @@ def dialect_of(lines: Sequence[str], separator: str | None = None, names: Sequen
 def _have_names(lines: Sequence[str], separator: str, width: int) -> bool:
     """Whether rows have one cell more than the header: their names, which are numbers unless tabs separate the cells.
 
-    With another separator, a comma within a text would be taken for one between cells.
+    A separator within texts must not be taken for one between cells. Next to texts without quotes, only tabs separate
+    names, and these are no texts.
     """
     texts = [_QUOTED_TEXT.sub(lambda match: match[0].replace(separator, ""), line) for line in lines]
     rows = [text.split(None if separator == " " else separator) for text in texts]
     names = [row[0].strip(' "') for row in rows if any(row)]
     are_quoted = separator == " " and all(row[0].startswith('"') for row in rows if any(row))
     are_names = len(names) > 1 and (separator == "\t" or are_quoted or all(map(str.isdecimal, names)))
-    return are_names and len({*names}) == len(names) and all(len(row) == width for row in rows if any(row))
+    if not are_names or len({*names}) < len(names) or any(len(row) != width for row in rows if any(row)):
+        return False
+    is_certain = separator == "\t" and kind_of(names) != TEXT
+    return is_certain or not _have_unquoted_texts([row[1:] for row in rows if any(row)])
+
+
+def _have_unquoted_texts(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether a column of rows of one width contains texts that no quotes enclose."""
+    columns = [[cell.strip() for cell in column] for column in zip(*rows, strict=True)]
+    return any(kind_of([cell for cell in column if not cell.startswith('"')]) == TEXT for column in columns)
 
 
 def _count_comments(lines: Sequence[str], separator: str | None, names: Sequence[str]) -> int:
@@ -165,7 +175,10 @@ def _fraction_of_one_width(rows: Sequence[str], separator: str | None) -> float:
 
 
 def _count_titles(lines: Sequence[str], separator: str) -> int:
-    """The number of lines before the header of a table that have at most half of its cells, such as a title."""
+    """The number of lines before the header of a table that have at most half of its cells, such as a title.
+
+    It is 0 if the first line may be the header of texts that contain the separator.
+    """
     rows = [(_QUOTED_TEXT.sub('"', line).split(None if separator == " " else separator), line) for line in lines]
     widths = [len(cells) if line.strip() else 0 for cells, line in rows]
     ((usual, count),) = Counter(filter(None, widths)).most_common(1)
@@ -174,7 +187,10 @@ def _count_titles(lines: Sequence[str], separator: str) -> int:
         2 * width <= usual and line.count('"') % 2 == 0 for width, line in zip(widths[:first], lines, strict=False)
     )
     is_table = count >= _MIN_OF_ONE_WIDTH * sum(width > 0 for width in widths[first:])
-    return first if first <= _MAX_TITLE_LINES and is_table and are_titles else 0
+    if not (0 < first <= _MAX_TITLE_LINES and is_table and are_titles):
+        return 0
+    header, *body = [[cell.strip() for cell in cells] for cells, _ in rows[first:] if len(cells) == usual]
+    return first if names_columns(header, body) or not _have_unquoted_texts([header, *body]) else 0
 
 
 def _quotes_enclose_cells(lines: Sequence[str]) -> bool:

@@ -243,9 +243,9 @@ def names_columns(first: Sequence[str], rows: Sequence[Sequence[str]], needs_num
     first = [cell.strip() for cell in first]
     if not rows:
         return any(kind_of([cell]) != NUMBER for cell in first)
-    if not any(first) or any(name.lower() in _USUAL_NAMES for name in first):
-        return True
     columns = [(name, [row[index].strip() for row in rows]) for index, name in enumerate(first)]
+    if not any(first) or any(_is_usual_name(name, values) for name, values in columns):
+        return True
     filled = [(name, values, kind_of(values)) for name, values in columns if any(values)]
     numeric = [(name, kind) for name, _, kind in filled if kind in (NUMBER, TIME) and name]
     if numeric:
@@ -261,3 +261,8 @@ def names_columns(first: Sequence[str], rows: Sequence[Sequence[str]], needs_num
         return True
     are_short = all(len(name) <= _MAX_NAME and len(name.split()) <= _MAX_NAME_WORDS for name in first)
     return bool(repeating) and are_short and not any(name in values for name, values in repeating)
+
+
+def _is_usual_name(name: str, values: Sequence[str]) -> bool:
+    """Whether a cell is a usual name, and not one of the labels below it, such as "pos" and "neg"."""
+    return name.lower() in _USUAL_NAMES and values.count(name) <= (1 - MIN_FITTING) * len(values)

@@ -120,9 +120,14 @@ def _sides(source: Source, reading: Reading, requested: Names) -> tuple[tuple[in
         return tuple(found.indices[role] for role in SIDES), found.has_header
     followed = [reading.get(role.name) for role in SIDES]
     names = followed if {column.name for column in source.columns}.issuperset(followed) else (None, None)
-    indices = side_columns(source.columns, names, source.path if source.has_header else None) or (0, 1)
-    header = source.header[: 1 + max(indices)] if source.columns else []
-    return indices, source.has_header or (len(header) > 1 and all(is_side_name(header[index]) for index in indices))
+    lacks_quotes = (
+        not source.is_keyed and source.separator != "\t" and len(source.columns) != len(source.dialect.header)
+    )
+    columns = () if lacks_quotes else source.columns  # lines with tabs may have further columns
+    indices = side_columns(columns, names, source.path if source.has_header else None) or (0, 1)
+    header = source.header if source.columns else []
+    is_named = len(header) > max(indices) and all(is_side_name(header[index]) for index in indices)
+    return indices, source.has_header or is_named
 
 
 def _assign_sources(source: Source, reverse: bool, reading: Reading, requested: Names) -> Assignment | None:

@@ -1,9 +1,12 @@
 """Assigns the columns of a table to the roles that a task declares, as a pure function of the examined columns."""
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
+from glassgate.tasks.data.dialect import EXAMINED_LINES
 from glassgate.tasks.data.kinds import LABEL_COLUMNS, NUMBER, TEXT, TEXT_COLUMNS, TIME, WORD, Column, last_name
 from glassgate.tasks.data.sniff import Source
 from glassgate.tasks.errors import DataError
@@ -188,6 +191,8 @@ def assign_source(source: Source, requested: Mapping[Role, str | None]) -> Assig
     if len(columns) == 1 and [*requested] == [TEXT_ROLE]:
         found = {TEXT_ROLE: 0}
     if missing := [role for role in missing or requested if role not in found]:
+        if not source.columns and len(source.header) > 1:
+            deque(islice(source.rows(), EXAMINED_LINES), maxlen=0)  # a row of another width is reported first
         raise missing_column(source.path, line, missing[0], requested, source.header, source.is_keyed)
     by_content = {
         role.name: columns[index].name or str(index + 1)
