@@ -20,8 +20,8 @@ _DAYS = (
 _CLOCKS = (" %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p", "T%H:%M:%S", " %H.%M.%S")
 _COMPACT_FORMATS = ("%Y%m%d", "%Y%m%d%H", "%Y%m")
 _FORMATS = (*_DAYS, *map("".join, product(_DAYS[1:], _CLOCKS)), *_COMPACT_FORMATS, "%Y%m%d %H:%M")
-CLOCK = r"\d{1,2}[:.]\d{2}([:.]\d{2}(\.\d+)?)?"
-"""A time of day."""
+CLOCK = r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?|\d{1,2}\.\d{2}\.\d{2}"
+"""A time of day. With points it has seconds, as 20.50 is a number."""
 _DATE_NAMES, _CLOCK_NAMES = ("date", "day", "datum"), ("time", "hour", "zeit", "uhrzeit", "clock")
 _PARTS = ("year", "month", "day", "hour", "minute", "second")
 _RANGES = ((1500, 2199), (1, 12), (1, 31), (0, 23))  # of years, months, days and hours
