@@ -13,6 +13,7 @@ STEPS = range(120)
 VALUES = [20 + step % 7 + step % 5 / 4 for step in STEPS]
 HOURS = [datetime(2024, 3, 1) + timedelta(hours=step) for step in STEPS]
 DAYS = [datetime(2024, 1, 1) + timedelta(days=step) for step in STEPS]
+EPOCH = 1709251200  # 2024-03-01 in seconds
 SENTENCE, SPANS = "Anna Smith lives in New York", [(0, 10, "PER"), (20, 28, "LOC")]
 WORDS = [f"the film {k} was {word}" for k, word in enumerate(["good", "bad"] * 20)]
 
@@ -54,8 +55,19 @@ READ: dict[str, tuple[str, str, str, str]] = {  # the name, the content, the tas
         "9 sentences, 18 entities",
     ),
     "choices of Label Studio": ("a.json", json.dumps(CHOICES), "classification", "40 texts, 2 labels"),
-    "Prodigy": ("a.jsonl", lines(PRODIGY), "tagging", "8 sentences, 16 entities"),
-    "choices of Prodigy": ("a.jsonl", lines(CHOSEN), "classification", "40 texts, 2 labels"),
+    "Prodigy": (
+        "a.jsonl",
+        lines(PRODIGY),
+        "tagging",
+        "8 sentences, 16 entities, 5 labels; 1 rejected or skipped row dropped",
+    ),
+    "choices of Prodigy": ("a.jsonl", lines(CHOSEN), "classification", "40 texts, 2 labels\n"),
+    "rejected choices of Prodigy": (
+        "a.jsonl",
+        lines(CHOSEN + [{**each, "answer": "ignore"} for each in CHOSEN[:3]]),
+        "classification",
+        "40 texts, 2 labels; 3 rejected or skipped rows dropped",
+    ),
     "spaCy": ("a.json", json.dumps([[SENTENCE, {"entities": SPANS}]] * 9), "tagging", "9 sentences, 18 entities"),
     "Grafana": (
         "a.csv",
@@ -74,6 +86,12 @@ READ: dict[str, tuple[str, str, str, str]] = {  # the name, the content, the tas
         "Date,Close/Last,Volume\n" + rows("{:%m/%d/%Y},${},{}", DAYS[::-1], VALUES, STEPS),
         "forecasting",
         "2 series, 240 steps of 1 day",
+    ),
+    "numbers like times of day": (
+        "a.csv",
+        "Date,Close\n" + "".join(f"{day:%Y-%m-%d},{10 + k % 7}.{k % 2 * 5}0\n" for k, day in enumerate(DAYS)),
+        "forecasting",
+        "1 series, 120 steps of 1 day",
     ),
     "two rows of names": (
         "a.csv",
@@ -170,6 +188,26 @@ ASKED: dict[str, tuple[str, str, str]] = {  # the name, the content, and a part 
         "a.csv",
         NOAA + rows('"USW1","NEW YORK, NY US","{:%Y-%m-%d}","{}","{}"', DAYS, VALUES, STEPS),
         "column 'STATION': expected a number, got 'USW1'; correct it, or name the columns of numbers",
+    ),
+    "weather with rain": (
+        "a.csv",
+        NOAA.replace("TMAX", "PRCP") + rows('"USW1","NEW YORK, NY US","{:%Y-%m-%d}","0.00","{}"', DAYS, STEPS),
+        "column 'STATION': expected a number, got 'USW1'; correct it, or name the columns of numbers",
+    ),
+    "a table of Label Studio": (
+        "a.csv",
+        "id,label,text\n" + rows('{},"{}",Anna sings {}', STEPS, [json.dumps(REGIONS).replace('"', '""')] * 120, STEPS),
+        "a.csv:1: expected labels, got spans in JSON in column 'label', as Label Studio writes them; export the data",
+    ),
+    "Prometheus": (
+        "a.json",
+        json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [{"values": [[EPOCH, "1.5"]]}]}}),
+        "expected rows of JSON, got an answer of Prometheus, which is not read; write a CSV file with a header",
+    ),
+    "Binance": (
+        "a.json",
+        json.dumps([[EPOCH + 3600 * k, f"{value}", "1.5", k] for k, value in enumerate(VALUES)]),
+        "expected rows of JSON with keys, got lists of a time and numbers as strings, as Binance writes them; write a CSV file with a header",
     ),
     "InfluxDB": (
         "a.csv",

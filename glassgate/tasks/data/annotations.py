@@ -8,6 +8,8 @@ from typing import Any
 from glassgate.tasks.errors import DataError
 
 _EXAMINED_LINES = 40
+_LEAST_EPOCH = 10**8  # seconds or milliseconds since 1970
+_SPANS = re.compile(r'\[\{(?=.*"start": ?\d)(?=.*"end": ?\d)(?=.*"labels": ?\[)')
 _CONLL = "export it as CoNLL 2002 or 2003, with a word and its label per line"
 _SENTENCES = "write a sentence per line: the/DT dog/NN"
 _PHRASE = "(S|NP|VP|FRAG|SINV|SQ|SBARQ|INTJ)"
@@ -33,6 +35,31 @@ def reject_unread_format(path: str | Path, lines: Sequence[str]) -> None:
         if match := re.search(pattern, text, re.MULTILINE):
             number = text.count("\n", 0, match.start()) + 1
             raise DataError(path, number, f"expected text or a table, got {name}, which is not read; {remedy}")
+
+
+def reject_unread_json(path: str | Path, content: Any) -> None:
+    """Raise a DataError if the content of a JSON file is series in a format that is not read."""
+    remedy = "write a CSV file with a header, such as time,value, and a row per step"
+    data = content.get("data") if isinstance(content, dict) else None
+    if isinstance(data, dict) and {"resultType", "result"} <= data.keys():
+        raise DataError(path, None, f"expected rows of JSON, got an answer of Prometheus, which is not read; {remedy}")
+    rows = content if isinstance(content, list) else []
+    are_steps = bool(rows) and all(isinstance(row, list) and len(row) > 2 and _is_epoch(row[0]) for row in rows)
+    if are_steps and any(isinstance(cell, str) for cell in rows[0]):
+        got = "lists of a time and numbers as strings, as Binance writes them"
+        raise DataError(path, None, f"expected rows of JSON with keys, got {got}; {remedy}")
+
+
+def _is_epoch(value: Any) -> bool:
+    return isinstance(value, int) and value > _LEAST_EPOCH
+
+
+def reject_spans(path: str | Path, line: int, column: str, values: Sequence[str]) -> None:
+    """Raise a DataError if the labels in a column are spans of characters, as in a table of Label Studio."""
+    if values and all(map(_SPANS.match, values)):
+        got = f"got spans in JSON in column {column!r}, as Label Studio writes them"
+        remedy = "export the data as JSON or CoNLL 2003 and train tagging, or name another column with --label-column"
+        raise DataError(path, line, f"expected labels, {got}; {remedy}")
 
 
 def usual_row(row: Any) -> Any:

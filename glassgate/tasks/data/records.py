@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from glassgate.tasks.data.annotations import is_rejected, usual_row
+from glassgate.tasks.data.annotations import is_rejected, reject_unread_json, usual_row
 from glassgate.tasks.data.files import loading, readable_file
 from glassgate.tasks.data.lines import open_text, read_lines
 from glassgate.tasks.errors import DataError
+from glassgate.tasks.wording import plural
 
 TABLE_KINDS = ("csv", "tsv", "xlsx")
 """Kinds of tables whose first row is a header, unless an option names columns by number."""
@@ -34,11 +35,26 @@ def read_rows(path: str | Path, kind: str) -> Iterator[tuple[int, Any, LabelName
     The number of a row in JSON lines is the line number. In other files, rows are counted from 1. Nested objects are
     joined with the row that contains them, see `flat`.
     """
-    if kind == "parquet":
-        rows = _parquet(path)
-    else:
-        rows = ((number, row, {}) for number, row in (_read_json if kind == "json" else read_json_lines)(path))
+    rows = _stored_rows(path, kind)
     return ((number, flat(usual_row(row)), names) for number, row, names in rows if not is_rejected(row))
+
+
+def _stored_rows(path: str | Path, kind: str) -> Iterator[tuple[int, Any, LabelNames]]:
+    if kind == "parquet":
+        return _parquet(path)
+    return ((number, row, {}) for number, row in (_read_json if kind == "json" else read_json_lines)(path))
+
+
+def note_on_rejected(path: str | Path, kind: str) -> str:
+    """Return the number of rows that an annotator has rejected or skipped as the end of a note; empty if it is 0."""
+    if kind not in ("json", "jsonl"):
+        return ""
+    rows = (row for _, row, _ in _stored_rows(path, kind))
+    first = next(rows, None)
+    if not (isinstance(first, dict) and "_task_hash" in first):
+        return ""
+    count = sum(map(is_rejected, chain([first], rows)))
+    return f"; {plural(count, 'rejected or skipped row')} dropped" if count else ""
 
 
 def read_json_lines(path: str | Path) -> Iterator[tuple[int, Any]]:
@@ -51,6 +67,8 @@ def read_json_lines(path: str | Path) -> Iterator[tuple[int, Any]]:
         except (ValueError, RecursionError) as error:
             reason = f"the line does not parse: {error}; correct the line"
             raise DataError(path, number, f"expected a JSON object in one line, but {reason}") from None
+        if number == 1:
+            reject_unread_json(path, row)
         yield number, row
 
 
@@ -58,10 +76,12 @@ def load_json(path: str | Path) -> Any:
     """Return the content of a JSON file."""
     with open_text(path) as file:
         try:
-            return json.load(file)
+            content = json.load(file)
         except (ValueError, RecursionError) as error:
             line = getattr(error, "lineno", None)
             raise DataError(path, line, f"expected JSON, but it does not parse: {error}; correct the file") from None
+    reject_unread_json(path, content)
+    return content
 
 
 def _read_json(path: str | Path) -> Iterator[tuple[int, Any]]:

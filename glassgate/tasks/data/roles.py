@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
+from glassgate.tasks.data.annotations import reject_spans
 from glassgate.tasks.data.dialect import EXAMINED_LINES
 from glassgate.tasks.data.kinds import LABEL_COLUMNS, NUMBER, TEXT, TEXT_COLUMNS, TIME, WORD, Column, last_name
 from glassgate.tasks.data.sniff import Source
@@ -95,7 +96,7 @@ def assign(
         spare: the number of columns that are left for other roles
 
     Raises:
-        DataError: several columns can have a role
+        DataError: several columns can have a role, or the labels are spans of characters
 
     Example:
         >>> columns = [Column("body", ("it was good", "it was bad")), Column("stars", ("1", "1"))]
@@ -125,6 +126,9 @@ def assign(
             known = {other: columns[index] for other, index in found.items()}
             fitting = role.find(free, known)
             choose(role, [next(k for k, column in enumerate(columns) if column is each) for each in fitting], True)
+    for role, index in found.items():
+        if role.option == LABEL_ROLE.option:
+            reject_spans(path, line, names[index], columns[index].values)
     return found
 
 

@@ -142,7 +142,8 @@ def read_text(
         progress.note(f"{path}: text{encoding}")
     if kind in records.KEYED_KINDS and (found := _text_column(path, column)):
         format = "Parquet" if kind == "parquet" else "JSON"
-        progress.note(f"{path}: rows of {format}, texts under {found.names[found.indices[roles.TEXT_ROLE]]!r}")
+        name, rejected = found.names[found.indices[roles.TEXT_ROLE]], records.note_on_rejected(path, kind)
+        progress.note(f"{path}: rows of {format}, texts under {name!r}{rejected}")
     encoding, splitter = ("latin-1", str) if is_raw else ("", _SPLITTERS[token_kind])
     lines, fields = text_lines(path, column, encoding), {"tokens": SEQUENCE, "line": NUMBER}
     if sequence == "line":

@@ -70,11 +70,12 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
             progress.note(f"{path}: {links} out of the folder skipped; to read the files, copy them into the folder")
         if not labelled and reader.encoding:
             progress.note(f"{path}: texts{reader.encoding}")
-        if labelled or reader.dropped:
+        rejected = records.note_on_rejected(path, reader.format)
+        if labelled or reader.dropped or rejected:
             count = f"{len(examples):,} series" if is_series else plural(len(examples), "text")
             labels = f", {plural(len(examples.counts('label')), 'label')}" if self.targets else ""
             dropped = f"; {plural(reader.dropped, 'row')} without text or label dropped" if reader.dropped else ""
-            progress.note(f"{path}: {reader.description}; {count}{labels}{dropped}")
+            progress.note(f"{path}: {reader.description}; {count}{labels}{dropped}{rejected}")
         return examples
 
     def _read_texts(self, reader: labelled_files.Reader, progress: Progress) -> Corpus[Labelled]:

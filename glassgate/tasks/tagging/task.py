@@ -166,13 +166,14 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             return corpus
         encoding = "" if format in ("xlsx", "parquet") else encoding_note(sources[0])
         description = layout.description() if layout else f"format {format}"
+        rejected = records.note_on_rejected(path, format)
         if labelled:
-            progress.note(f"{path}: {description}{encoding}; {tagged.describe_counts(corpus)}")
+            progress.note(f"{path}: {description}{encoding}; {tagged.describe_counts(corpus)}{rejected}")
             return corpus
         if str(path) == STDIN and layout and layout.unread_columns:
             progress.note(f"standard input: {description}; the other columns are not read")
-        if encoding:
-            progress.note(f"{path}: sequences{encoding}")
+        if encoding or rejected:
+            progress.note(f"{path}: sequences{encoding}{rejected}")
         return corpus
 
     def as_corpus(self, examples: Sequence[Tagged]) -> Corpus[Tagged]:
