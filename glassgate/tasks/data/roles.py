@@ -195,7 +195,7 @@ def assign_source(source: Source, requested: Mapping[Role, str | None]) -> Assig
     if len(columns) == 1 and [*requested] == [TEXT_ROLE]:
         found = {TEXT_ROLE: 0}
     if missing := [role for role in missing or requested if role not in found]:
-        if not source.columns and len(source.header) > 1:
+        if len(source.columns) != len(source.header) > 1:
             deque(islice(source.rows(), EXAMINED_LINES), maxlen=0)  # a row of another width is reported first
         raise missing_column(source.path, line, missing[0], requested, source.header, source.is_keyed)
     by_content = {
