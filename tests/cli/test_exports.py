@@ -207,7 +207,7 @@ ASKED: dict[str, tuple[str, str, str]] = {  # the name, the content, and a part 
     "Binance": (
         "a.json",
         json.dumps([[EPOCH + 3600 * k, f"{value}", "1.5", k] for k, value in enumerate(VALUES)]),
-        "expected rows of JSON with keys, got lists of a time and numbers as strings, as Binance writes them; write a CSV file with a header",
+        "expected rows of JSON with keys, got lists of a time and numbers as strings, as Binance writes them; write",
     ),
     "InfluxDB": (
         "a.csv",
