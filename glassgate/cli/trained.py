@@ -56,8 +56,9 @@ def load(arguments: Namespace, expected: type[Task[Any, Any, Any]] | None = None
 
 def set_file_options(task: Task[Any, Any, Any], arguments: Namespace) -> None:
     """Let a task read files as the given options describe them."""
-    if given := given_options(type(task.options), arguments):
-        task.options = replace(task.options, **given)
+    given = given_options(type(task.options), arguments)  # also --beam and --seed, which mean something else here
+    if file_options := {name: value for name, value in given.items() if name in task.options.file_options}:
+        task.options = replace(task.options, **file_options)
 
 
 def read(task: Task[Any, Any, Any], file: str, labelled: bool = False) -> Sequence[Any]:

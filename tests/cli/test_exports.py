@@ -173,7 +173,11 @@ READ: dict[str, tuple[str, str, str, str]] = {  # the name, the content, the tas
 }
 
 ASKED: dict[str, tuple[str, str, str]] = {  # the name, the content, and a part of the message
-    "WebAnno": ("a.tsv", "#FORMAT=WebAnno TSV 3.3\n\n\n#Text=Anna\n1-1\t0-4\tAnna\tPER\t\n", "got WebAnno TSV, which"),
+    "WebAnno": (
+        "a.tsv",
+        "#FORMAT=WebAnno TSV 3.3\n\n\n#Text=Anna\n1-1\t0-4\tAnna\tPER\t\n",
+        "expected text or a table, got WebAnno TSV, which",
+    ),
     "brat": ("a.ann", "T1\tPER 0 4\tAnna\nT2\tLOC 14 18;20 22\tRome\n", "got annotations of brat without their text"),
     "NEGRA": ("a.export", "#BOS 1 2 1 0\nDer\tART\tNom\tNK\t500\n#500\tNP\t--\tSB\t0\n#EOS 1\n" * 9, "NEGRA and TIGER"),
     "vertical text": (

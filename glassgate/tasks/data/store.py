@@ -105,7 +105,7 @@ class Store:
         """
         stored = json.loads((folder / _CONTENT).read_text())
         if stored["digest"] != folder.name:
-            raise ValueError(f"{folder} is renamed")
+            raise ValueError(folder)
         arrays, maps = {}, []
         for number, (name, dtype, length) in enumerate(stored["arrays"]):
             arrays[name] = np.zeros(0, dtype)

@@ -296,6 +296,7 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         content = example.content
         got = f"{content.shape[-1]}" if isinstance(content, np.ndarray) else "a text"
         if not isinstance(content, np.ndarray) or content.shape[-1] != channels:
-            expected = f"expected a series of {channels} channels, as in training"
-            raise example.fault(f"{expected}, got {got}; use data with the same channels")
+            raise example.fault(
+                f"expected a series of {channels} channels, as in training, got {got}; use data with the same channels"
+            )
         return content
