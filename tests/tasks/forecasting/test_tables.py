@@ -240,6 +240,13 @@ def test_an_invalid_table_raises_one_sentence_and_writes_nothing(
     assert out.exists() == (forecast == "")
 
 
+def test_a_table_may_begin_with_a_missing_text(tmp_path: Path) -> None:
+    rows = [{"place": None if k == 0 else "x", "day": f"2024-01-{k + 1:02}", "load": k % 3} for k in range(30)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(DataError, match="row 2: column 'place': expected a number, got 'x'; correct it, or name"):
+        Forecasting(ForecastingOptions(horizon=2)).read(tmp_path / "rows.jsonl")
+
+
 def test_a_note_names_series_that_training_did_not_have(
     wave: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

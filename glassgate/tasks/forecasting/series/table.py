@@ -137,10 +137,10 @@ class Table:
         return name
 
     def beginning(self, name: str) -> pd.Series:
-        """Return the first rows of a column as text without blanks at the ends."""
+        """Return the first rows of a column as text without blanks at the ends; a missing value is an empty text."""
         if names := self.joined.get(name):
             return join_columns([self.beginning(each) for each in names], names)
-        return self.first_part[name].iloc[:_EXAMINED_ROWS].astype(str).str.strip()
+        return self.first_part[name].iloc[:_EXAMINED_ROWS].astype(str).fillna("").str.strip()
 
     @property
     def columns(self) -> list[Column]:
