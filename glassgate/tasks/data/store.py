@@ -73,7 +73,7 @@ class Arrays:
         assert self._folder is not None
         arrays = [[name, self[name].dtype.str, len(self[name])] for name in self._parts]
         stored = {"digest": digest, "arrays": arrays, "content": content}
-        (self._folder / _CONTENT).write_text(json.dumps(stored))
+        (self._folder / _CONTENT).write_text(json.dumps(stored), "utf-8")
 
     def _path(self, name: str) -> Path:
         assert self._folder is not None
@@ -103,7 +103,7 @@ class Store:
         Raises:
             OSError, ValueError, LookupError, TypeError: the folder is missing, incomplete, damaged or renamed
         """
-        stored = json.loads((folder / _CONTENT).read_text())
+        stored = json.loads((folder / _CONTENT).read_text("utf-8"))
         if stored["digest"] != folder.name:
             raise ValueError(folder)
         arrays, maps = {}, []
