@@ -52,7 +52,7 @@ class Split(Generic[Example]):
 class Definition(ABC, Generic[OptionsType, Example, Prediction]):
     """The definition of a task: reader, network, loss, scores and predictions.
 
-    Nine methods are abstract, from `read` to `text`. Twelve are optional, from `examine` to `baselines`.
+    The methods from `read` to `text` are abstract, those from `as_corpus` to `baselines` are optional.
 
     Attributes:
         requested: the options as passed to the constructor; `fit` replaces a cell's file name by the cell
