@@ -1,7 +1,8 @@
 """`glassgate look`: print the detected format of a data file, and its first examples."""
 
-from argparse import Namespace
+from argparse import SUPPRESS, BooleanOptionalAction, Namespace
 from collections.abc import Sequence
+from dataclasses import fields
 from itertools import islice
 from shlex import quote
 from typing import Any
@@ -20,7 +21,7 @@ from glassgate.tasks.errors import UserError
 from glassgate.tasks.forecasting import Forecasting
 from glassgate.tasks.forecasting.series import Series, read_series
 from glassgate.tasks.language_model.music import Roll
-from glassgate.tasks.options import check_encoding
+from glassgate.tasks.options import check_encoding, value_type
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.wording import plural, printable
 
@@ -52,7 +53,7 @@ def command(argv: list[str]) -> None:
     parser.add_argument(
         "--examples", type=positive, default=3, metavar="N", help="number of examples to print (default: 3)"
     )
-    arguments, rest = parser.parse_known_args(argv)
+    arguments, rest = parser.parse_known_args(_with_file_first(argv))
     table_parser = Parser(prog="glassgate look", add_help=False)
     for name in ("--format", "--encoding"):
         table_parser.add_argument(name, default="")
@@ -62,6 +63,24 @@ def command(argv: list[str]) -> None:
         _look(arguments, rest, reading.format)
     if limit.is_exceeded:
         print(f"look reads the first {limit.max_rows:,} rows of a workbook, and training all of them")
+
+
+def _with_file_first(argv: list[str]) -> list[str]:
+    """Return the arguments in another order: the file before the options of tasks, most of which take the next word."""
+    if {"-h", "--help"} & {*argv}:
+        return argv
+    parser = Parser(prog="glassgate look", add_help=False, argument_default=SUPPRESS)
+    parser.add_argument("file", nargs="?")
+    types = [task_class(task).options_type for task in installed_tasks()]
+    actions = {each.name: value_type(options, each.name) for options in types for each in fields(options)}
+    for name, type_ in {"task": str, "examples": int, **actions}.items():
+        settings: dict[str, Any] = {"action": BooleanOptionalAction} if type_ is bool else {}
+        parser.add_argument(f"--{name.replace('_', '-')}", **settings)
+    file = vars(parser.parse_args(argv)).get("file")
+    if file is None:
+        return argv
+    place = argv.index(file)
+    return [file, *argv[:place], *argv[place + 1 :]]
 
 
 def _look(arguments: Namespace, rest: list[str], format: str) -> None:

@@ -23,6 +23,27 @@ def test_look_at_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert out.endswith("--label-column=2 --text-column=3\n")
 
 
+def test_options_may_stand_before_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.csv").write_text("kind,words\n" + "good,a fine day\nbad,a foul day\n" * 9)
+    file = f"{tmp_path}/a.csv"
+    outputs = []
+    for words in (
+        ["--label-column", "kind", file, "--examples", "1", "--no-linear"],
+        ["--no-linear", "--examples", "1", "--label-column", "kind", file],
+    ):
+        assert main(["look", *words]) == 0
+        outputs.append(capsys.readouterr().out.partition("\ntrain on it: ")[0])
+    assert outputs[0] == outputs[1]
+    assert "labels in 'kind'" in outputs[0]
+    for words, said in (
+        (["--frob", "3", file], "unknown option --frob"),
+        (["--horizon"], "--horizon: expected one arg"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            main(["look", *words])
+        assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("name", "content", "task"),
     [
