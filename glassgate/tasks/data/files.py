@@ -86,11 +86,16 @@ def identify_file(path: str | Path) -> Identity:
 def version_of(path: str | Path) -> tuple[Identity, int]:
     """Identify the current version of a file, for caches in memory.
 
-    A file that has just been changed has a new version in each call, so it is read again.
+    A file that has just been changed has a new version in each call, so it is read again. So has one that was replaced
+    by a file of equal size and time.
     """
     identity, now = identify_file(path), time.time_ns()
     is_settled = isinstance(identity.version, str) or now - identity.version >= _SETTLED
-    return identity, 0 if is_settled else now
+    try:
+        replaced = regular_file(path).stat().st_ctime_ns
+    except OSError:
+        replaced = 0
+    return identity, replaced if is_settled else now
 
 
 _COPIES: dict[object, tuple[Path, str]] = {}

@@ -127,7 +127,7 @@ def test_a_task_follows_the_file_of_its_training(files: dict[str, Path], tmp_pat
 def test_a_file_is_read_again_after_a_change(tmp_path: Path) -> None:
     path = tmp_path / "file"
     large = bytes(range(256)) * 2**13  # two blocks
-    for content, time in ((b"first", 1e9), (b"other", 1e9 + 1), (large, 1e9)):
+    for content, time in ((b"first", 1e9), (b"other", 1e9 + 1), (b"equal", 1e9 + 1), (large, 1e9)):
         path.write_bytes(content)
         os.utime(path, (time, time))
         for _ in range(2):
