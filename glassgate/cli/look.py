@@ -49,43 +49,35 @@ def command(argv: list[str]) -> None:
         epilog="The options of `glassgate train TASK` are accepted as well.",
     )
     parser.add_argument("file", metavar="FILE", help=f"data for training, or {STDIN} for standard input")
-    parser.add_argument("--task", choices=installed_tasks(), help="task of the file (default: detected)")
-    parser.add_argument(
-        "--examples", type=positive, default=3, metavar="N", help="number of examples to print (default: 3)"
-    )
-    arguments, rest = parser.parse_known_args(_with_file_first(argv))
-    table_parser = Parser(prog="glassgate look", add_help=False)
-    for name in ("--format", "--encoding"):
-        table_parser.add_argument(name, default="")
-    reading = table_parser.parse_known_args(rest)[0]
-    check_encoding(reading.encoding)
-    with limited_rows(_MAX_SHEET_ROWS) as limit, decoded_as(reading.encoding):
-        _look(arguments, rest, reading.format)
+    _add_own_options(parser)
+    # The options of all tasks, because most of them take the next word, which is not the file.
+    types = [task_class(task).options_type for task in installed_tasks()]
+    kinds = {each.name: value_type(options, each.name) for options in types for each in fields(options)}
+    for name, kind in kinds.items():
+        settings: dict[str, Any] = {"action": BooleanOptionalAction} if kind is bool else {"default": ""}
+        parser.add_argument(f"--{name.replace('_', '-')}", help=SUPPRESS, **settings)
+    arguments = parser.parse_args(argv)
+    own_parser = Parser(add_help=False)
+    _add_own_options(own_parser)
+    rest = own_parser.parse_known_args(argv)[1]
+    rest.remove(arguments.file)
+    check_encoding(arguments.encoding)
+    with limited_rows(_MAX_SHEET_ROWS) as limit, decoded_as(arguments.encoding):
+        _look(arguments, rest)
     if limit.is_exceeded:
         print(f"look reads the first {limit.max_rows:,} rows of a workbook, and training all of them")
 
 
-def _with_file_first(argv: list[str]) -> list[str]:
-    """Return the arguments in another order: the file before the options of tasks, most of which take the next word."""
-    if {"-h", "--help"} & {*argv}:
-        return argv
-    parser = Parser(prog="glassgate look", add_help=False, argument_default=SUPPRESS)
-    parser.add_argument("file", nargs="?")
-    types = [task_class(task).options_type for task in installed_tasks()]
-    actions = {each.name: value_type(options, each.name) for options in types for each in fields(options)}
-    for name, type_ in {"task": str, "examples": int, **actions}.items():
-        settings: dict[str, Any] = {"action": BooleanOptionalAction} if type_ is bool else {}
-        parser.add_argument(f"--{name.replace('_', '-')}", **settings)
-    file = vars(parser.parse_args(argv)).get("file")
-    if file is None:
-        return argv
-    place = argv.index(file)
-    return [file, *argv[:place], *argv[place + 1 :]]
+def _add_own_options(parser: Parser) -> None:
+    parser.add_argument("--task", choices=installed_tasks(), help="task of the file (default: detected)")
+    parser.add_argument(
+        "--examples", type=positive, default=3, metavar="N", help="number of examples to print (default: 3)"
+    )
 
 
-def _look(arguments: Namespace, rest: list[str], format: str) -> None:
+def _look(arguments: Namespace, rest: list[str]) -> None:
     """Print the format and the first examples of a file, and the commands that train on it with the options `rest`."""
-    ranked = [Candidate(arguments.task, "")] if arguments.task else rank(arguments.file, format)
+    ranked = [Candidate(arguments.task, "")] if arguments.task else rank(arguments.file, arguments.format)
     accepted: list[tuple[Candidate, list[str]]] = []
     errors: list[tuple[str, UserError]] = []  # of tasks that are more likely than the accepted one
     for candidate in ranked:
