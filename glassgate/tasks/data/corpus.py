@@ -22,7 +22,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from glassgate.tasks.data.files import count_lines, row_limit
-from glassgate.tasks.data.store import Arrays, Column, Store, is_large, open_cached
+from glassgate.tasks.data.store import ArrayRange, Arrays, Store, is_large, open_cached
 from glassgate.tasks.data.vocabulary import Symbols, Tokens
 from glassgate.tasks.progress import Progress
 
@@ -159,7 +159,7 @@ class Corpus(Sequence[Example]):
     ):
         self._store, self.fields, self._build, self._objects = store, fields, build, objects
         self.has_tokens = build is not None
-        self._columns = {name: Column(store.arrays[name], store) for name in fields}
+        self._columns = {name: ArrayRange(store.arrays[name], store) for name in fields}
         self._symbols = {name: Symbols(symbols) for name, symbols in store.content.items()}
         self._offsets = {name: store.arrays[f"{_OFFSETS}{name}"] for name, kind in fields.items() if kind in _LISTS}
         self._count = len(self._offsets[next(iter(fields))]) - 1 if self.has_tokens else len(objects)

@@ -165,7 +165,7 @@ def is_large(paths: Sequence[str | Path]) -> bool:
     return all(file.is_file() for file in files) and sum(file.stat().st_size for file in files) >= LARGE
 
 
-class Column:
+class ArrayRange:
     """A range of an array of a store, or of an array in memory; slicing reads the values."""
 
     def __init__(self, array: np.ndarray, store: Store | None = None, start: int = 0, stop: int | None = None):
@@ -181,10 +181,10 @@ class Column:
         start, stop, _ = span.indices(len(self))
         return self._array[self.start + start : self.start + max(start, stop)]
 
-    def part(self, start: int, stop: int) -> "Column":
+    def part(self, start: int, stop: int) -> "ArrayRange":
         """Return the range from `start` to `stop` within this one, without reading it."""
         start, stop = (min(self.start + position, self.stop) for position in (start, max(start, stop)))
-        return Column(self._array, self._store, start, stop)
+        return ArrayRange(self._array, self._store, start, stop)
 
     @property
     def digest(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast, overload
 
 import numpy as np
 
-from glassgate.tasks.data.store import Column, LazyArray
+from glassgate.tasks.data.store import ArrayRange, LazyArray
 from glassgate.tasks.errors import DataError
 
 PADDING = 0
@@ -52,7 +52,7 @@ class Tokens(Sequence[str]):
         (['to', 'be', 'or', 'not'], [1, 2, 3, 0, 1])
     """
 
-    def __init__(self, column: Column, symbols: Symbols):
+    def __init__(self, column: ArrayRange, symbols: Symbols):
         self._column, self.symbols = column, symbols
 
     @classmethod
@@ -62,7 +62,7 @@ class Tokens(Sequence[str]):
             return tokens
         index_of = defaultdict[str, int](count().__next__)
         indices = np.fromiter(map(index_of.__getitem__, tokens), np.uint32, len(tokens))
-        return cls(Column(indices), Symbols(index_of))
+        return cls(ArrayRange(indices), Symbols(index_of))
 
     def __len__(self) -> int:
         return len(self._column)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from glassgate.tasks.data.batches import Encoded
-from glassgate.tasks.data.store import Column, LazyArray
+from glassgate.tasks.data.store import ArrayRange, LazyArray
 from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.forecasting.series import Frequency, Series, calendar_features
 
@@ -164,7 +164,7 @@ def _encode_static(value: float | str, statistics: Any) -> np.ndarray:
     return np.array([(number - mean) / (deviation or 1.0)])
 
 
-def _scaled(columns: Sequence[Column], moments: Sequence[Sequence[float]], start: int, stop: int) -> np.ndarray:
+def _scaled(columns: Sequence[ArrayRange], moments: Sequence[Sequence[float]], start: int, stop: int) -> np.ndarray:
     """Steps of standardised columns, `(stop - start, C)`; 0 after the end of a column."""
     values = np.zeros((stop - start, len(columns)))
     for k, (column, (mean, deviation)) in enumerate(zip(columns, moments, strict=True)):

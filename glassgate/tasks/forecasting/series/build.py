@@ -14,7 +14,7 @@ import pandas as pd
 
 from glassgate.storage import cache_folder, temporary_folder
 from glassgate.tasks.data.reading import NO_READING, Reading
-from glassgate.tasks.data.store import Arrays, Column, Store, is_large, open_cached
+from glassgate.tasks.data.store import ArrayRange, Arrays, Store, is_large, open_cached
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.forecasting.series.columns import Numbers, Schema, resolve_schema
 from glassgate.tasks.forecasting.series.frequency import Frequency, format_time, infer_frequency
@@ -62,7 +62,7 @@ def read_series(
 
 def _load_series(store: Store, table: Table, schema: Schema, progress: Progress) -> list[Series]:
     """Return the series that `_Rows.write` has written."""
-    content, columns = store.content, {name: Column(array, store) for name, array in store.arrays.items()}
+    content, columns = store.content, {name: ArrayRange(array, store) for name, array in store.arrays.items()}
     frequency, has_several_targets = Frequency(**content["frequency"]), len(schema.target) > 1
     all_series = []
     for group in content["groups"]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from glassgate.tasks.data.store import Column
+from glassgate.tasks.data.store import ArrayRange
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.forecasting.series.frequency import STEP, Frequency
 
@@ -30,12 +30,12 @@ class Series:
         is_long: whether the table has a column that identifies the series
     """
 
-    values: Column
+    values: ArrayRange
     name: str = ""
     start: Any = 0
     frequency: Frequency = _STEPS
-    past: tuple[Column, ...] = ()
-    known: tuple[Column, ...] = ()
+    past: tuple[ArrayRange, ...] = ()
+    known: tuple[ArrayRange, ...] = ()
     static: tuple[float | str, ...] = ()
     source: str = "given series"
     line: int | None = None
@@ -79,4 +79,4 @@ def series_of(values: np.ndarray, name: str = "", start: Any = 0, frequency: Fre
         >>> len(series_of(np.arange(5.0)))
         5
     """
-    return Series(Column(np.asarray(values, np.float64)), name, start, frequency or _STEPS)
+    return Series(ArrayRange(np.asarray(values, np.float64)), name, start, frequency or _STEPS)
