@@ -102,8 +102,8 @@ class OnFeatures(Baseline):
 
     Args:
         task, target, to_output: see `Constant`
-        name: the name, in which {} stands for the features
-        estimator: returns the estimator for texts (True) or series (False)
+        name: the name, with {} in place of the features
+        estimator: a function that returns the estimator for texts (True) or series (False)
     """
 
     def __init__(self, task: Any, name: str, estimator: Callable[[bool], Any], target: str, to_output: ToOutput):

@@ -102,8 +102,8 @@ def dialect_of(lines: Sequence[str], separator: str | None = None, names: Sequen
 def _have_names(lines: Sequence[str], separator: str, width: int) -> bool:
     """Whether rows have one cell more than the header: their names, which are numbers unless tabs separate the cells.
 
-    A separator within texts must not be taken for one between cells. Next to texts without quotes, only tabs separate
-    names, and these are no texts.
+    A separator within texts must not be taken for one between cells. If a column contains texts without quotes, the
+    first cells are names only if tabs separate them and they are not texts themselves.
     """
     texts = [_QUOTED_TEXT.sub(lambda match: match[0].replace(separator, ""), line) for line in lines]
     rows = [text.split(None if separator == " " else separator) for text in texts]
