@@ -37,7 +37,7 @@ INTRODUCTION = """\
 [Training](training.md#batch-size-epochs-and-learning-rate) describes the rule that chooses the defaults by the size of
 the data. Each task was trained on three data sets with three kinds of settings: the defaults, a batch size of 32 with
 10 epochs, and the best settings of a search around the defaults. The search trains with one seed. It changes one
-setting at a time and keeps the change if the dev score improves, until a time limit: none finished earlier. The best
+setting at a time and keeps the change if the dev score improves, until a time limit. The best
 settings and the defaults are then trained with two more seeds where time allowed. The table has means and standard
 deviations of scores on test data, which the search does not use.
 
@@ -53,34 +53,33 @@ ENDING = """
 
 {summary}
 
-- **The defaults were partly chosen on these sets**, also from test scores, so some figures are too optimistic.
-- **Defaults for texts** were chosen on texts outside of these tables, with one seed: TREC and movie reviews from
-  harvardnlp/sent-conv-torch, and other rows of SNIPS and Banking77.
+- **The defaults were partly chosen on these sets**, also from test scores, so some figures are optimistic.
+- **Defaults for texts** were chosen outside of these tables, with one seed: on sets of harvardnlp/sent-conv-torch and
+  other rows of SNIPS and Banking77. Averaging with a logistic regression changed the accuracy on 1,100 texts of
+  custrev, subj and TREC from 75.9, 85.9 and 78.8 to 77.4, 86.9 and 80.3 % (simple model: 78.2, 87.7, 78.4).
 - **Few examples:** the network corrects a ridge regression. Without, with half of (the default without dev data) and
   with all of its correction, accuracy was 91.4, 90.0 and 88.2 %, and 90.6, 88.4 and 87.6 %, on two draws of 100 other
   utterances, and 77.3, 85.9 and 85.3 % on nine other sets of series (aeon, tslearn, patrickzib/SFA, ETTh1, generated).
-- **More texts:** a classifier is averaged with a logistic regression. On 1,100 texts of three other sets (custrev, subj
-  and TREC of sent-conv-torch), accuracy was 77.4, 86.9 and 80.3 % instead of 75.9, 85.9 and 78.8 %. The simple model
-  also reads pairs of words: 78.2, 87.7 and 78.4 %.
-- **Processor:** one thread of an AMD EPYC, or for texts an Intel Xeon, shared with other programs.
-- **The third set of each task**, except for translation, is trained for few epochs, which favours fast learning. On
-  three of them, simple models are better: 96.2 % (intents), 1.835 (Shakespeare) and 5.612 nats (Tang).
-- **Sources:** [sets.py](../experiments/defaults/sets.py) has the sets, their sizes and the rule that splits them.
+- **Processors:** one thread of an AMD EPYC or an Intel Xeon, shared with other programs.
+- **The third set of each task**, except for translation, is trained for few epochs, which favours fast learning and
+  simple models.
+- **Sources:** [sets.py](../experiments/defaults/sets.py) has the sets, sizes and splits.
   `experiments/defaults/figures` has every training run.
 
 ## Compared with simple models
 
-Every training compares its network with [simple models](text-tasks.md#simple-models). The table has sets on which
-only the defaults and these models were trained:
+Every training compares its network with [simple models](text-tasks.md#simple-models). Only the
+defaults and these models were trained on these sets:
 
 {compared}
-{verdict}
+{verdict} On SST-2 these are
+two of 400 sentences: the simple model also reads pairs of words. In Italy it is one of 1,029 series. On Covid, no map
+that was tried explains more than 2.4 % of the variance.
 
-The direct model of forecasting is averaged with a ridge regression (`--ridge`). Dev data determines the share of the
-network: the slope of a regression of the errors of the ridge regression on the differences between the two forecasts,
-less two standard errors. {ties} On small dev data, the share is
-cautious: with `--no-ridge`, the errors on airline passengers (0.0246), sunspots (0.410) and solar power (0.110) were
-smaller.
+The share of the network in a direct forecast is the slope of a regression, on dev data, of the errors of the ridge
+regression on the differences between the two forecasts, less two standard errors. {ties} On small
+dev data, it is cautious: with `--no-ridge`, the errors on airline passengers (0.0246), sunspots (0.410) and solar power
+(0.110) were smaller.
 
 Sources: the packages sktime 1.2.0, statsmodels 0.15.0 and vega_datasets 0.9.0; SST-2 from
 clairett/pytorch-sentiment-classification; Banking77 from PolyAI-LDN/task-specific-datasets.
@@ -147,12 +146,9 @@ class Comparison:
 
 
 def comparisons(store: Results) -> list[Comparison]:
-    """Return the comparisons of all data sets with results of the defaults and of the simple models.
-
-    Sets on which the number of epochs is limited are left out.
-    """
+    """Return the comparisons of all data sets with results of the defaults and of the simple models."""
     complete = []
-    for data in (each for each in (*SETS, *COMPARED) if not each.epochs):
+    for data in (*SETS, *COMPARED):
         results, simple = store.points(data.name), store.simple(data)
         settings = [asdict(defaults(data, results[0]["examples"]))] if results else []
         own = [result for result in results if result["settings"] in settings]
@@ -170,8 +166,9 @@ def write(store: Results, page: Path) -> None:
 
 
 def page_text(rows: Sequence[Row], comparisons: Sequence["Comparison"]) -> str:
-    """Return the page as Markdown."""
+    """Return the page as Markdown. Sets on which the number of epochs is limited do not count as comparisons."""
     simple = {each.data.name: each.data.score.format_best(each.simple) for each in comparisons}
+    comparisons = [each for each in comparisons if not each.data.epochs]
     ending = ENDING.format(
         summary=_summary(rows),
         compared=_comparison_table([each for each in comparisons if not each.data.is_searched]),
@@ -213,7 +210,7 @@ def _comparison_table(comparisons: Sequence[Comparison]) -> str:
 def _verdict(comparisons: Sequence[Comparison]) -> str:
     leads = [each.lead for each in comparisons]
     kept, lost = sum(lead >= 0 for lead in leads), max(0, -min(leads, default=0))
-    verdict = f"On {kept} of {len(leads)} sets of both tables, the defaults are at least as good as these models"
+    verdict = f"On {kept} of {len(leads)} sets with unlimited epochs, the defaults are at least as good as these models"
     return f"{verdict}, on the others at most {100 * lost:.1f} % worse."
 
 
